@@ -26,9 +26,6 @@ mod load;
 #[path = "common/player.rs"]
 #[allow(dead_code, reason = "the other benches use the rest")]
 mod player;
-#[path = "../tests/it/rig/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "the tests use the rest")]
-mod rig;
 #[path = "common/surroundings.rs"]
 #[allow(dead_code, reason = "the other benches use the rest")]
 mod surroundings;
@@ -40,6 +37,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use leasehold::{LockClient, ReentrantMutex};
+use leasehold_rig as rig;
 
 use driver::curator;
 use java::Jvm;

@@ -345,8 +345,8 @@ fi
 
 step 'find a server' find_servers
 install_rust
-step_with_component fmt 'format' cargo fmt --check
-step_with_component clippy 'clippy' cargo clippy --all-targets --all-features -- -D warnings
+step_with_component fmt 'format' cargo fmt --all --check
+step_with_component clippy 'clippy' cargo clippy --workspace --all-targets --all-features -- -D warnings
 step_with_component clippy 'clippy without features' cargo clippy --all-targets -- -D warnings
 step 'docs' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features
 step 'docs of private items' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features --document-private-items

@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::json::checked;
 use crate::program::{Program, leasehold, leasehold_at, run};
-use crate::rig::{Cluster, Masters, PROMPT, Server, wait_until};
+use crate::rig::{Cluster, PROMPT, Server, wait_until};
+use crate::support::Masters;
 
 const SHORT: [&str; 3] = ["bench", "--seconds", "0.2"];
 const PARTS: [&str; 5] = ["cycle", "one_name_one_client", "one_name_many_clients", "hand_off", "own_names"];

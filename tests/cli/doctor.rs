@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::json::checked;
 use crate::program::{leasehold, leasehold_at, path, run};
-use crate::rig::{Cluster, ClusterOptions, MASTER_NAME, Masters, SentinelOptions, Sentinels, Server, acl_rule};
+use crate::rig::{Cluster, ClusterOptions, MASTER_NAME, SentinelOptions, Sentinels, Server, acl_rule};
+use crate::support::{Clients, Masters};
 
 /// Persistent, as one should be.
 const GOOD: [&str; 2] = ["--appendonly", "yes"];

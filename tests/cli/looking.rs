@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use crate::json::json_of;
 use crate::program::{leasehold, leasehold_at, run};
-use crate::rig::{Masters, Server, wait_until};
+use crate::rig::{Server, wait_until};
+use crate::support::{Clients, Masters};
 
 /// Holders that say who they are, one of each kind, and one that waits.
 struct Scene {

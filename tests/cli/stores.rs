@@ -7,7 +7,8 @@ use leasehold::{Builder, LockClient};
 
 use crate::loss::STUBBORN;
 use crate::program::{Gate, Program, leasehold, leasehold_at, lives, run};
-use crate::rig::{Cluster, MASTER_NAME, Masters, SentinelOptions, Sentinels, Server, fresh_dir, ms};
+use crate::rig::{Cluster, MASTER_NAME, SentinelOptions, Sentinels, Server, fresh_dir, ms};
+use crate::support::{Clients, Masters};
 
 /// A store as the command and as the library find it.
 struct Store {

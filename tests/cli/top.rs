@@ -10,6 +10,7 @@ use crate::json::checked;
 use crate::program::{Program, leasehold, leasehold_at, run};
 use crate::rig::{Proxy, Server, ms, signal, wait_until};
 use crate::screen::screen;
+use crate::support::Clients;
 use crate::terminal::Session;
 
 const ENTERED: &str = "\u{1b}[?1049h";

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::json::json_of;
 use crate::program::{Program, leasehold, path, run};
 use crate::rig::{CAP, Server, wait_until};
+use crate::support::Clients;
 
 const JAVA: &str = "0f0ba0e5-46ae-4ab8-a4ba-9b8b5f6c1d2e:34";
 

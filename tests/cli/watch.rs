@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::json::checked;
 use crate::program::{Program, leasehold, leasehold_at, run};
 use crate::rig::{Proxy, Server, wait_until};
+use crate::support::Clients;
 
 fn watch(url: &str, more: &[&str]) -> Program {
     Program::start(leasehold_at(url, &[&["watch", "job", "--interval", "20ms"], more].concat()))

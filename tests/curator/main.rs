@@ -20,9 +20,11 @@ mod ghost;
 mod java;
 mod kinds;
 mod players;
-#[allow(dead_code, unused_imports, reason = "made for the other binary, which uses all of it")]
-#[path = "../it/rig/mod.rs"]
-mod rig;
 mod shared;
 mod stress;
+#[allow(dead_code, unused_imports, reason = "shared; no program uses all of it")]
+#[path = "../support/mod.rs"]
+mod support;
 mod turns;
+
+use leasehold_rig as rig;

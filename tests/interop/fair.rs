@@ -6,6 +6,7 @@ use leasehold::{Builder, LockClient};
 
 use crate::jvm::Jvm;
 use crate::rig::{CAP, Child, Server, ms, wait_until};
+use crate::support::Clients;
 use crate::world::{World, prompt, world};
 
 fn wait_for_queue(server: &Server, name: &str, length: usize) {

@@ -18,15 +18,17 @@ mod latch;
 mod multi;
 mod players;
 mod redlock;
-#[allow(dead_code, unused_imports, reason = "made for the other binary, which uses all of it")]
-#[path = "../it/rig/mod.rs"]
-mod rig;
 mod rw;
 mod semaphores;
 mod sentinel;
 mod staying;
 mod stress;
+#[allow(dead_code, unused_imports, reason = "shared; no program uses all of it")]
+#[path = "../support/mod.rs"]
+mod support;
 mod turns;
 mod wakeups;
 mod watchdogs;
 mod world;
+
+use leasehold_rig as rig;

@@ -12,8 +12,9 @@ use parking_lot::Mutex;
 
 use crate::jvm::{Jvm, listeners};
 use crate::players::Mode;
-use crate::rig::{CAP, Masters, Server, ms, wait_for_votes, wait_until};
+use crate::rig::{CAP, Server, ms, wait_until};
 use crate::stress::{Javas, judge, play_for_a_while, set_up};
+use crate::support::{Masters, wait_for_votes};
 use crate::world::prompt;
 
 struct Trio {

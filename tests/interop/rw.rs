@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::jvm::{Waits, listeners};
 use crate::rig::{CAP, Server, ms, wait_until};
+use crate::support::Clients;
 use crate::world::{World, prompt, world};
 
 fn waits(server: &Server, name: &str) -> bool {

@@ -8,6 +8,7 @@ use leasehold::{Builder, LockClient};
 use crate::jvm::{JavaThread, Jvm};
 use crate::players::{Counter, Mode, Process, Tally, play, rounds};
 use crate::rig::{Server, ms, wait_until};
+use crate::support::Clients;
 use crate::world::World;
 
 /// Threads in each process.

@@ -7,6 +7,7 @@ use leasehold::LockClient;
 
 use crate::jvm::{JavaThread, Jvm};
 use crate::rig::wait_until;
+use crate::support::Clients;
 use crate::world::{Home, PROMPT, world};
 
 const ROUNDS: usize = 5;

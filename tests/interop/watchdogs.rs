@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use crate::rig::ms;
+use crate::support::Clients;
 use crate::world::World;
 
 /// For every primitive with leases, over more than two leases of each library, with the other

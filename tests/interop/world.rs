@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use crate::jvm::{Jvm, listeners};
 use crate::rig::Server;
+use crate::support::Clients;
 
 /// A waiter that a message woke took less time; one that polled, after 5 s at the earliest, took
 /// more.

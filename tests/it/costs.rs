@@ -3,7 +3,8 @@
 
 use leasehold::LockClient;
 
-use crate::rig::{Fault, Masters, Proxy, Server, ms};
+use crate::rig::{Fault, Proxy, Server, ms};
+use crate::support::{Clients, Masters};
 
 const CYCLES: u32 = 10;
 
@@ -35,7 +36,7 @@ fn each_master_of_redlock_is_asked_as_often_as_one_redis() {
     let masters = Masters::fresh(3);
     let proxies: Vec<Proxy> = masters.0.iter().map(Proxy::start).collect();
     let client = LockClient::builder().urls(proxies.iter().map(Proxy::url)).redlock().build().unwrap();
-    crate::rig::wait_for_votes(&client, 3);
+    crate::support::wait_for_votes(&client, 3);
     let asked = exchanges(&client, &proxies);
     assert!(asked.iter().all(|asked| *asked <= 2 * CYCLES), "{asked:?}");
     // The slowest is not waited for. It need not be the same one each time.
@@ -54,7 +55,7 @@ fn a_redis_has_ten_connections_of_a_client_at_most() {
     let masters = Masters::fresh(3);
     let lease = ms(1500);
     let client = masters.builder().lease(lease).longest_lease(lease).admit_fresh_nodes().build().unwrap();
-    crate::rig::wait_for_votes(&client, 3);
+    crate::support::wait_for_votes(&client, 3);
     has_ten_connections_at_most(&client, &masters.0[0]);
     drop(client);
     masters.assert_clean();

@@ -3,6 +3,7 @@
 use leasehold::{LockClient, escape_name, unescape_name};
 
 use crate::rig::{Cluster, Server};
+use crate::support::Clients;
 
 /// What some store refuses as a name, keeps for itself, or gives a meaning to.
 const INPUTS: [&str; 26] = [

@@ -23,6 +23,7 @@ mod late_releases;
 mod listing;
 mod loss;
 mod loss_reasons;
+mod lua;
 #[cfg(feature = "testing")]
 mod memory;
 mod min_hold;
@@ -42,7 +43,6 @@ mod redisson_readers;
 mod redlock;
 mod replicas;
 mod restarts;
-mod rig;
 mod rig_servers;
 #[cfg(feature = "zookeeper")]
 mod rig_zookeeper;
@@ -58,9 +58,13 @@ mod stats;
 mod stopping;
 mod stray_frames;
 mod stress;
+#[path = "../support/mod.rs"]
+mod support;
 mod tidy;
 #[cfg(feature = "tls")]
 mod tls;
 mod turns;
 mod unheard;
 mod waiting;
+
+use leasehold_rig as rig;

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use leasehold::{Builder, LockClient, LockHolder, ReentrantMutex};
 
 use crate::rig::{
-    CAP, Child, Cluster, MASTER_NAME, Masters, PROMPT, Proxy, Sentinels, Server, acl_rule, logged, ms, record_logs,
-    wait_until,
+    CAP, Child, Cluster, MASTER_NAME, PROMPT, Proxy, Sentinels, Server, acl_rule, logged, ms, record_logs, wait_until,
 };
+use crate::support::{Clients, Masters};
 
 /// Short enough to wait for, long enough to be renewed on a busy machine.
 const LEASE: Duration = ms(900);

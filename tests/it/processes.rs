@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use leasehold::{ErrorKind, LockClient};
 
-use crate::rig::{Child, Server, count_under_the_lock, ms, wait_until};
+use crate::rig::{Child, Server, ms, wait_until};
+use crate::support::{Clients, count_under_the_lock};
 
 #[test]
 fn eight_processes_count_exactly() {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold::{ErrorKind, LockClient};
 
 use crate::rig::{CAP, PROMPT, Proxy, Server, ms, threads_named, wait_until};
+use crate::support::Clients;
 
 /// So long that no test can pass because a lease, or the timer of a waiter, ended.
 const LONG: Duration = Duration::from_secs(60);

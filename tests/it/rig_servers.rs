@@ -1,6 +1,44 @@
-//! The servers that the other tests start: sentinels, clusters, TLS.
+//! What the other tests start: the proxy, sentinels, clusters, TLS.
 
-use crate::rig::{Certificates, Cluster, ClusterOptions, Fault, SentinelOptions, Sentinels, Server, ms, wait_until};
+use crate::rig::{
+    Certificates, Cluster, ClusterOptions, Fault, Proxy, SentinelOptions, Sentinels, Server, ms, wait_until,
+};
+
+#[test]
+fn faults_hit_where_they_should() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let connect = || {
+        let c = redis::Client::open(proxy.url()).unwrap().get_connection_with_timeout(ms(1000)).unwrap();
+        c.set_read_timeout(Some(ms(200))).unwrap();
+        c
+    };
+    let set = |value: &str| redis::cmd("SET").arg("k").arg(value).query::<String>(&mut connect());
+    let value = || server.cmd::<Option<String>>(&["GET", "k"]);
+
+    set("plain").unwrap();
+    for (fault, applied) in [
+        (Fault::CutBeforeSend, false),
+        (Fault::CutRequestAt(9), false),
+        (Fault::CutAfterApplied, true),
+        (Fault::CutReplyAt(2), true),
+        (Fault::BlackHoleReply, true),
+        (Fault::StallReply(ms(500)), true),
+        (Fault::Garbage, false),
+    ] {
+        server.cmd::<()>(&["SET", "k", "before"]);
+        proxy.inject("marked", fault);
+        assert!(set("marked").is_err(), "{fault:?}");
+        assert_eq!(value().as_deref() == Some("marked"), applied, "{fault:?}");
+    }
+    proxy.inject_after("held", 1, Fault::Hold);
+    set("held first").unwrap();
+    assert!(set("held").is_err());
+    assert_eq!(value().as_deref(), Some("held first"));
+    proxy.release_held();
+    wait_until("the held request arrives", || value().as_deref() == Some("held"));
+    proxy.wait_hits(8);
+}
 
 #[test]
 fn sentinels_name_another_master_after_a_failover() {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold::{ErrorKind, LockClient, PermitId};
 
 use crate::rig::{Child, Fault, PROMPT, Proxy, Server, ms, wait_until};
+use crate::support::Clients;
 
 const LEASES: &str = "{s}:timeout";
 const FAULTS: [Fault; 5] =

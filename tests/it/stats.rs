@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use leasehold::{Error, ErrorKind, Figures, Listener, LockClient, LockInfo, Loss, Primitive};
 
-use crate::rig::{CAP, Cluster, Masters, PROMPT, Proxy, Server, ms, wait_until};
+use crate::rig::{CAP, Cluster, PROMPT, Proxy, Server, ms, wait_until};
+use crate::support::{Clients, Masters};
 
 fn figures(client: &LockClient, primitive: Primitive) -> Figures {
     client.stats().primitive(primitive).cloned().unwrap_or_default()
@@ -135,8 +136,8 @@ fn the_main_figures_in_a_cluster() {
 fn the_main_figures_with_redlock() {
     let masters = Masters::fresh(3);
     let (one, other) = (masters.client(), masters.client());
-    crate::rig::wait_for_votes(&one, 3);
-    crate::rig::wait_for_votes(&other, 3);
+    crate::support::wait_for_votes(&one, 3);
+    crate::support::wait_for_votes(&other, 3);
     main_figures(&one, &other);
     has_traffic(&other);
     drop((one, other));

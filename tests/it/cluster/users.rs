@@ -7,7 +7,8 @@ use leasehold::{Builder, Credentials, ErrorKind, LockClient};
 use parking_lot::Mutex;
 
 use super::{builder, channels, names_on_each_node};
-use crate::rig::{CAP, Cluster, ClusterOptions, Load, PROMPT, Server, acl_rule, logged, ms, record_logs, wait_until};
+use crate::rig::{CAP, Cluster, ClusterOptions, PROMPT, Server, acl_rule, logged, ms, record_logs, wait_until};
+use crate::support::Load;
 
 fn works(client: &LockClient, name: &str) {
     client.lock(name).unwrap().unlock().unwrap();

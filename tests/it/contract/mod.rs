@@ -26,9 +26,8 @@ use leasehold::{Builder, ErrorKind, LockClient};
 
 use self::in_memory::Memory;
 use self::primitives::{EXCEPTIONS, Exclusive, Guard, Held, PRIMITIVES, Primitive};
-use crate::rig::{
-    CAP, Certificates, Cluster, ClusterOptions, Fault, Masters, Proxy, Server, ms, sentinel_of, wait_until,
-};
+use crate::rig::{CAP, Certificates, Cluster, ClusterOptions, Fault, Proxy, Server, ms, sentinel_of, wait_until};
+use crate::support::Masters;
 
 /// Short enough to wait for, long enough to be renewed on a busy machine.
 const SHORT: Duration = ms(900);

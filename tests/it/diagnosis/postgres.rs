@@ -4,6 +4,7 @@ use leasehold::{Check, LockClient, POSTGRES_SCHEMA, Severity};
 
 use super::{IO_TIMEOUT, diagnosed, is_healthy, only, says};
 use crate::rig::{Postgres, wait_until};
+use crate::support::Clients;
 
 /// A server, or nothing to test: then the rig has said so.
 macro_rules! server {

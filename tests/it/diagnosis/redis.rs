@@ -6,6 +6,7 @@ use leasehold::{Check, LockClient, Severity};
 
 use super::{IO_TIMEOUT, diagnosed, diagnosis_of, found, is_healthy, only, says};
 use crate::rig::{Server, ms, wait_until};
+use crate::support::Clients;
 
 /// Persistent, as one should be.
 const GOOD: [&str; 2] = ["--appendonly", "yes"];

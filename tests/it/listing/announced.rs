@@ -5,10 +5,8 @@ use std::time::Duration;
 use leasehold::{Builder, ErrorKind, LockClient, Primitive};
 
 use super::{LONG, names, only, report};
-use crate::rig::{
-    CAP, CLIENT_INDEX, Child, Cluster, MASTER_NAME, Masters, Sentinels, Server, acl_rule, ms, wait_for_votes,
-    wait_until,
-};
+use crate::rig::{CAP, CLIENT_INDEX, Child, Cluster, MASTER_NAME, Sentinels, Server, acl_rule, ms, wait_until};
+use crate::support::{Clients, Masters, wait_for_votes};
 
 const JAVA: &str = "0f0ba0e5-46ae-4ab8-a4ba-9b8b5f6c1d2e:34";
 

@@ -6,6 +6,8 @@ use leasehold::fencing::FencingToken;
 use leasehold::{ErrorKind, LockClient, Primitive};
 
 use super::{LONG, Says, listed, names, only, others_see_what_stands, report};
+#[cfg(feature = "postgres")]
+use crate::support::Clients;
 
 #[test]
 fn a_memory_lists_what_it_has() {

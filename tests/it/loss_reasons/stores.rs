@@ -5,7 +5,10 @@ use leasehold::{ErrorKind, LossReason};
 #[cfg(feature = "postgres")]
 use super::SHORT;
 use super::{lost, told, troubles};
-use crate::rig::{CAP, Masters, ms, wait_for_votes};
+use crate::rig::{CAP, ms};
+#[cfg(feature = "postgres")]
+use crate::support::Clients;
+use crate::support::{Masters, wait_for_votes};
 
 #[test]
 fn without_a_majority_of_masters() {

@@ -9,6 +9,7 @@ use super::NAME;
 #[cfg(feature = "postgres")]
 use crate::rig::Postgres;
 use crate::rig::{Proxy, Server};
+use crate::support::Clients;
 
 /// A server, and a connection that looks into it past the clients.
 pub(super) enum Place {

@@ -4,6 +4,7 @@
 use super::contention::read_beside_sweeps;
 use super::server;
 use crate::rig::{Postgres, ms, wait_until};
+use crate::support::Clients;
 
 /// The script of the earlier release.
 pub(super) const SCHEMA: &str = include_str!("schema_v1.sql");

@@ -10,6 +10,7 @@ use leasehold::{ErrorKind, LockClient};
 use super::server;
 use crate::rig::Postgres;
 use crate::rig::{CAP, fresh_dir, ms, wait_until};
+use crate::support::Clients;
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::server;
 use crate::rig::Postgres;
 use crate::rig::{CAP, ms, wait_until};
+use crate::support::Clients;
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -6,7 +6,8 @@ use leasehold::{ErrorKind, LockClient, ReentrantMutexGuard, Tls};
 
 use super::wire::{Toward, Wire};
 use super::{IO_TIMEOUT, LEASE, SOON, certificates, client, settings, trusting, works};
-use crate::rig::{Child, Fault, Masters, Proxy, Server, TlsFront, ms, wait_for_votes, wait_until};
+use crate::rig::{Child, Fault, Proxy, Server, TlsFront, ms, wait_until};
+use crate::support::{Clients, Masters, wait_for_votes};
 
 /// The connections that the server has accepted so far.
 fn accepted(server: &Server) -> u64 {

@@ -8,17 +8,14 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use leasehold::{Builder, LockClient};
 use parking_lot::Mutex;
 
-#[cfg(feature = "tls")]
-use super::free_port;
-use super::{fresh_dir, signal, wait_until};
+use super::{free_port, fresh_dir, signal, wait_until};
 
 /// PostgreSQL refuses to run as root: this is who it runs as then (nobody).
 const NOBODY: u32 = 65534;
 
-pub(crate) struct Postgres {
+pub struct Postgres {
     dir: PathBuf,
     /// On 127.0.0.1; 0 if there is only the Unix socket.
     port: u16,
@@ -131,26 +128,26 @@ fn run(command: &mut Command) {
 
 impl Postgres {
     /// `None` if there is no PostgreSQL, which is said on standard error.
-    pub(crate) fn start() -> Option<Self> {
+    pub fn start() -> Option<Self> {
         Self::start_with("")
     }
 
     /// `settings`: lines of its configuration.
-    pub(crate) fn start_with(settings: &str) -> Option<Self> {
+    pub fn start_with(settings: &str) -> Option<Self> {
         let server = Self::prepare(settings)?;
         server.run();
         Some(server)
     }
 
     /// Whether there is a PostgreSQL; if not, that is said on standard error.
-    pub(crate) fn is_installed() -> bool {
+    pub fn is_installed() -> bool {
         binaries().is_some()
     }
 
     /// A server that does not run yet.
     ///
     /// `None` also if it shall have TLS and was built without, which is said on standard error.
-    pub(crate) fn prepare(settings: &str) -> Option<Self> {
+    pub fn prepare(settings: &str) -> Option<Self> {
         if settings.contains("ssl = on") && !has_tls(binaries()?) {
             eprintln!("SKIPPED: this PostgreSQL was built without TLS");
             return None;
@@ -163,8 +160,7 @@ impl Postgres {
     }
 
     /// Runs it on a free TCP port of 127.0.0.1 as well, with this certificate.
-    #[cfg(feature = "tls")]
-    pub(crate) fn listening_with(mut self, identity: &super::Identity) -> Self {
+    pub fn listening_with(mut self, identity: &super::Identity) -> Self {
         use std::os::unix::fs::PermissionsExt;
         for (from, name) in [(&identity.certificate, "server.crt"), (&identity.key, "server.key")] {
             let to = self.data().join(name);
@@ -181,7 +177,7 @@ impl Postgres {
 
     /// A server of another database cluster than all others: with data that `initdb` has made for
     /// it.
-    pub(crate) fn start_anew() -> Option<Self> {
+    pub fn start_anew() -> Option<Self> {
         let server = Self::empty("")?;
         initdb(&server.data());
         server.run();
@@ -196,12 +192,12 @@ impl Postgres {
     }
 
     /// Gives a directory to the user that the server runs as.
-    pub(crate) fn own(&self, dir: &Path) {
+    pub fn own(&self, dir: &Path) {
         give_away(dir);
     }
 
     /// Makes this server, which was stopped, a standby of that one, which was its standby.
-    pub(crate) fn follow(&self, primary: &Self) {
+    pub fn follow(&self, primary: &Self) {
         fs::write(self.data().join("standby.signal"), "").unwrap();
         self.own(&self.data().join("standby.signal"));
         let source = format!("host={} port={} user=leasehold", primary.dir.display(), primary.number());
@@ -213,13 +209,13 @@ impl Postgres {
     }
 
     /// Whether its main process runs, which starts the others again after a crash if it can.
-    pub(crate) fn runs(&self) -> bool {
+    pub fn runs(&self) -> bool {
         let text = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
         text.lines().next().is_some_and(|pid| Path::new("/proc").join(pid).exists())
     }
 
     /// A standby that streams from this server. It does not run yet.
-    pub(crate) fn standby(&self, settings: &str) -> Self {
+    pub fn standby(&self, settings: &str) -> Self {
         let standby = Self::empty(settings).unwrap();
         let mut backup = command(&binaries().unwrap().join("pg_basebackup"));
         let source = format!("host={} port=5432 user=leasehold", self.dir.display());
@@ -228,7 +224,7 @@ impl Postgres {
         standby
     }
 
-    pub(crate) fn run(&self) {
+    pub fn run(&self) {
         // A standby that has just lost its primary rests before it tries again, and may be promoted
         // no sooner: 5 s by default, which is longer than the leases of the tests.
         let mut text = format!(
@@ -254,101 +250,91 @@ impl Postgres {
     }
 
     /// `mode`: smart, fast or immediate, which is as a crash.
-    pub(crate) fn stop(&self, mode: &str) {
+    pub fn stop(&self, mode: &str) {
         run(command(&binaries().unwrap().join("pg_ctl")).arg("-D").arg(self.data()).args(["-m", mode, "-w", "stop"]));
     }
 
-    pub(crate) fn promote(&self) {
+    pub fn promote(&self) {
         run(command(&binaries().unwrap().join("pg_ctl")).arg("-D").arg(self.data()).args(["-w", "promote"]));
     }
 
-    pub(crate) fn dir(&self) -> &Path {
+    pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    pub(crate) fn data(&self) -> PathBuf {
+    pub fn data(&self) -> PathBuf {
         self.dir.join("data")
     }
 
     /// The port in the name of its Unix socket.
-    pub(crate) fn number(&self) -> u16 {
+    pub fn number(&self) -> u16 {
         if self.port > 0 { self.port } else { 5432 }
     }
 
-    pub(crate) fn socket(&self) -> PathBuf {
+    pub fn socket(&self) -> PathBuf {
         self.dir.join(format!(".s.PGSQL.{}", self.number()))
     }
 
     /// A number for another socket in its directory.
-    pub(crate) fn fresh_number() -> u16 {
+    pub fn fresh_number() -> u16 {
         static NEXT: AtomicU16 = AtomicU16::new(6000);
         NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         self.url_at(self.number())
     }
 
     /// As the crate `postgres` understands it too, which takes no directory as a parameter.
-    pub(crate) fn url_of_libpq(&self) -> String {
+    pub fn url_of_libpq(&self) -> String {
         let directory = self.dir.display().to_string().replace('/', "%2F");
         format!("postgres://leasehold@{directory}:{}/postgres", self.number())
     }
 
     /// Of the socket with this number in its directory.
-    pub(crate) fn url_at(&self, number: u16) -> String {
+    pub fn url_at(&self, number: u16) -> String {
         format!("postgres://leasehold@/postgres?host={}&port={number}", self.dir.display())
     }
 
     /// Over TCP.
-    #[cfg(feature = "tls")]
-    pub(crate) fn tcp_url(&self, user: &str, parameters: &str) -> String {
+    pub fn tcp_url(&self, user: &str, parameters: &str) -> String {
         assert!(self.port > 0);
         format!("postgres://{user}@127.0.0.1:{}/postgres?{parameters}", self.port)
     }
 
-    pub(crate) fn builder(&self) -> Builder {
-        // By this name tests find the backends of the library.
-        LockClient::builder().url(self.url()).client_name("leasehold")
-    }
-
-    pub(crate) fn client(&self) -> LockClient {
-        self.builder().build().unwrap()
-    }
-
     /// A connection of the crate `postgres`.
-    pub(crate) fn connect(&self) -> postgres::Client {
+    pub fn connect(&self) -> postgres::Client {
         self.try_connect().unwrap()
     }
 
-    pub(crate) fn try_connect(&self) -> Result<postgres::Client, postgres::Error> {
+    pub fn try_connect(&self) -> Result<postgres::Client, postgres::Error> {
         let mut config = postgres::Config::new();
         config.host_path(&self.dir).port(self.number()).user("leasehold").dbname("postgres");
         config.connect_timeout(Duration::from_secs(5)).connect(postgres::NoTls)
     }
 
-    pub(crate) fn run_sql(&self, sql: &str) {
+    pub fn run_sql(&self, sql: &str) {
         self.connect().batch_execute(sql).unwrap();
     }
 
     /// The number in the first column of the first row.
-    pub(crate) fn number_of(&self, sql: &str) -> i64 {
+    pub fn number_of(&self, sql: &str) -> i64 {
         self.connect().query_one(sql, &[]).unwrap().get(0)
     }
 
-    pub(crate) fn texts(&self, sql: &str) -> Vec<String> {
+    pub fn texts(&self, sql: &str) -> Vec<String> {
         self.connect().query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect()
     }
 
     /// How many backends serve clients of leasehold.
-    pub(crate) fn backends(&self) -> i64 {
+    pub fn backends(&self) -> i64 {
         self.number_of(
             "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
         )
     }
 
     /// What stands in the tables: holds, permits, places in queues.
-    pub(crate) fn held(&self) -> Vec<String> {
+    pub fn held(&self) -> Vec<String> {
         self.texts(
             "SELECT name FROM leasehold.lock WHERE holder IS NOT NULL AND ends > clock_timestamp() \
              UNION ALL SELECT name || ' shared' FROM leasehold.share WHERE ends > clock_timestamp() \
@@ -374,13 +360,13 @@ impl Postgres {
     }
 
     /// Stops it without ending it.
-    pub(crate) fn suspend(&self) {
+    pub fn suspend(&self) {
         // The first makes no more of the others then.
         signal(self.pid(), "STOP");
         self.processes().into_iter().skip(1).for_each(|pid| signal(pid, "STOP"));
     }
 
-    pub(crate) fn resume(&self) {
+    pub fn resume(&self) {
         assert!(self.try_resume());
     }
 
@@ -392,7 +378,7 @@ impl Postgres {
     }
 
     /// Ends all backends of clients but that of the caller, and waits for that.
-    pub(crate) fn end_backends(&self) {
+    pub fn end_backends(&self) {
         self.run_sql(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity \
              WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
@@ -402,7 +388,7 @@ impl Postgres {
     /// After its clients are gone: no hold, no place in a queue, no backend, and so no channel; and
     /// of what only a sweep removes nothing that lasts.
     #[track_caller]
-    pub(crate) fn assert_clean(&self) {
+    pub fn assert_clean(&self) {
         wait_until("nothing is held", || self.held().is_empty());
         wait_until("no backend is left", || self.backends() == 0);
         let left = self.texts(

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use crate::kept_dir;
+
 /// What every Java program of the tests is started with: small, and quick to start.
 const SMALL: [&str; 4] = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"];
 
@@ -16,19 +18,19 @@ fn chosen(variable: &str, default: &str) -> String {
 /// A command that runs this class, with the level of its log lines. `None` if there is no JDK, no
 /// Maven, or no jar to be had, which is said on standard error; with `LEASEHOLD_ZOOKEEPER=1` that
 /// is a failure. `LEASEHOLD_ZOOKEEPER=0` asks to do without.
-pub(crate) fn java(class: &str, options: &[String]) -> Option<Command> {
+pub fn java(class: &str, options: &[String]) -> Option<Command> {
     let mut command = Command::new("java");
     command.args(SMALL).args(options).arg("-cp").arg(jar()?).arg(class);
     Some(command)
 }
 
 /// Whether [`java`] can run, which is said if not.
-pub(crate) fn has_zookeeper() -> bool {
+pub fn has_zookeeper() -> bool {
     jar().is_some()
 }
 
 /// The jar with its libraries beside it; `None` as [`java`] says.
-pub(crate) fn jar() -> Option<&'static Path> {
+pub fn jar() -> Option<&'static Path> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let wish = std::env::var("LEASEHOLD_ZOOKEEPER").unwrap_or_default();
     if wish == "0" {
@@ -46,7 +48,7 @@ pub(crate) fn jar() -> Option<&'static Path> {
 }
 
 fn build() -> Result<PathBuf, String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/curator");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../curator");
     let zookeeper = chosen("LEASEHOLD_ZOOKEEPER_VERSION", "3.9.5");
     let curator = chosen("LEASEHOLD_CURATOR_VERSION", "5.9.0");
     let mut files = vec![source.join("pom.xml")];
@@ -56,7 +58,7 @@ fn build() -> Result<PathBuf, String> {
     files.iter().for_each(|file| std::fs::read(file).unwrap().hash(&mut hasher));
 
     let name = format!("{zookeeper}-{curator}-{:016x}", hasher.finish());
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("zookeeper");
+    let home = kept_dir().join("zookeeper");
     let out = home.join(&name);
     let jar = out.join("curator.jar");
     run("java", Command::new("java").arg("-version"))?;
