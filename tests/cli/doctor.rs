@@ -254,9 +254,6 @@ fn sentinels_are_asked_and_their_master() {
 #[cfg(feature = "tls")]
 #[test]
 fn a_server_with_tls_is_asked() {
-    if !Server::has_tls() {
-        return;
-    }
     let certificates = crate::rig::Certificates::new();
     let server = Server::start_tls(&certificates, &GOOD);
     let file = certificates.ca_file();
@@ -270,7 +267,7 @@ fn a_server_with_tls_is_asked() {
 
 #[cfg(feature = "postgres")]
 #[test]
-fn a_database_is_asked() {
+fn a_postgres_is_asked() {
     let Some(server) = crate::rig::Postgres::start_with("fsync = on") else { return };
     drop(server.client());
     let said = Said::by(&server.url(), &[]);
@@ -283,7 +280,7 @@ fn a_database_is_asked() {
 
 #[cfg(feature = "zookeeper")]
 #[test]
-fn an_ensemble_is_asked() {
+fn a_zookeeper_is_asked() {
     let Some(server) = crate::rig::zookeeper::ZooKeeper::start_with("tickTime=2000") else { return };
     let said = Said::by(&server.url(), &[]);
     assert_eq!(said.status, 0, "{}", said.text);

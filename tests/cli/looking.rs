@@ -155,7 +155,7 @@ fn a_java_client_shows_by_its_id() {
 
 #[cfg(feature = "postgres")]
 #[test]
-fn a_database_is_looked_at() {
+fn a_postgres_is_looked_at() {
     let Some(server) = crate::rig::Postgres::start() else { return };
     Scene::new(|| server.builder()).play(|| looks_right(&server.url()));
 }

@@ -142,9 +142,6 @@ fn over_sentinels_that_have_a_password_of_their_own() {
 #[test]
 fn over_tls_with_an_authority_of_ones_own() {
     use crate::rig::Certificates;
-    if !Server::has_tls() {
-        return;
-    }
     let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &["--tls-auth-clients", "yes"]);
     let (ca, own) = (certificates.ca_file(), certificates.client());

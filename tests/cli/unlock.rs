@@ -171,7 +171,7 @@ fn a_lock_that_has_changed_hands_stays() {
 
 #[cfg(feature = "postgres")]
 #[test]
-fn a_database_is_unlocked() {
+fn a_postgres_is_unlocked() {
     let Some(server) = crate::rig::Postgres::start() else { return };
     let client = server.client();
     let guard = client.lock("job").unwrap();

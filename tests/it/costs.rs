@@ -96,7 +96,7 @@ fn the_renewals_of_a_hundred_holds_travel_together() {
 
 #[cfg(feature = "postgres")]
 #[test]
-fn a_database_is_asked_once_for_a_lock_and_once_for_its_unlock() {
+fn postgres_is_asked_once_for_a_lock_and_once_for_its_unlock() {
     let Some(server) = crate::rig::Postgres::start() else { return };
     let proxy = Proxy::before_postgres(&server);
     let client = LockClient::open(&proxy.url()).unwrap();

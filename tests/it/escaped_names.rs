@@ -106,7 +106,7 @@ fn in_memory() {
 
 #[cfg(feature = "postgres")]
 #[test]
-fn over_a_database() {
+fn over_postgres() {
     let Some(server) = crate::rig::Postgres::start() else { return };
     let client = server.client();
     all_are_locks_of_their_own(&client);

@@ -93,7 +93,7 @@ fn the_worker_pool_is_exact_under_faults() {
 
 #[cfg(feature = "postgres")]
 #[test]
-fn the_worker_pool_is_exact_in_a_database_too() {
+fn the_worker_pool_is_exact_in_postgres_too() {
     if crate::rig::Postgres::is_installed() {
         assert!(run_with("worker_pool", &["--store", "postgres"]).ends_with(": exact"));
     }
@@ -127,15 +127,13 @@ fn the_pool_goes_on_when_a_master_is_killed() {
 
 #[cfg(feature = "tls")]
 #[test]
-fn only_the_right_certificates_are_served() {
-    if Server::has_tls() {
-        assert_eq!(run("tls", None), "only who has the right certificates is served");
-    }
+fn only_the_right_certificates_are_served_with_tls() {
+    assert_eq!(run("tls", None), "only who has the right certificates is served");
 }
 
 #[cfg(feature = "postgres")]
 #[test]
-fn a_late_holder_cannot_commit() {
+fn a_late_holder_cannot_commit_in_postgres() {
     if let Some(server) = crate::rig::Postgres::start() {
         let last_line = run("postgres", Some(&server.url_of_libpq()));
         assert_eq!(last_line, "no late commit, and no money lost");

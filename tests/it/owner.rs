@@ -134,7 +134,7 @@ fn others_see_it_in_postgres() {
 /// An administrator has run the script of an earlier release, or has not granted the new table.
 #[cfg(feature = "postgres")]
 #[test]
-fn a_database_without_the_table_is_no_trouble() {
+fn a_postgres_without_the_table_is_no_trouble() {
     let Some(server) = crate::rig::Postgres::start() else { return };
     for trouble in ["REVOKE ALL ON leasehold.client FROM leasehold, PUBLIC", "DROP TABLE leasehold.client"] {
         let (a, b) = (server.builder().lease(LEASE).build().unwrap(), server.client());

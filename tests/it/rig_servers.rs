@@ -71,11 +71,11 @@ fn sentinels_replace_a_master_that_dies() {
 
 #[test]
 fn sentinels_and_servers_with_passwords_and_tls() {
-    let certificates = Server::has_tls().then(Certificates::new);
+    let certificates = Certificates::new();
     let sentinels = Sentinels::start_with(SentinelOptions {
         server_args: &["--requirepass", "of-servers", "--masterauth", "of-servers"],
         sentinel_lines: &["requirepass of-sentinels", "sentinel auth-pass mymaster of-servers"],
-        tls: certificates.as_ref(),
+        tls: Some(&certificates),
         proxies: false,
     });
     sentinels.failover();
@@ -84,9 +84,6 @@ fn sentinels_and_servers_with_passwords_and_tls() {
 
 #[test]
 fn a_server_speaks_tls_with_whichever_certificate_it_is_given() {
-    if !Server::has_tls() {
-        return;
-    }
     let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &["--tls-auth-clients", "yes", "--repl-diskless-sync", "no"]);
     assert_eq!(server.url(), format!("rediss://127.0.0.1:{}/", server.port()));
@@ -161,9 +158,9 @@ fn a_replica_takes_over_the_slots_of_its_primary() {
 
 #[test]
 fn a_cluster_with_passwords_and_tls() {
-    let certificates = Server::has_tls().then(Certificates::new);
+    let certificates = Certificates::new();
     let args = ["--requirepass", "p", "--masterauth", "p"];
-    let options = ClusterOptions { args: &args, tls: certificates.as_ref(), node_timeout: 2000, ..Default::default() };
+    let options = ClusterOptions { args: &args, tls: Some(&certificates), node_timeout: 2000, ..Default::default() };
     let cluster = Cluster::start_with(options);
     cluster.cmd_at_owner::<()>("job", &["SET", "job", "1"]);
     let slot = cluster.slot("job");

@@ -370,7 +370,7 @@ fn an_unset_semaphore_refuses_in_memory() {
 
 #[cfg(feature = "postgres")]
 #[test]
-fn an_unset_semaphore_refuses_in_a_database() {
+fn an_unset_semaphore_refuses_in_postgres() {
     let Some(server) = crate::rig::Postgres::start() else { return };
     let client = server.client();
     an_unset_semaphore_refuses(&client);

@@ -159,7 +159,7 @@ fn the_main_figures_in_memory_which_has_no_traffic() {
 
 #[cfg(feature = "postgres")]
 #[test]
-fn the_main_figures_in_a_database() {
+fn the_main_figures_in_postgres() {
     let Some(server) = crate::rig::Postgres::start() else { return };
     let (one, other) = (server.client(), server.client());
     main_figures(&one, &other);

@@ -31,7 +31,7 @@ macro_rules! on_each_server {
         )*
 
         #[cfg(feature = "postgres")]
-        mod in_a_database {
+        mod in_postgres {
             use super::*;
 
             $(

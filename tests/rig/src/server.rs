@@ -102,6 +102,7 @@ impl Server {
                 .map(str::to_owned)
                 .collect();
         if let Listen::Tls(certificates) = listen {
+            Self::assert_has_tls();
             std::fs::copy(certificates.ca_file(), dir.join("ca.pem")).unwrap();
             copy(certificates.server(), &dir);
             for (option, value) in [("cert", "server.pem"), ("key", "server.key"), ("ca-cert", "ca.pem")] {
@@ -158,18 +159,17 @@ impl Server {
         })
     }
 
-    /// Whether the servers can do TLS. If not it says so, and the test that asks shall end.
-    pub fn has_tls() -> bool {
+    /// Ends the test if the servers cannot do TLS.
+    #[track_caller]
+    fn assert_has_tls() {
         static HAS: OnceLock<bool> = OnceLock::new();
-        *HAS.get_or_init(|| {
+        let has = *HAS.get_or_init(|| {
             // It ends because it has no certificate, or because it knows no such option.
             let output = Command::new(binary()).args(["--port", "0", "--tls-port", "1"]).output().unwrap();
-            let has = String::from_utf8_lossy(&output.stdout).contains("No tls-cert-file configured");
-            if !has {
-                eprintln!("{} is built without TLS: the tests of TLS do nothing", binary());
-            }
-            has
-        })
+            String::from_utf8_lossy(&output.stdout).contains("No tls-cert-file configured")
+        });
+        let binary = binary();
+        assert!(has, "{binary} is built without TLS: name another in LEASEHOLD_SERVER, or leave this out: --skip tls");
     }
 
     /// From now on new connections see this certificate.
