@@ -1,6 +1,5 @@
 //! Tests against a live Redisson: both libraries use the same names on one server.
-//! `LEASEHOLD_INTEROP=1` asks for them. They need Java 17 and Maven; where these are missing every
-//! test says so and passes, unless `LEASEHOLD_REQUIRE_INTEROP=1`.
+//! They need a JDK 17 and Maven, and fail where these are missing.
 //!
 //! `LEASEHOLD_REDISSON=3.52.0` takes another version than the newest; `LEASEHOLD_LONG=1` makes the
 //! stress tests long.

@@ -10,7 +10,7 @@ use crate::world::World;
 /// library trying all the time.
 #[test]
 fn both_watchdogs_renew_side_by_side() {
-    let Some(world) = World::with(&["watchdog=5000"]) else { return };
+    let world = World::with(&["watchdog=5000"]);
     let client = world.server.builder().lease(ms(5000)).io_timeout(ms(2500)).build().unwrap();
     let (java, tries) = (world.jvm.thread(), world.jvm.thread());
 

@@ -107,7 +107,7 @@ fn in_memory() {
 #[cfg(feature = "postgres")]
 #[test]
 fn over_postgres() {
-    let Some(server) = crate::rig::Postgres::start() else { return };
+    let server = crate::rig::Postgres::start();
     let client = server.client();
     all_are_locks_of_their_own(&client);
     other_kinds(&client, true);

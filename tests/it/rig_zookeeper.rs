@@ -10,7 +10,7 @@ use crate::rig::{Child, Fault, Proxy, ms, signal, wait_until};
 
 #[test]
 fn a_server_says_what_its_clients_leave_behind() {
-    let Some(server) = ZooKeeper::start() else { return };
+    let server = ZooKeeper::start();
     assert_eq!(server.mode(), Some(Mode::Standalone));
     server.assert_clean();
     let mut session = server.raw();
@@ -43,7 +43,7 @@ fn a_server_says_what_its_clients_leave_behind() {
 
 #[test]
 fn a_session_outlives_its_server() {
-    let Some(server) = ZooKeeper::start() else { return };
+    let server = ZooKeeper::start();
     let mut session = server.raw();
     session.create("/n", b"1", EPHEMERAL).unwrap();
     session.create("/p", b"1", PERSISTENT).unwrap();
@@ -64,9 +64,6 @@ fn a_session_outlives_its_server() {
 
 #[test]
 fn a_server_ends_with_the_process_that_started_it() {
-    if !crate::rig::zookeeper::has_zookeeper() {
-        return;
-    }
     let mut child = Child::spawn("rig_zookeeper::starts_a_server", &[]);
     let directories = child.expect("directories: ");
     let pids: Vec<u32> = child.expect("pids: ").split(' ').map(|pid| pid.parse().unwrap()).collect();
@@ -82,7 +79,7 @@ fn a_server_ends_with_the_process_that_started_it() {
 #[test]
 #[ignore = "a program for another test"]
 fn starts_a_server() {
-    let servers = [ZooKeeper::start().unwrap(), ZooKeeper::start().unwrap()];
+    let servers = [ZooKeeper::start(), ZooKeeper::start()];
     println!("@@directories: {} {}", servers[0].dir().display(), servers[1].dir().display());
     println!("@@pids: {} {}", servers[0].pid(), servers[1].pid());
     std::thread::park();
@@ -90,7 +87,7 @@ fn starts_a_server() {
 
 #[test]
 fn an_ensemble_elects_another_leader_and_keeps_what_it_had() {
-    let Some(ensemble) = Ensemble::start() else { return };
+    let ensemble = Ensemble::start();
     let first = ensemble.leader();
     let created = |index: usize, path: &str| {
         let mut session = ensemble.server(index).raw();
@@ -121,7 +118,7 @@ fn an_ensemble_elects_another_leader_and_keeps_what_it_had() {
 #[test]
 fn a_follower_that_is_cut_off_serves_on_for_a_while() {
     let options = EnsembleOptions { sync_limit: 12, ..EnsembleOptions::default() };
-    let Some(ensemble) = Ensemble::start_with(options) else { return };
+    let ensemble = Ensemble::start_with(options);
     let [follower, other] = ensemble.followers();
     let mut session = Raw::connect(ensemble.server(follower).port(), ms(1_000)).unwrap();
     session.create("/n", b"", EPHEMERAL).unwrap();
@@ -142,7 +139,7 @@ fn a_follower_that_is_cut_off_serves_on_for_a_while() {
 
 #[test]
 fn a_follower_that_lags_shows_late_what_others_have() {
-    let Some(ensemble) = Ensemble::start() else { return };
+    let ensemble = Ensemble::start();
     let follower = ensemble.followers()[0];
     ensemble.lag(follower, ms(1_000));
     let mut late = ensemble.server(follower).raw();
@@ -159,7 +156,7 @@ fn a_follower_that_lags_shows_late_what_others_have() {
 
 #[test]
 fn faults_of_frames_hit_where_they_should() {
-    let Some(server) = ZooKeeper::start() else { return };
+    let server = ZooKeeper::start();
     let proxy = Proxy::before_zookeeper(&server);
     assert_eq!(proxy.zookeeper_url(), format!("zookeeper://127.0.0.1:{}", proxy.port()));
     let connect = || Raw::connect(proxy.port(), ms(10_000)).expect("a session through the proxy");

@@ -42,12 +42,12 @@ pub(super) fn redlock(point: Point) {
 
 #[cfg(feature = "postgres")]
 pub(super) fn postgres(point: Point) {
-    on_one_server(&super::on_postgres::start().expect("it says what is missing"), point);
+    on_one_server(&super::on_postgres::start(), point);
 }
 
 #[cfg(feature = "zookeeper")]
 pub(super) fn zookeeper(point: Point) {
-    on_one_server(&super::on_zookeeper::start().expect("it says what is missing"), point);
+    on_one_server(&super::on_zookeeper::start(), point);
 }
 
 /// Each row has servers of its own, so that what one leaves behind cannot be mistaken for

@@ -92,14 +92,17 @@ fn behind_sentinels_in_a_cluster_and_on_several_masters() {
 }
 
 #[test]
-fn in_memory_and_in_postgres() {
+fn in_memory() {
     let first = LockClient::in_memory();
     others_see_what_is_announced(|builder| builder.build_in_memory_shared(&first).unwrap(), true);
-    #[cfg(feature = "postgres")]
-    if let Some(server) = crate::rig::Postgres::start() {
-        others_see_what_is_announced(|builder| builder.url(server.url()).build().unwrap(), true);
-        server.assert_clean();
-    }
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn in_postgres() {
+    let server = crate::rig::Postgres::start();
+    others_see_what_is_announced(|builder| builder.url(server.url()).build().unwrap(), true);
+    server.assert_clean();
 }
 
 /// Whoever holds it says nothing, and who waits listens.

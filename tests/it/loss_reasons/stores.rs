@@ -35,7 +35,7 @@ fn without_a_majority_of_masters() {
 #[cfg(feature = "postgres")]
 #[test]
 fn over_postgres() {
-    let Some(server) = crate::rig::Postgres::start() else { return };
+    let server = crate::rig::Postgres::start();
     let client = server.builder().lease(SHORT * 2).io_timeout(ms(400)).build().unwrap();
     let guard = client.lock("forced").unwrap();
     let before = told(&guard);

@@ -37,9 +37,7 @@ macro_rules! on_each_server {
             $(
                 #[test]
                 fn $name() {
-                    if let Some(run) = Run::in_a_database($primitive) {
-                        $run(run);
-                    }
+                    $run(Run::in_postgres($primitive));
                 }
             )*
         }
@@ -101,10 +99,9 @@ impl Run {
         Self::at(primitive, Place::redis())
     }
 
-    /// `None` if there is no PostgreSQL.
     #[cfg(feature = "postgres")]
-    fn in_a_database(primitive: &'static str) -> Option<Self> {
-        Some(Self::at(primitive, Place::postgres()?))
+    fn in_postgres(primitive: &'static str) -> Self {
+        Self::at(primitive, Place::postgres())
     }
 
     fn at(primitive: &'static str, place: Place) -> Self {

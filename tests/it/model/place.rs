@@ -43,12 +43,11 @@ impl Place {
         Self::Redis { connection: RefCell::new(server.connect()), server }
     }
 
-    /// `None` if there is no PostgreSQL.
     #[cfg(feature = "postgres")]
-    pub(super) fn postgres() -> Option<Self> {
-        let server = Postgres::start()?;
+    pub(super) fn postgres() -> Self {
+        let server = Postgres::start();
         server.run_sql(leasehold::POSTGRES_SCHEMA);
-        Some(Self::Postgres { connection: RefCell::new(server.connect()), server })
+        Self::Postgres { connection: RefCell::new(server.connect()), server }
     }
 
     pub(super) fn proxy(&self) -> Proxy {

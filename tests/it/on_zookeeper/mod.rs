@@ -18,16 +18,13 @@ use leasehold::{Builder, LockClient};
 use crate::rig::ms;
 use crate::rig::zookeeper::{Raw, ZooKeeper};
 
-/// A server, or nothing to test: then the rig has said so.
+/// A server for a test.
 macro_rules! server {
     () => {
-        server!(crate::rig::zookeeper::ZooKeeper::start_with(crate::on_zookeeper::SETTINGS))
+        crate::rig::zookeeper::ZooKeeper::start_with(crate::on_zookeeper::SETTINGS)
     };
     ($started:expr) => {
-        match $started {
-            Some(server) => server,
-            None => return,
-        }
+        $started
     };
 }
 pub(crate) use server;

@@ -40,6 +40,19 @@ pub const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
+/// Says that this test lacks a right that this user does not have. `tests/run.sh` names a file for
+/// that in `LEASEHOLD_SKIPPED`, and shows it in its summary; without one the test fails.
+#[track_caller]
+pub fn cannot_run(why: &str) {
+    use std::io::Write;
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or_default();
+    let file = std::env::var_os("LEASEHOLD_SKIPPED");
+    let file = file.unwrap_or_else(|| panic!("{why} (leave this out: --skip {test})"));
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file).unwrap();
+    writeln!(file, "{test}: {why}").unwrap();
+}
+
 /// Polls until `done`, at most for [`CAP`].
 #[track_caller]
 pub fn wait_until(what: &str, done: impl FnMut() -> bool) {

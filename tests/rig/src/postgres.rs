@@ -53,31 +53,24 @@ impl Drop for Template {
 }
 
 /// The directory of `initdb` and `pg_ctl`: that of the variable `LEASEHOLD_POSTGRES`, of the path,
-/// or of Debian's package. `LEASEHOLD_POSTGRES=0` asks to do without.
-fn binaries() -> Option<&'static Path> {
+/// or of Debian's package. Ends the test if there is none.
+#[track_caller]
+fn binaries() -> &'static Path {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {
         let named = std::env::var_os("LEASEHOLD_POSTGRES").map(PathBuf::from);
-        if named.as_deref() == Some(Path::new("0")) {
-            eprintln!("DID NOT RUN on PostgreSQL: LEASEHOLD_POSTGRES=0");
-            return None;
-        }
         let path = std::env::var_os("PATH").unwrap_or_default();
         let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
         let debian = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
         let all = named.into_iter().chain(std::env::split_paths(&path)).chain(debian);
         let found = all.into_iter().find(|dir| dir.join("initdb").exists() && dir.join("pg_ctl").exists());
         // A link may lead there, and the programs look for each other beside themselves.
-        let found = found.and_then(|dir| Some(fs::canonicalize(dir.join("pg_ctl")).ok()?.parent()?.to_owned()));
-        if found.is_none() {
-            eprintln!(
-                "NO POSTGRESQL: its tests do nothing. Install it (Debian: apt-get install postgresql), or name the \
-                 directory of initdb and pg_ctl in LEASEHOLD_POSTGRES."
-            );
-        }
-        found
+        found.and_then(|dir| Some(fs::canonicalize(dir.join("pg_ctl")).ok()?.parent()?.to_owned()))
     };
-    FOUND.get_or_init(find).as_deref()
+    FOUND.get_or_init(find).as_deref().expect(
+        "no PostgreSQL: install it (Debian: apt-get install postgresql), name the directory of initdb and pg_ctl in \
+         LEASEHOLD_POSTGRES (`sh tests/server.sh --postgres` finds or fetches one), or leave this out: --skip postgres",
+    )
 }
 
 /// Where nobody can say, it is assumed.
@@ -87,7 +80,7 @@ fn has_tls(binaries: &Path) -> bool {
 }
 
 fn initdb(data: &Path) {
-    let mut initdb = command(&binaries().expect("asked before").join("initdb"));
+    let mut initdb = command(&binaries().join("initdb"));
     initdb.arg("-D").arg(data);
     initdb.args(["-U", "leasehold", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync", "--wal-segsize=1"]);
     run(&mut initdb);
@@ -127,36 +120,30 @@ fn run(command: &mut Command) {
 }
 
 impl Postgres {
-    /// `None` if there is no PostgreSQL, which is said on standard error.
-    pub fn start() -> Option<Self> {
+    pub fn start() -> Self {
         Self::start_with("")
     }
 
     /// `settings`: lines of its configuration.
-    pub fn start_with(settings: &str) -> Option<Self> {
-        let server = Self::prepare(settings)?;
+    pub fn start_with(settings: &str) -> Self {
+        let server = Self::prepare(settings);
         server.run();
-        Some(server)
+        server
     }
 
-    /// Whether there is a PostgreSQL; if not, that is said on standard error.
-    pub fn is_installed() -> bool {
-        binaries().is_some()
-    }
-
-    /// A server that does not run yet.
-    ///
-    /// `None` also if it shall have TLS and was built without, which is said on standard error.
-    pub fn prepare(settings: &str) -> Option<Self> {
-        if settings.contains("ssl = on") && !has_tls(binaries()?) {
-            eprintln!("SKIPPED: this PostgreSQL was built without TLS");
-            return None;
-        }
-        let mut server = Self::empty(settings)?;
+    /// A server that does not run yet. Ends the test if it shall have TLS and was built without.
+    #[track_caller]
+    pub fn prepare(settings: &str) -> Self {
+        assert!(
+            !settings.contains("ssl = on") || has_tls(binaries()),
+            "this PostgreSQL was built without TLS: name another in LEASEHOLD_POSTGRES, or leave this out: \
+             --skip postgres::secure"
+        );
+        let mut server = Self::empty(settings);
         let template = Template::shared();
         run(command(Path::new("cp")).arg("-a").arg(&template.data).arg(server.data()));
         server.template = Some(template);
-        Some(server)
+        server
     }
 
     /// Runs it on a free TCP port of 127.0.0.1 as well, with this certificate.
@@ -177,18 +164,17 @@ impl Postgres {
 
     /// A server of another database cluster than all others: with data that `initdb` has made for
     /// it.
-    pub fn start_anew() -> Option<Self> {
-        let server = Self::empty("")?;
+    pub fn start_anew() -> Self {
+        let server = Self::empty("");
         initdb(&server.data());
         server.run();
-        Some(server)
+        server
     }
 
-    fn empty(settings: &str) -> Option<Self> {
-        binaries()?;
+    fn empty(settings: &str) -> Self {
         let dir = fresh_dir();
         give_away(&dir);
-        Some(Self { dir, port: 0, settings: settings.to_owned(), template: None })
+        Self { dir, port: 0, settings: settings.to_owned(), template: None }
     }
 
     /// Gives a directory to the user that the server runs as.
@@ -216,8 +202,8 @@ impl Postgres {
 
     /// A standby that streams from this server. It does not run yet.
     pub fn standby(&self, settings: &str) -> Self {
-        let standby = Self::empty(settings).unwrap();
-        let mut backup = command(&binaries().unwrap().join("pg_basebackup"));
+        let standby = Self::empty(settings);
+        let mut backup = command(&binaries().join("pg_basebackup"));
         let source = format!("host={} port=5432 user=leasehold", self.dir.display());
         backup.arg("-D").arg(standby.data()).args(["-R", "-X", "stream", "-c", "fast", "--no-sync", "-d", &source]);
         run(&mut backup);
@@ -242,7 +228,7 @@ impl Postgres {
         if !before.contains(own) {
             fs::write(&main, before + own).unwrap();
         }
-        let mut start = command(&binaries().unwrap().join("pg_ctl"));
+        let mut start = command(&binaries().join("pg_ctl"));
         start.arg("-D").arg(self.data()).arg("-l").arg(self.dir.join("log")).args(["-w", "-t", "60", "start"]);
         // Not read to its end: the server keeps the output open.
         let status = start.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
@@ -251,11 +237,11 @@ impl Postgres {
 
     /// `mode`: smart, fast or immediate, which is as a crash.
     pub fn stop(&self, mode: &str) {
-        run(command(&binaries().unwrap().join("pg_ctl")).arg("-D").arg(self.data()).args(["-m", mode, "-w", "stop"]));
+        run(command(&binaries().join("pg_ctl")).arg("-D").arg(self.data()).args(["-m", mode, "-w", "stop"]));
     }
 
     pub fn promote(&self) {
-        run(command(&binaries().unwrap().join("pg_ctl")).arg("-D").arg(self.data()).args(["-w", "promote"]));
+        run(command(&binaries().join("pg_ctl")).arg("-D").arg(self.data()).args(["-w", "promote"]));
     }
 
     pub fn dir(&self) -> &Path {
@@ -423,7 +409,7 @@ impl Drop for Postgres {
                 let _ = self.try_resume();
                 eprintln!("{}", fs::read_to_string(self.dir.join("log")).unwrap_or_default());
             }
-            let mut stop = command(&binaries().unwrap().join("pg_ctl"));
+            let mut stop = command(&binaries().join("pg_ctl"));
             let _ = stop.arg("-D").arg(self.data()).args(["-m", "immediate", "-w", "stop"]).output();
         }
         let _ = fs::remove_dir_all(&self.dir);

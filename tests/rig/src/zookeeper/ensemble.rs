@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use super::{Mode, Pipe, ZooKeeper, has_zookeeper, start_together};
+use super::{Mode, Pipe, ZooKeeper, start_together};
 use crate::{free_port, wait_for};
 
 const SIZE: usize = 3;
@@ -42,17 +42,13 @@ struct Pipes {
 }
 
 impl Ensemble {
-    /// `None` if there is no ZooKeeper here, which is said on standard error.
-    pub fn start() -> Option<Self> {
+    pub fn start() -> Self {
         Self::start_with(EnsembleOptions::default())
     }
 
-    pub fn start_with(options: EnsembleOptions<'_>) -> Option<Self> {
-        if !has_zookeeper() {
-            return None;
-        }
+    pub fn start_with(options: EnsembleOptions<'_>) -> Self {
         let (servers, pipes) = start_together(|| prepare(options)).into_iter().unzip();
-        Some(Self { servers, pipes })
+        Self { servers, pipes }
     }
 
     pub fn server(&self, index: usize) -> &ZooKeeper {

@@ -15,36 +15,20 @@ fn chosen(variable: &str, default: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| default.to_owned())
 }
 
-/// A command that runs this class, with the level of its log lines. `None` if there is no JDK, no
-/// Maven, or no jar to be had, which is said on standard error; with `LEASEHOLD_ZOOKEEPER=1` that
-/// is a failure. `LEASEHOLD_ZOOKEEPER=0` asks to do without.
-pub fn java(class: &str, options: &[String]) -> Option<Command> {
+/// A command that runs this class, with the level of its log lines.
+pub fn java(class: &str, options: &[String]) -> Command {
     let mut command = Command::new("java");
-    command.args(SMALL).args(options).arg("-cp").arg(jar()?).arg(class);
-    Some(command)
+    command.args(SMALL).args(options).arg("-cp").arg(jar()).arg(class);
+    command
 }
 
-/// Whether [`java`] can run, which is said if not.
-pub fn has_zookeeper() -> bool {
-    jar().is_some()
-}
-
-/// The jar with its libraries beside it; `None` as [`java`] says.
-pub fn jar() -> Option<&'static Path> {
+/// The jar with its libraries beside it. Ends the test if there is no JDK, no Maven, or no jar to be
+/// had.
+pub fn jar() -> &'static Path {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let wish = std::env::var("LEASEHOLD_ZOOKEEPER").unwrap_or_default();
-    if wish == "0" {
-        eprintln!("DID NOT RUN on ZooKeeper: LEASEHOLD_ZOOKEEPER=0");
-        return None;
-    }
-    match BUILT.get_or_init(build) {
-        Ok(jar) => Some(jar),
-        Err(why) => {
-            assert!(wish != "1", "LEASEHOLD_ZOOKEEPER=1, and there is no ZooKeeper: {why}");
-            eprintln!("DID NOT RUN on ZooKeeper: {why} (a JDK 17 and Maven are needed)");
-            None
-        }
-    }
+    BUILT.get_or_init(build).as_ref().unwrap_or_else(|why| {
+        panic!("no ZooKeeper: {why} (install a JDK 17 and Maven, or leave this out: --skip zookeeper)")
+    })
 }
 
 fn build() -> Result<PathBuf, String> {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 pub use ensemble::{Ensemble, EnsembleOptions};
-pub use jars::{has_zookeeper, jar, java};
+pub use jars::{jar, java};
 pub use pipe::Pipe;
 pub use raw::{CONTAINER, EPHEMERAL, EPHEMERAL_SEQUENTIAL, NO_NODE, NODE_EXISTS, Node, PERSISTENT, Raw};
 
@@ -48,23 +48,22 @@ pub struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// `None` if there is no ZooKeeper here, which is said on standard error.
-    pub fn start() -> Option<Self> {
+    pub fn start() -> Self {
         Self::start_with("")
     }
 
     /// `settings`: lines of its configuration.
-    pub fn start_with(settings: &str) -> Option<Self> {
+    pub fn start_with(settings: &str) -> Self {
         let alone = || {
             let port = free_port();
             let lines = format!("clientPort={port}\nclientPortAddress=127.0.0.1\n{settings}");
             vec![(Self::prepare(port, &lines), ())]
         };
-        has_zookeeper().then(|| start_together(alone).pop().unwrap().0)
+        start_together(alone).pop().unwrap().0
     }
 
     /// One that serves clients with TLS on a port of its own, and trusts this authority's clients.
-    pub fn start_tls(certificates: &Certificates, identity: &Identity, settings: &str) -> Option<Self> {
+    pub fn start_tls(certificates: &Certificates, identity: &Identity, settings: &str) -> Self {
         let alone = || {
             let (port, secure_port) = (free_port(), free_port());
             let mut server = Self::prepare(port, "");
@@ -83,7 +82,7 @@ impl ZooKeeper {
             config.write_all(lines.as_bytes()).unwrap();
             vec![(server, ())]
         };
-        has_zookeeper().then(|| start_together(alone).pop().unwrap().0)
+        start_together(alone).pop().unwrap().0
     }
 
     fn key_store(&self) -> PathBuf {
@@ -116,16 +115,16 @@ impl ZooKeeper {
 
     /// One server for all tests that take turns on it and leave nothing behind: starting one takes
     /// longer than most tests.
-    pub fn shared(settings: &str) -> Option<Arc<Self>> {
+    pub fn shared(settings: &str) -> Arc<Self> {
         // The last test that drops it ends it, so that nothing is left running.
         static SHARED: Mutex<Weak<ZooKeeper>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock();
         if let Some(server) = shared.upgrade() {
-            return Some(server);
+            return server;
         }
-        let server = Arc::new(Self::start_with(settings)?);
+        let server = Arc::new(Self::start_with(settings));
         *shared = Arc::downgrade(&server);
-        Some(server)
+        server
     }
 
     /// A server that does not run yet. The lines say its ports.
@@ -157,7 +156,7 @@ impl ZooKeeper {
         ];
         let mut options: Vec<String> = options.map(str::to_owned).to_vec();
         options.push(format!("-Dorg.slf4j.simpleLogger.logFile={}", self.log().display()));
-        let mut command = java("curator.Serve", &options).expect("asked before");
+        let mut command = java("curator.Serve", &options);
         command.arg(self.dir.join("zoo.cfg")).current_dir(&self.dir);
         // The server ends with its standard input, which only this process keeps open. One that is
         // stopped does not see that, but its process group, which has nobody else in it, gets a
