@@ -193,6 +193,13 @@ pub mod guide;
 mod in_memory;
 pub mod interop;
 mod listing;
+#[cfg(not(shuttle))]
+mod os;
+// The tests in `tests/scheduler` wait, spawn and read clocks by it.
+#[cfg(shuttle)]
+#[doc(hidden)]
+#[allow(missing_docs, missing_debug_implementations, unreachable_pub)]
+pub mod os;
 mod session;
 mod snapshot;
 mod stats;

@@ -1,15 +1,17 @@
 //! What a client does right now: its holds, its waits, and threads that wait for each other.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::thread::{Thread, ThreadId};
 use std::time::{Duration, Instant};
 
 use crate::base::lease::State;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::fencing::FencingToken;
+use crate::os::{
+    self, HashMap,
+    thread::{Thread, ThreadId},
+};
 use crate::session::{HoldEntry, OutstandingPermits, Owner, Shared, Wait};
 use crate::stats::shortened;
 
@@ -326,7 +328,7 @@ impl Snapshot {
             return Self { client_name, holds: Vec::new(), waits: Vec::new(), deadlocks: Vec::new() };
         }
         // Waits first: what a thread held when it began to wait, it holds while it waits.
-        let (waits, now) = (shared.waits.all(), Instant::now());
+        let (waits, now) = (shared.waits.all(), os::now());
         let entries = shared.holds.all();
         let permits: Vec<_> = shared.outstanding_permits.lock().values().cloned().collect();
         let mut holds: Vec<_> = entries.iter().map(|entry| HoldInfo::of(entry)).collect();

@@ -15,14 +15,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use crate::background::grant::Grant;
 use crate::background::schedule::Schedule;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::holder::client_and_number;
 use crate::base::lease::Moment;
 use crate::base::owner::{Announcement, HolderOwner, MOST_AGES, NamedHold};
+use crate::os::Mutex;
 use crate::store::{LockStore, OwnerStore};
 
 pub(crate) struct Announcer {

@@ -2,12 +2,14 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, Sender};
-use parking_lot::Mutex;
 
 use crate::base::loss::{Loss, RenewalTrouble};
+use crate::os::{
+    Mutex,
+    atomic::{AtomicBool, Ordering},
+};
 
 pub(crate) enum Callback {
     Run(Box<dyn FnOnce(&Loss) + Send>),

@@ -1,6 +1,6 @@
 //! What has happened at the end of a hold, each thing at most once: several threads may end it.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use crate::os::atomic::{AtomicU8, Ordering};
 
 /// A request took the hold anew where it was missing, beside the release or behind it.
 const PUT_BACK: u8 = 1;

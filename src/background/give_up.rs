@@ -1,10 +1,10 @@
 //! The requests that give up a hold; and how long the lock stays taken after that (`min_hold`).
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::background::grant::{Grant, RenewalPolicy};
 use crate::base::lease::{Moment, State, margin};
+use crate::os::atomic::Ordering;
 use crate::store::{HoldCounts, Release, Undo, UnknownOutcomes};
 
 /// How long a release is attempted in the background beyond the lease that it removes, for clocks

@@ -1,11 +1,8 @@
 //! What the store granted to one holder: its lease, and whom to notify when it is lost.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
-
-use parking_lot::{Condvar, Mutex};
 
 use crate::background::callbacks::{OnTrouble, Place};
 use crate::background::ending::Ending;
@@ -19,6 +16,10 @@ use crate::base::lease::{Ends, Lease, Moment, SessionTerm, State, valid_until};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::loss::Loss;
 use crate::base::primitive::Primitive;
+use crate::os::{
+    Condvar, Mutex, OnceLock,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
 use crate::store::{Renewal, TokenRule};
 
 /// How the watchdog treats a grant.

@@ -1,6 +1,5 @@
 //! Why a hold could not be renewed, and how it was lost.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use crate::background::grant::{Grant, RenewalPolicy};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::{LostBy, Moment, State};
 use crate::base::loss::{Loss, LossReason, RenewalTrouble};
+use crate::os::atomic::Ordering;
 
 impl Grant {
     /// The server no longer knows the holder.

@@ -4,8 +4,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
-
 use crate::background::piggyback::{Piggyback, PiggybackOutcome};
 use crate::background::queue_map::{LocalQueue, QueueMap, QueuesByHolder};
 use crate::background::run::GAP;
@@ -13,6 +11,7 @@ use crate::background::waiter::{Signal, Waiter};
 use crate::base::error::Error;
 use crate::base::event::{Awaited, Event};
 use crate::base::holder::Holder;
+use crate::os::{self, Mutex};
 
 /// How long a client yields: a waiter of another library needs up to 5.5 ms from the message to its
 /// request.
@@ -137,7 +136,7 @@ impl Leader<'_> {
     /// Records the latest error of an outage. Returns since when the outage lasts.
     pub(crate) fn outage_goes_on(&self, error: &Error) -> Instant {
         let mut state = self.membership.local_queue.state.lock();
-        let since = state.outage.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+        let since = state.outage.as_ref().map_or_else(os::now, |(since, _)| *since);
         state.outage = Some((since, error.clone()));
         since
     }
@@ -168,27 +167,27 @@ impl Leader<'_> {
         patience: impl Fn(Duration) -> Duration,
         wait_for: impl FnOnce(Awaited, Duration) -> bool,
     ) {
-        let fairness = || MutexGuard::map(self.membership.local_queue.state.lock(), |state| &mut state.fairness);
-        let owes_gap = fairness().owes_gap();
+        let state = || self.membership.local_queue.state.lock();
+        let owes_gap = state().fairness.owes_gap();
         if owes_gap {
             self.event().wait_for(Awaited::Nothing, patience(GAP));
             if self.event().is_ended() {
                 // The next leader leaves it.
                 return;
             }
-            fairness().left_gap();
+            state().fairness.left_gap();
         }
-        let is_yield_due = fairness().is_yield_due();
+        let is_yield_due = state().fairness.is_yield_due();
         if is_yield_due {
-            let messages = fairness().messages;
+            let messages = state().fairness.messages;
             let taken = wait_for(Awaited::Messages(messages + 1), patience(LONGEST_YIELD));
             if self.event().is_ended() {
                 // The next leader yields.
                 return;
             }
-            fairness().yielded(taken);
+            state().fairness.yielded(taken);
         }
-        let courtesy = self.membership.local_queue.state.lock().courtesy(self.event());
+        let courtesy = state().courtesy(self.event());
         if let Some(courtesy) = courtesy {
             self.event().wait_for(Awaited::Nothing, patience(courtesy));
         }

@@ -2,7 +2,7 @@
 //! any of several leases.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::background::callbacks::{Callback, OnLost};
 use crate::background::grant::{Grant, tick};
@@ -10,6 +10,7 @@ use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
 use crate::base::event::{Event, Interrupt};
 use crate::base::lease::State;
+use crate::os;
 
 impl Grant {
     /// Wakes the threads that wait for the end of the lease, after it has ended.
@@ -37,7 +38,7 @@ impl Grant {
     /// (false), or `cancel` is cancelled (false). Keeps the deadline itself: the watchdog may be
     /// blocked in a connect.
     pub(crate) fn wait_lost(self: &Arc<Self>, timeout: Duration, cancel: Option<&CancelToken>) -> bool {
-        let deadline = Deadline::after(Instant::now(), timeout);
+        let deadline = Deadline::after(os::now(), timeout);
         let _woken = cancel.map(|token| token.wakes(self.clone()));
         let mut listeners = self.listeners.lock();
         loop {
@@ -47,7 +48,7 @@ impl Grant {
                 State::Released => return false,
                 State::Held | State::Suspect => {}
             }
-            let left = deadline.remaining(Instant::now()).unwrap_or(Duration::MAX);
+            let left = deadline.remaining(os::now()).unwrap_or(Duration::MAX);
             if left.is_zero() || cancel.is_some_and(CancelToken::is_cancelled) {
                 return false;
             }

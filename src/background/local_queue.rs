@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::background::grant::Grant;
@@ -21,6 +20,7 @@ use crate::base::error::Error;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
 use crate::base::lock_name::LockName;
+use crate::os::Mutex;
 use crate::store::TokenRule;
 
 #[derive(Debug, Default)]

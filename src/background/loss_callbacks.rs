@@ -10,10 +10,7 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex};
 
 use crate::background::callbacks::{Callback, OnLost, OnTrouble};
 use crate::background::grant::{Grant, tick};
@@ -23,6 +20,10 @@ use crate::base::lease::State;
 use crate::base::listener::{Listener, LockInfo};
 use crate::base::lock_name::LockName;
 use crate::base::loss::{Loss, RenewalTrouble};
+use crate::os::{
+    self, Condvar, Mutex,
+    thread::{Builder, JoinHandle},
+};
 
 /// How many callbacks run at once; the others queue behind them. Many leases are lost together when
 /// a server stays unreachable.
@@ -97,7 +98,7 @@ impl LossCallbacks {
             }
             // Notified only if this lease is due before the thread wakes up anyway: one pass over
             // the list for every new callback would take quadratic time.
-            let due = Instant::now() + pause(grant);
+            let due = os::now() + pause(grant);
             if list.planned.is_some_and(|planned| due < planned) {
                 self.changed.notify_one();
             }
@@ -265,7 +266,7 @@ impl LossCallbacks {
                 State::Released => false,
             });
             if !lost.is_empty() {
-                parking_lot::MutexGuard::unlocked(&mut list, || lost.drain(..).for_each(|grant| self.report(&grant)));
+                os::MutexGuard::unlocked(&mut list, || lost.drain(..).for_each(|grant| self.report(&grant)));
                 continue;
             }
             if list.stop {
@@ -274,7 +275,7 @@ impl LossCallbacks {
             if !self.call() {
                 wait = wait.min(Duration::from_secs(1));
             }
-            list.planned = Some(Instant::now() + wait);
+            list.planned = Some(os::now() + wait);
             self.changed.wait_for(&mut list, wait);
         }
     }

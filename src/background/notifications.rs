@@ -5,14 +5,12 @@
 //! in [`reading`](crate::background::reading).
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex};
 
 use crate::background::phase::Phase;
 use crate::background::subscriber::{Inner, Patience, Role, State};
 use crate::base::event::{Awaited, Event};
+use crate::os::{self, Condvar, Mutex, thread::JoinHandle};
 use crate::store::{LockStore, Topic};
 
 pub(crate) struct Notifications {
@@ -83,7 +81,7 @@ impl Notifications {
     pub(crate) fn is_subscribed(&self, topic: &Topic) -> bool {
         let state = self.inner.state.lock();
         // A connection that is late with its reply to a ping may be half open.
-        if state.pinged.is_some_and(|pinged| pinged.elapsed() > self.inner.patience.answer / 2) {
+        if state.pinged.is_some_and(|pinged| os::since(pinged) > self.inner.patience.answer / 2) {
             return false;
         }
         match state.topics.get(topic) {
@@ -145,7 +143,7 @@ impl Notifications {
         }
         let inner = self.inner.clone();
         let name = format!("lh-notify-{}", inner.client_name);
-        let handle = std::thread::Builder::new().name(name).spawn(move || inner.run())?;
+        let handle = os::thread::Builder::new().name(name).spawn(move || inner.run())?;
         *self.thread.lock() = Some(handle);
         state.phase = Phase::Running;
         Ok(())
@@ -156,7 +154,7 @@ impl Listening<'_> {
     /// Waits until the event of this waiter has what it awaits, at most for `timeout`; false if it
     /// has not. Reads the messages of all waiters meanwhile, unless another thread does.
     pub(crate) fn wait_for(&self, awaited: Awaited, timeout: Duration) -> bool {
-        let (inner, give_up) = (&self.notifications.inner, Instant::now() + timeout);
+        let (inner, give_up) = (&self.notifications.inner, os::now() + timeout);
         if let Some(has_come) = inner.take_role().and_then(|role| self.read_until(role, awaited, give_up)) {
             return has_come;
         }
@@ -169,7 +167,7 @@ impl Listening<'_> {
             }
             sleeper
         };
-        let has_come = self.event.wait_for(awaited, give_up.saturating_duration_since(Instant::now()));
+        let has_come = self.event.wait_for(awaited, give_up.saturating_duration_since(os::now()));
         inner.state.lock().reading.woken(sleeper);
         has_come
     }
@@ -181,7 +179,7 @@ impl Listening<'_> {
         // the read.
         let _interrupted = self.event.interrupt_by(role.interrupt.clone());
         loop {
-            let left = give_up.saturating_duration_since(Instant::now());
+            let left = give_up.saturating_duration_since(os::now());
             let has_come = self.event.has_come(awaited);
             if has_come || left.is_zero() {
                 return Some(has_come);
@@ -214,7 +212,7 @@ impl Drop for Listening<'_> {
         }
         if self.topic.turn_of.is_none() {
             // The event stays for the next waiter of its local queue.
-            watch.idle_since = Some(Instant::now());
+            watch.idle_since = Some(os::now());
             return;
         }
         // No other waiter ever waits for this holder's turn.

@@ -6,11 +6,8 @@
 //! waited.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 use crate::base::counters::{Counters, Figures, HandOver, Outcome};
 use crate::base::error::{Error, ErrorKind};
@@ -18,6 +15,10 @@ use crate::base::listener::{Listener, LockInfo};
 use crate::base::lock_name::LockName;
 use crate::base::loss::LossReason;
 use crate::base::primitive::Primitive;
+use crate::os::{
+    Mutex, OnceLock,
+    atomic::{AtomicBool, Ordering},
+};
 
 /// Names that are reported one by one.
 const MOST_NAMES: usize = 64;

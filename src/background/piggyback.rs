@@ -2,16 +2,17 @@
 //! both. Or none: the hold passes to its owner.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex};
 
 use crate::background::grant::Grant;
 use crate::base::error::Result;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
 use crate::base::lock_name::{Kind, LockName};
+use crate::os::{
+    self, Condvar, Mutex,
+    atomic::{AtomicBool, Ordering},
+};
 use crate::store::{Acquire, Acquired, TokenRule, UnknownOutcomes, Waiting};
 
 /// The acquire, left by the thread that waits, for the thread that releases.
@@ -116,8 +117,8 @@ impl Piggyback {
     /// Passes it the hold of this grant, which its user has given up. `short`: that turn was short.
     pub(super) fn pass(&self, grant: &Arc<Grant>, short: bool) {
         let mut delivery = self.delivery.lock();
-        let passed_at = *delivery.passed_at.get_or_insert_with(Instant::now);
-        delivery.may_be_overtaken = short && passed_at.elapsed() < WAKE_UP;
+        let passed_at = *delivery.passed_at.get_or_insert_with(os::now);
+        delivery.may_be_overtaken = short && os::since(passed_at) < WAKE_UP;
         delivery.outcome = Some(PiggybackOutcome::Passed(grant.clone()));
         drop(delivery);
         self.delivered.notify_one();

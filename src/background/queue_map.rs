@@ -1,17 +1,17 @@
 //! The local queues of a client by name, and what each of them knows. How threads queue is in
 //! [`local_queue`](crate::background::local_queue).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
 
 use crate::background::piggyback::Piggyback;
 use crate::background::run::{FairnessCounter, MEMORY};
 use crate::background::waiter::Waiter;
 use crate::base::error::Error;
 use crate::base::event::Event;
+use crate::os::{self, HashMap, Mutex};
 
 /// From this many queues on, unused ones are swept.
 pub(super) const SWEEP_AT: usize = 256;
@@ -38,7 +38,7 @@ impl QueueMap {
         if self.local_queues.len() >= SWEEP_AT.max(2 * self.after_sweep) {
             self.local_queues.retain(|_, local_queue| {
                 let state = local_queue.state.lock();
-                state.members > 0 || state.fairness.last.is_some_and(|t| t.elapsed() < MEMORY)
+                state.members > 0 || state.fairness.last.is_some_and(|t| os::since(t) < MEMORY)
             });
             self.after_sweep = self.local_queues.len();
         }

@@ -5,8 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
-
 use crate::background::announcer::Announcer;
 use crate::background::grant::{Grant, tick};
 use crate::background::local_queue::LocalQueues;
@@ -17,6 +15,7 @@ use crate::background::schedule::Schedule;
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Clock, ClockReading};
 use crate::base::lease::{Moment, State};
+use crate::os::{self, Condvar, Mutex};
 use crate::store::{HoldCounts, LockStore, Renewal, Renewed, Undo, UnknownOutcomes};
 
 /// How many undos are kept while the server cannot be asked. Beyond it the oldest is dropped.
@@ -195,7 +194,7 @@ impl Inner {
                 Err(_) => {
                     log::warn!("the watchdog panicked and goes on");
                     // If the panic repeats at once, the loop must not occupy a core.
-                    std::thread::sleep(Duration::from_millis(10));
+                    os::thread::sleep(Duration::from_millis(10));
                 }
             }
         }
@@ -230,12 +229,12 @@ impl Inner {
                 while self.resolve(round) {}
                 let pause = round.resolve_pause.next();
                 let unresolved = !self.table.lock().undos.is_empty();
-                if !unresolved || until.is_none_or(|until| Instant::now() + pause >= until) {
+                if !unresolved || until.is_none_or(|until| os::now() + pause >= until) {
                     let left = self.table.lock().undos.clone();
                     left.iter().for_each(Undo::warn_of_a_leak);
                     return false;
                 }
-                std::thread::sleep(pause);
+                os::thread::sleep(pause);
             }
         }
         if let Some(batch) = self.take_due(&mut table, now) {
@@ -270,7 +269,7 @@ impl Inner {
         }
     }
 
-    fn sleep(&self, table: &mut parking_lot::MutexGuard<'_, Table>, now: Moment, others: [Option<Moment>; 2]) {
+    fn sleep(&self, table: &mut os::MutexGuard<'_, Table>, now: Moment, others: [Option<Moment>; 2]) {
         let mut wake = others.into_iter().chain([table.due.wake_at(now)]).flatten().min();
         if !table.undos.is_empty() {
             wake = Some(wake.map_or(table.resolve_from, |w| w.min(table.resolve_from)));

@@ -28,6 +28,7 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use crate::base::lease::Moment;
+use crate::os;
 
 /// How many acquisitions in a row, with other clients waiting, before this client yields to them. A
 /// client that releases and takes again at once always beats one that a message has to reach first.
@@ -153,7 +154,7 @@ impl FairnessCounter {
     pub(super) fn is_over(&self, run: RunLength) -> bool {
         let turns = self.in_a_row.saturating_add(run.turns);
         let span = FIRST_SPAN * (self.bound / FIRST_BOUND);
-        let lasted = self.first.map_or(run.lasted, |first| first.elapsed());
+        let lasted = self.first.map_or(run.lasted, os::since);
         let is_long = turns >= SHORTEST_RUN && lasted > span;
         (is_long || turns >= self.bound) && self.knows_others()
     }
@@ -161,7 +162,7 @@ impl FairnessCounter {
     /// Whether the release after this run may take the acquire of another thread along: then the
     /// lock is not free at the store in between. Counts for how long that goes on.
     pub(super) fn may_hand_over(&mut self, run: RunLength) -> bool {
-        let now = Instant::now();
+        let now = os::now();
         let since = *self.unbroken_since.get_or_insert(now.checked_sub(run.lasted).unwrap_or(now));
         let is_unbroken = now.duration_since(since) >= LONGEST_UNBROKEN;
         if is_unbroken {
@@ -177,7 +178,7 @@ impl FairnessCounter {
 
     /// Whether this client has to leave the lock free for [`GAP`], which no message shortens.
     pub(super) fn owes_gap(&self) -> bool {
-        self.gap_from.is_some_and(|from| from.elapsed() < MEMORY)
+        self.gap_from.is_some_and(|from| os::since(from) < MEMORY)
     }
 
     pub(super) fn left_gap(&mut self) {
@@ -190,7 +191,7 @@ impl FairnessCounter {
     }
 
     pub(super) fn knows_others(&self) -> bool {
-        self.last.is_some_and(|last| last.elapsed() < MEMORY)
+        self.last.is_some_and(|last| os::since(last) < MEMORY)
     }
 
     /// How many tokens an acquire draws: its own, and some for the turns after it.
@@ -209,7 +210,7 @@ impl FairnessCounter {
     /// A run has ended with a release that found others. `messages`: how many will have been
     /// received when its own has arrived.
     pub(super) fn released_beside(&mut self, others: u64, run: RunLength, waiters: bool, messages: u64) {
-        let now = Instant::now();
+        let now = os::now();
         (self.others, self.messages) = (others, messages);
         if self.in_a_row == 0 {
             self.first = now.checked_sub(run.lasted).or(Some(now));

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::background::grant::{Grant, NOT_SCHEDULED, tick};
 use crate::base::holder::Holder;
 use crate::base::lease::{Moment, margin};
+use crate::os::atomic::Ordering;
 
 /// Each grant knows when it is due here. The owner of the schedule guards both with one mutex.
 #[derive(Debug)]

@@ -15,10 +15,10 @@
 //!
 //! **Losses.** What one member learns of the loss of the hold, all are told.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::lease::Moment;
+use crate::os::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How long a share is open. A writer elsewhere waits so much longer at most.
 const OPEN: Duration = Duration::from_millis(4);

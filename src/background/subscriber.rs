@@ -1,17 +1,15 @@
 //! The subscriber of a client: the thread that connects, the topics, and the role of the one who
 //! reads (see [`reading`](crate::background::reading)).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::background::phase::Phase;
 use crate::background::reading::Reading;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event::{Event, Interrupt};
+use crate::os::{self, Condvar, HashMap, Mutex, MutexGuard};
 use crate::store::{LockStore, Received, Subscriber, SubscriptionSender, Topic};
 
 /// A topic is kept this long after its last waiter, so that under contention not every hand-over
@@ -172,10 +170,10 @@ impl Drop for Role<'_> {
 impl Default for State {
     fn default() -> Self {
         Self {
-            topics: HashMap::new(),
+            topics: HashMap::default(),
             sender: None,
             pinged: None,
-            last_received: Instant::now(),
+            last_received: os::now(),
             reading: Reading::default(),
             is_proven: false,
             phase: Phase::NotStarted,
@@ -186,7 +184,7 @@ impl Default for State {
 impl State {
     pub(super) fn ping(&mut self) -> Result<()> {
         let Some(sender) = &mut self.sender else { return Ok(()) };
-        self.pinged = Some(Instant::now());
+        self.pinged = Some(os::now());
         sender.ping()
     }
 
@@ -257,7 +255,7 @@ impl Inner {
                 watch.confirmed = true;
             });
         }
-        (state.sender, state.last_received) = (Some(sender), Instant::now());
+        (state.sender, state.last_received) = (Some(sender), os::now());
         if let Some(interrupt) = subscriber.interrupt() {
             state.reading.begin(subscriber, interrupt);
             return self.read_in_turns(state);
@@ -309,7 +307,7 @@ impl Inner {
             return false;
         }
         let mut state = self.state.lock();
-        (state.pinged, state.last_received) = (None, Instant::now());
+        (state.pinged, state.last_received) = (None, os::now());
         drop(state);
         match received {
             Received::Notified(topics) => {
@@ -350,8 +348,8 @@ impl Inner {
     /// Ends the subscriptions that have had no waiter for a while, and pings a silent connection.
     fn maintain(&self) -> Result<()> {
         let mut state = self.state.lock();
-        let is_silent = state.last_received.elapsed() > self.patience.silence;
-        if state.pinged.is_some_and(|pinged| pinged.elapsed() > self.patience.answer) {
+        let is_silent = os::since(state.last_received) > self.patience.silence;
+        if state.pinged.is_some_and(|pinged| os::since(pinged) > self.patience.answer) {
             return Err(Error::new(ErrorKind::Unreachable, "the subscriber connection does not reply to a ping"));
         }
         if is_silent && state.pinged.is_none() {
@@ -360,7 +358,8 @@ impl Inner {
         let State { topics, sender: Some(sender), .. } = &mut *state else { return Ok(()) };
         // One that is not confirmed yet stays: its confirmation could be taken for that of a later
         // subscription to the same topic.
-        let is_over = |watch: &Watch| watch.confirmed && watch.idle_since.is_some_and(|since| since.elapsed() > LINGER);
+        let is_over =
+            |watch: &Watch| watch.confirmed && watch.idle_since.is_some_and(|since| os::since(since) > LINGER);
         let idle: Vec<Topic> =
             topics.iter().filter(|(_, watch)| is_over(watch)).map(|(topic, _)| topic.clone()).collect();
         for topic in idle {

@@ -1,13 +1,12 @@
 //! A thread that waits in a local queue behind its leader.
 
-use std::sync::{Arc, OnceLock};
-
-use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
 
 use crate::background::grant::Grant;
 use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::event::Interrupt;
+use crate::os::{Condvar, Mutex, OnceLock};
 
 #[derive(Debug, Default)]
 pub(super) struct Waiter {

@@ -5,10 +5,7 @@
 //! a hold must be able to *leave* before its release is sent, not some time after.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Instant;
-
-use parking_lot::Mutex;
 
 use crate::background::announcer::Announcer;
 use crate::background::grant::Grant;
@@ -19,6 +16,7 @@ use crate::background::renewal_thread::{Inner, Table, log_dropped};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::Moment;
+use crate::os::{self, Mutex, thread::JoinHandle};
 use crate::store::{LockStore, Undo};
 
 pub(crate) struct Watchdog {
@@ -157,7 +155,7 @@ impl Watchdog {
         let handle = self.thread.lock().take();
         // The last handle may be dropped on this very thread, in a logger for example. Joining
         // would then never end.
-        if handle.as_ref().is_some_and(|h| h.thread().id() == std::thread::current().id()) {
+        if handle.as_ref().is_some_and(|h| h.thread().id() == os::thread::current().id()) {
             return true;
         }
         while table.phase != Phase::Ended {
@@ -202,7 +200,7 @@ impl Watchdog {
             Phase::NotStarted => {}
         }
         let inner = self.inner.clone();
-        let handle = std::thread::Builder::new()
+        let handle = os::thread::Builder::new()
             .name(format!("lh-renew-{}", inner.client_name))
             .spawn(move || inner.run())
             .map_err(|e| Error::new(ErrorKind::Unreachable, "no thread for the watchdog").caused_by(e))?;

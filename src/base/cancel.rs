@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use crate::base::error::{Error, ErrorKind};
 use crate::base::event::{Awaited, Event, Interrupt};
+use crate::os::{
+    Mutex,
+    atomic::{AtomicBool, Ordering},
+};
 
 /// A hundred years, which every clock can count to.
 const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);

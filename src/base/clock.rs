@@ -1,9 +1,10 @@
 //! The clock that leases are counted by, injected so that tests set it.
 
 use std::fmt;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use crate::base::lease::Moment;
+use crate::os;
 
 pub(crate) trait Clock: Send + Sync + fmt::Debug {
     /// Never goes back, and counts the time the machine was suspended, where the system has a clock
@@ -37,50 +38,31 @@ impl ClockReading {
 pub(crate) struct SystemClock;
 
 impl Clock for SystemClock {
-    /// A clock that goes on while the machine sleeps. Apple's `CLOCK_MONOTONIC` does, and the one
-    /// of Linux does not; `Instant` is a clock that stands still on both.
-    #[cfg(any(target_os = "linux", target_os = "android", target_os = "openbsd", target_vendor = "apple"))]
     fn now(&self) -> Moment {
-        #[cfg(target_vendor = "apple")]
-        const COUNTS_SLEEP: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
-        #[cfg(not(target_vendor = "apple"))]
-        const COUNTS_SLEEP: rustix::time::ClockId = rustix::time::ClockId::Boottime;
-        let t = rustix::time::clock_gettime(COUNTS_SLEEP);
-        Moment::from_nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
-    }
-
-    /// `Instant`: on Windows it counts sleep. On the other systems it does not, or not surely, and
-    /// a machine that slept is caught by the wall clock's jump instead, a moment late.
-    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "openbsd", target_vendor = "apple")))]
-    fn now(&self) -> Moment {
-        use std::sync::LazyLock;
-        use std::time::Instant;
-        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-        let start = *START;
-        Moment::from_nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_add(1))
+        Moment::from_nanos(os::boot_nanos())
     }
 
     fn wall(&self) -> Duration {
-        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+        os::wall()
     }
 }
 
 /// The clocks of the system, ahead by what a test has moved them.
 #[derive(Debug, Default)]
 pub(crate) struct MovableClock {
-    ahead_nanos: std::sync::atomic::AtomicU64,
+    ahead_nanos: crate::os::atomic::AtomicU64,
 }
 
 impl MovableClock {
     #[cfg(feature = "testing")]
     pub(crate) fn advance(&self, by: Duration) {
         let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
-        let ordering = std::sync::atomic::Ordering::SeqCst;
+        let ordering = crate::os::atomic::Ordering::SeqCst;
         let _ = self.ahead_nanos.fetch_update(ordering, ordering, |ahead| Some(ahead.saturating_add(by)));
     }
 
     fn ahead(&self) -> Duration {
-        Duration::from_nanos(self.ahead_nanos.load(std::sync::atomic::Ordering::SeqCst))
+        Duration::from_nanos(self.ahead_nanos.load(crate::os::atomic::Ordering::SeqCst))
     }
 }
 
@@ -98,31 +80,31 @@ impl Clock for MovableClock {
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(crate) struct FakeClock {
-    now_nanos: std::sync::atomic::AtomicU64,
-    wall_nanos: std::sync::atomic::AtomicU64,
+    now_nanos: crate::os::atomic::AtomicU64,
+    wall_nanos: crate::os::atomic::AtomicU64,
 }
 
 #[cfg(test)]
 impl FakeClock {
     pub(crate) fn advance(&self, by: Duration) {
-        self.now_nanos.fetch_add(by.as_nanos() as u64, std::sync::atomic::Ordering::SeqCst);
+        self.now_nanos.fetch_add(by.as_nanos() as u64, crate::os::atomic::Ordering::SeqCst);
         self.jump_wall(by);
     }
 
     /// The wall clock alone moves, as after a pause that the boot-time clock did not count.
     pub(crate) fn jump_wall(&self, by: Duration) {
-        self.wall_nanos.fetch_add(by.as_nanos() as u64, std::sync::atomic::Ordering::SeqCst);
+        self.wall_nanos.fetch_add(by.as_nanos() as u64, crate::os::atomic::Ordering::SeqCst);
     }
 }
 
 #[cfg(test)]
 impl Clock for FakeClock {
     fn now(&self) -> Moment {
-        Moment::from_nanos(self.now_nanos.load(std::sync::atomic::Ordering::SeqCst))
+        Moment::from_nanos(self.now_nanos.load(crate::os::atomic::Ordering::SeqCst))
     }
 
     fn wall(&self) -> Duration {
-        Duration::from_nanos(self.wall_nanos.load(std::sync::atomic::Ordering::SeqCst))
+        Duration::from_nanos(self.wall_nanos.load(crate::os::atomic::Ordering::SeqCst))
     }
 }
 

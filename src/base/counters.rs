@@ -1,12 +1,12 @@
 //! What is counted of the calls and holds of one primitive, or of one name.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind};
 use crate::base::histogram::{AtomicHistogram, Histogram};
 use crate::base::loss::LossReason;
+use crate::os::OnceLock;
 
 /// Room for every [`ErrorKind`], by its number.
 const ERROR_KINDS: usize = 32;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use crate::os::{self, Condvar, Mutex};
 
 /// Ends a wait of a thread, such as one that waits for input.
 pub(crate) trait Interrupt: Send + Sync {
@@ -102,7 +102,7 @@ impl Event {
 
     /// [`wait`](Self::wait) for what the waiter awaits.
     pub(crate) fn wait_for(&self, awaited: Awaited, timeout: Duration) -> bool {
-        let give_up = Instant::now() + timeout;
+        let give_up = os::now() + timeout;
         let mut state = self.state.lock();
         while !state.has_come(awaited) {
             if self.notified.wait_until(&mut state, give_up).timed_out() {
@@ -126,12 +126,12 @@ impl Event {
 
     /// Records that the store has answered an attempt.
     pub(crate) fn answered(&self) {
-        self.state.lock().answered = Some(Instant::now());
+        self.state.lock().answered = Some(os::now());
     }
 
     /// Whether the store has answered an attempt within `age`.
     pub(crate) fn is_answered_within(&self, age: Duration) -> bool {
-        self.state.lock().answered.is_some_and(|at| at.elapsed() < age)
+        self.state.lock().answered.is_some_and(|at| os::since(at) < age)
     }
 }
 

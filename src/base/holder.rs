@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::base::deadline::ceil_millis;
 use crate::base::random;
+use crate::os::atomic::{AtomicU64, Ordering};
 
 /// The identity of one client: a lower-case UUID of version 8.
 ///

@@ -1,8 +1,9 @@
 //! One lease as a state machine over injected time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+
+use crate::os::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A point on the lease clock (see `clock`): nanoseconds of a clock that also counts suspended
 /// time.

@@ -2,10 +2,11 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crate::base::counters::Counters;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::os::OnceLock;
 
 /// The longest name in bytes, including the prefix. A store could take more, but every request
 /// carries the name, and a longer one is most likely a mistake.

@@ -1,14 +1,9 @@
 //! Random numbers from the operating system.
-//!
-//! Not from the thread-local generator of `rand`. In the destructor of another thread-local it may
-//! be gone, and its use then aborts the process. A child made by `fork()` has a copy of it, so both
-//! processes would make the same ids.
 
-use rand::TryRng;
-use rand::rngs::SysRng;
+use crate::os;
 
 pub(crate) fn number() -> u64 {
-    SysRng.try_next_u64().expect("the operating system has random numbers")
+    os::random_number()
 }
 
 /// Uniform in 0..1.

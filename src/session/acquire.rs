@@ -1,7 +1,6 @@
 //! Taking a lock: one more level of the calling thread's hold, or a new hold.
 
 use std::sync::Arc;
-use std::thread::ThreadId;
 use std::time::Duration;
 
 use crate::background::grant::{Grant, RenewalPolicy};
@@ -14,6 +13,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::{Moment, State};
 use crate::base::limits::{LONGEST_LEASE, check_lease};
 use crate::base::lock_name::{Kind, LockName};
+use crate::os::{self, thread::ThreadId};
 use crate::session::attempt::{AcquireAttempt, Tried};
 use crate::session::hold::{Hold, Side};
 use crate::session::record::{CallRecord, recorded};
@@ -104,7 +104,7 @@ pub(crate) fn acquire_for_thread(
     deadline: Deadline,
 ) -> Result<Option<Hold>> {
     recorded(shared, name.kind.into(), std::slice::from_ref(name), deadline, |record| {
-        let thread = std::thread::current().id();
+        let thread = os::thread::current().id();
         match Hold::of_thread(shared, &name.key, thread) {
             Some(hold) => {
                 record.reenters();
@@ -125,7 +125,7 @@ pub(crate) fn acquire_owned(
     deadline: Deadline,
 ) -> Result<Option<Hold>> {
     recorded(shared, name.kind.into(), std::slice::from_ref(name), deadline, |record| {
-        let thread = std::thread::current().id();
+        let thread = os::thread::current().id();
         if name.kind == Kind::Write {
             refuse_upgrade(shared, name, thread)?;
         }
@@ -197,7 +197,7 @@ fn reenter(shared: &Arc<Shared>, hold: &Hold, name: &Arc<LockName>, terms: &Term
         Kind::Read if counts.main > 0 => return hold.nest_read(),
         Kind::Read => (Side::Read, counts.reads),
         Kind::Write => {
-            refuse_upgrade(shared, name, std::thread::current().id())?;
+            refuse_upgrade(shared, name, os::thread::current().id())?;
             (Side::Main, counts.main)
         }
         _ => (Side::Main, counts.main),

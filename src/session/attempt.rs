@@ -13,6 +13,7 @@ use crate::base::limits::TAKEN_TTL;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::base::random;
+use crate::os;
 use crate::session::shared::{Call, Shared};
 use crate::session::waits::WaitEntry;
 use crate::store::{
@@ -153,7 +154,7 @@ impl<'a> AcquireAttempt<'a> {
             let Ok(Acquired::Split { round }) = acquired else { return self.judge(acquired) };
             // After pauses of equal length the callers would have a part each again.
             let longest = round.max(Duration::from_micros(500)) * (1 << split);
-            std::thread::sleep(longest.mul_f64(random::fraction()));
+            os::thread::sleep(longest.mul_f64(random::fraction()));
         }
         Ok(Tried::Busy(Some(Duration::from_millis(5 + random::number() % 20))))
     }

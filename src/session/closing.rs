@@ -2,13 +2,13 @@
 //! stand at the server.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::lock_name::Kind;
+use crate::os::{self, atomic::Ordering};
 use crate::session::hold::Hold;
 use crate::session::leaving::Leaving;
 use crate::session::shared::{Closing, OutstandingPermits, Shared};
@@ -30,14 +30,13 @@ impl Shared {
         if self.is_forked() {
             return self.check_usable();
         }
-        let deadline =
-            Instant::now().checked_add(timeout).unwrap_or_else(|| Instant::now() + Duration::from_secs(86_400));
+        let deadline = os::now().checked_add(timeout).unwrap_or_else(|| os::now() + Duration::from_secs(86_400));
         let mut closing = self.closing.lock();
         loop {
             match &*closing {
                 Closing::Open => break,
                 Closing::Done(outcome) => return outcome.clone(),
-                Closing::UnderWay if Instant::now() >= deadline => {
+                Closing::UnderWay if os::now() >= deadline => {
                     let why = "another thread is still closing the client: wait for it, or close with more time";
                     return Err(Error::new(ErrorKind::Unreachable, why));
                 }
@@ -69,7 +68,7 @@ impl Shared {
             );
         }
         let watchdog_ended = self.watchdog.stop(deadline);
-        if watchdog_ended && Instant::now() < deadline {
+        if watchdog_ended && os::now() < deadline {
             self.watchdog.withdraw();
         }
         let subscriber_ended = self.notifications.stop(deadline);
@@ -107,7 +106,7 @@ impl Shared {
         let mut unconfirmed = Vec::new();
         for leaving in all {
             let hold = leaving.hold.clone();
-            let why = if Instant::now() >= deadline {
+            let why = if os::now() >= deadline {
                 // It is released in the background.
                 drop(leaving);
                 hold.tell_end();
@@ -133,7 +132,7 @@ impl Shared {
         for (holder, OutstandingPermits { name, permits, .. }) in outstanding_permits {
             let mut unknowns = UnknownOutcomes::default();
             let asked_at = self.clock.now();
-            let why = if Instant::now() >= deadline {
+            let why = if os::now() >= deadline {
                 "the time was up".to_owned()
             } else {
                 let (name, holder, left) = (&name, &holder, HoldCounts::NONE);

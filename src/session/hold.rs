@@ -1,7 +1,6 @@
 //! What every guard owns: one hold of one lock. How it is given up is in `release`.
 
 use std::sync::Arc;
-use std::thread::ThreadId;
 use std::time::Duration;
 
 use crate::background::callbacks::{Callback, OnLost, OnTrouble};
@@ -10,6 +9,7 @@ use crate::base::cancel::CancelToken;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::{Moment, State};
 use crate::base::loss::Loss;
+use crate::os::thread::ThreadId;
 pub(crate) use crate::session::hold_table::Side;
 use crate::session::hold_table::{HoldEntry, Owner};
 use crate::session::shared::{Shared, closed};

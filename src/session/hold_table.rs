@@ -1,17 +1,18 @@
 //! The holds of a client by lock key: the source of every hold count.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::{Thread, ThreadId};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::background::grant::Grant;
 use crate::base::lease::State;
 use crate::base::lock_name::{Kind, LockName};
+use crate::os::{
+    self, HashMap, Mutex,
+    atomic::{AtomicU64, Ordering},
+    thread::{Thread, ThreadId},
+};
 use crate::store::HoldCounts;
 
 /// Who a hold belongs to in this process.
@@ -63,7 +64,7 @@ impl HoldEntry {
         Self {
             grant: Arc::new(grant),
             owner,
-            thread: std::thread::current(),
+            thread: os::thread::current(),
             reentrant,
             counts: AtomicU64::new(side.one()),
         }

@@ -1,14 +1,13 @@
 //! The names that a client has used lately. A call by name, such as `client.lock("job")`, then
 //! neither makes nor spells its name anew: that is a dozen allocations.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
 use smallvec::SmallVec;
 
 use crate::base::error::Result;
 use crate::base::lock_name::{Kind, LockName};
+use crate::os::{HashMap, RwLock};
 
 /// Names kept. Beyond it all are forgotten, which costs no more than making them again.
 const MOST_NAMES: usize = 1024;

@@ -2,10 +2,10 @@
 //! the client.
 
 use std::sync::Arc;
-use std::thread::ThreadId;
 
 use crate::base::error::Result;
 use crate::base::lease::{Moment, State};
+use crate::os::thread::ThreadId;
 use crate::session::hold::{Hold, Side};
 use crate::session::leaving::Leaving;
 use crate::session::shared::Shared;

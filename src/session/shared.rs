@@ -1,12 +1,7 @@
 //! What all handles of one client share.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::Thread;
 use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex};
 
 use crate::background::announcer::Announcer;
 use crate::background::local_queue::LocalQueues;
@@ -23,6 +18,11 @@ use crate::base::lock_name::LockName;
 use crate::base::owner::HolderOwner;
 use crate::base::process::OwnProcess;
 use crate::base::traffic::Traffic;
+use crate::os::{
+    self, Condvar, HashMap, Mutex,
+    atomic::{AtomicBool, Ordering},
+    thread::Thread,
+};
 use crate::session::hold_table::Holds;
 use crate::session::names::Names;
 use crate::session::waits::Waits;
@@ -138,7 +138,7 @@ impl Shared {
             observer,
             waits,
             traffic,
-            built_at: Instant::now(),
+            built_at: os::now(),
             client_name,
             closed: AtomicBool::new(false),
             waits_no_more: AtomicBool::new(false),
@@ -256,7 +256,7 @@ impl Drop for Shared {
         if self.is_forked() || self.is_closed() {
             return;
         }
-        let deadline = Instant::now() + self.config.io_timeout;
+        let deadline = os::now() + self.config.io_timeout;
         self.closed.store(true, Ordering::Release);
         if self.watchdog.stop(deadline) {
             self.watchdog.withdraw();

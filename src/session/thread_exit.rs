@@ -3,7 +3,8 @@
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
-use std::thread::ThreadId;
+
+use crate::os::{self, thread::ThreadId};
 
 /// What a thread's end concerns: a client with holds of that thread.
 pub(crate) trait OnThreadExit {
@@ -11,9 +12,9 @@ pub(crate) trait OnThreadExit {
     fn on_thread_exit(self: Arc<Self>, thread: ThreadId);
 }
 
-thread_local! {
+os::thread_local! {
     static THREAD_EXIT: RefCell<ThreadExitHook> =
-        RefCell::new(ThreadExitHook { thread: std::thread::current().id(), clients: Vec::new() });
+        RefCell::new(ThreadExitHook { thread: os::thread::current().id(), clients: Vec::new() });
 }
 
 /// The clients that have had holds of this thread.

@@ -14,6 +14,7 @@ use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
 use crate::base::event::{Awaited, Event};
 use crate::base::lock_name::Kind;
+use crate::os;
 use crate::session::Shared;
 use crate::session::attempt::{AcquireAttempt, Tried, begin_wait};
 use crate::store::{Acquired, Topic, UnknownOutcomes};
@@ -199,7 +200,7 @@ fn lead<'a, C: Contender<'a>>(
     let mut ask_anyway = false;
     // The last wait ended by its timer, and the lock may have been released in the meantime.
     let mut woken_by_timer = false;
-    let patience = |pause: Duration| deadline.remaining(Instant::now()).map_or(pause, |left| left.min(pause));
+    let patience = |pause: Duration| deadline.remaining(os::now()).map_or(pause, |left| left.min(pause));
     loop {
         // Left in the queue, perhaps before this thread was the leader.
         sent = sent.or_else(|| leader.collect_piggyback());
@@ -231,7 +232,7 @@ fn lead<'a, C: Contender<'a>>(
         }
         // One more attempt at the deadline, because the lock may have been released, but no second
         // one.
-        let last = deadline.has_passed(Instant::now());
+        let last = deadline.has_passed(os::now());
         let local = if std::mem::take(&mut ask_anyway) { None } else { blocks() };
         if local.is_none() {
             sent = sent.or_else(|| leader.withdraw_piggyback());
@@ -257,9 +258,9 @@ fn lead<'a, C: Contender<'a>>(
                 // At most a lease: a longer hold may have ended in another way, and a release that
                 // takes so long may never be over, so the server is asked then.
                 contender.attempt().begins_to_wait(deadline);
-                let (start, most) = (Instant::now(), until_after(remaining).min(shared.config.lease));
+                let (start, most) = (os::now(), until_after(remaining).min(shared.config.lease));
                 sent = wait_for_local(contender, leader, patience(most));
-                if sent.is_none() && deadline.has_passed(Instant::now()) {
+                if sent.is_none() && deadline.has_passed(os::now()) {
                     sent = leader.withdraw_piggyback();
                     if sent.is_none() {
                         return Ok(None);
@@ -270,7 +271,7 @@ fn lead<'a, C: Contender<'a>>(
                 outage.waited = true;
                 leader.forget_outage();
                 if sent.is_none() {
-                    ask_anyway = start.elapsed() >= most;
+                    ask_anyway = os::since(start) >= most;
                 }
                 continue;
             }
@@ -299,7 +300,7 @@ fn lead<'a, C: Contender<'a>>(
                 // From here on the call waits: a server that goes away before the second attempt is
                 // tolerated for the `outage_timeout`.
                 outage.waited = true;
-                if listening.is_none() && !deadline.has_passed(Instant::now()) {
+                if listening.is_none() && !deadline.has_passed(os::now()) {
                     listening = Some(shared.notifications.listen(topic.clone(), leader.event()));
                     if shared.notifications.is_subscribed(&topic) {
                         // No message was received for a release between the attempt and the
@@ -311,7 +312,7 @@ fn lead<'a, C: Contender<'a>>(
                 ttl.inspect(|_| poll.reset())
             }
             Err(e) => match outage.pause(leader, e)? {
-                (pause, _) if !deadline.has_passed(Instant::now()) => Some(pause),
+                (pause, _) if !deadline.has_passed(os::now()) => Some(pause),
                 (_, e) => return Err(e),
             },
         };
@@ -334,7 +335,7 @@ fn lead<'a, C: Contender<'a>>(
         // Without a notification another attempt would find nothing new, if the last reply is
         // recent.
         let known = !outage.goes_on && is_known(shared, leader.event());
-        if !notified && known && deadline.has_passed(Instant::now()) {
+        if !notified && known && deadline.has_passed(os::now()) {
             return Ok(None);
         }
     }
@@ -376,11 +377,11 @@ impl BlindPoll {
     /// `has_bursts`: the lock can be kept by threads of one client that hand it to each other.
     fn new(has_bursts: bool) -> Self {
         // It begins with a pause: mostly the subscription is confirmed within that.
-        Self { has_bursts, burst_until: Some(Instant::now()) }
+        Self { has_bursts, burst_until: Some(os::now()) }
     }
 
     fn pause(&mut self) -> Duration {
-        let now = Instant::now();
+        let now = os::now();
         match self.burst_until {
             Some(until) if now < until => POLL_IN_BURST,
             None if self.has_bursts => {
@@ -432,7 +433,7 @@ impl Outage {
             return Err(error);
         }
         self.goes_on = true;
-        let lasted = leader.outage_goes_on(&error).elapsed();
+        let lasted = os::since(leader.outage_goes_on(&error));
         if lasted < self.outage_timeout {
             return Ok((self.pause.next(), error));
         }

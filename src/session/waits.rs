@@ -2,17 +2,17 @@
 //! [`LockClient::snapshot`](crate::LockClient::snapshot). Calls that are granted at once do not
 //! come here.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::Thread;
 use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
 
 use crate::base::deadline::Deadline;
 use crate::base::lock_name::LockName;
 use crate::base::primitive::Primitive;
+use crate::os::{
+    self, HashMap, Mutex,
+    atomic::{AtomicUsize, Ordering},
+    thread::Thread,
+};
 
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
@@ -50,8 +50,8 @@ pub(crate) struct WaitEntry<'w> {
 impl Waits {
     /// Enters a wait of the calling thread, which begins now.
     pub(crate) fn begin(&self, name: &Arc<LockName>, primitive: Primitive, deadline: Deadline) -> WaitEntry<'_> {
-        let since = Instant::now();
-        let wait = Wait { name: name.clone(), primitive, thread: std::thread::current(), since, deadline };
+        let since = os::now();
+        let wait = Wait { name: name.clone(), primitive, thread: os::thread::current(), since, deadline };
         let mut table = self.table.lock();
         let number = table.next;
         table.next += 1;
@@ -87,7 +87,7 @@ impl WaitEntry<'_> {
     }
 
     pub(crate) fn waited(&self) -> Duration {
-        self.since.elapsed()
+        os::since(self.since)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::base::lease::Moment;
 use crate::base::limits::{MOST_PERMITS, TAKEN_TTL, check_count};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
+use crate::os;
 use crate::session::attempt::{AcquireAttempt, Tried};
 use crate::session::record::recorded;
 use crate::session::wait_loop::{Contender, contend};
@@ -189,7 +190,7 @@ impl<'a> Contender<'a> for PermitCall<'a> {
 impl PermitCall<'_> {
     fn begin(&self, since: Moment) -> Result<CountingPermit> {
         let AcquireAttempt { shared, name, holder, .. } = &self.attempt;
-        let thread = std::thread::current();
+        let thread = os::thread::current();
         let outstanding = OutstandingPermits { name: Arc::clone(name), permits: self.permits, since, thread };
         shared.outstanding_permits.lock().insert(holder.clone(), outstanding);
         let permit = CountingPermit {

@@ -192,7 +192,7 @@ macro_rules! waiting_method {
         /// # Errors
         #[doc = concat!("As [`", stringify!($method), "`](Self::", stringify!($method), ").")]
         pub fn $try_for(&self $(, $arg: $ty)*, timeout: std::time::Duration) -> $crate::Result<Option<$guard>> {
-            self.$take($($arg,)* $crate::base::deadline::Deadline::after(std::time::Instant::now(), timeout))
+            self.$take($($arg,)* $crate::base::deadline::Deadline::after($crate::os::now(), timeout))
         }
 
         #[doc = concat!("[`", stringify!($method), "`](Self::", stringify!($method), "), blocking until `deadline` at \

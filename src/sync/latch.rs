@@ -8,6 +8,7 @@ use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::Kind;
 use crate::base::primitive::Primitive;
+use crate::os;
 use crate::session::Shared;
 use crate::session::attempt::{AcquireAttempt, Tried};
 use crate::session::record::recorded;
@@ -147,7 +148,7 @@ impl CountDownLatch {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn wait_for(&self, timeout: Duration) -> Result<bool> {
-        self.wait_with(Deadline::after(Instant::now(), timeout))
+        self.wait_with(Deadline::after(os::now(), timeout))
     }
 
     /// Blocks until the count is zero (true), or until `deadline` and one round trip (false).

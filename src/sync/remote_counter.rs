@@ -8,6 +8,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::limits::{IDEMPOTENCY_TTL, MOST_PERMITS, check_count};
 use crate::base::lock_name::{Kind, LockName};
+use crate::os;
 use crate::session::{Shared, closed};
 use crate::store::{Count, CountAnswer, HoldCounts, Undo, UnknownOutcomes};
 use crate::sync::handle::Handle;
@@ -109,6 +110,6 @@ fn repeat(shared: &Arc<Shared>, name: &LockName, change: Count) -> Result<CountA
             resolve(shared, name, id, unknowns);
             return Err(error);
         }
-        std::thread::sleep(pause.next());
+        os::thread::sleep(pause.next());
     }
 }

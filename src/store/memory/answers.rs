@@ -1,10 +1,10 @@
 //! The answers to requests that must not run twice, kept for as long as they may be repeated.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::lease::Moment;
+use crate::os::HashMap;
 use crate::store::CountAnswer;
 
 /// The number of answers from which on expired ones are removed.
@@ -30,7 +30,7 @@ pub(super) struct Answers {
 
 impl Default for Answers {
     fn default() -> Self {
-        Self { kept: HashMap::new(), sweep_at: SWEEP_AT }
+        Self { kept: HashMap::default(), sweep_at: SWEEP_AT }
     }
 }
 

@@ -27,10 +27,7 @@ mod testing;
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-use parking_lot::MutexGuard;
 
 use self::faults::{Failure, Operation};
 pub(crate) use self::shared::Memory;
@@ -41,6 +38,10 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
 use crate::base::node_status::{NodeState, NodeStatus};
+use crate::os::{
+    MutexGuard,
+    atomic::{AtomicBool, Ordering},
+};
 use crate::store::{
     Acquire, AcquireAll, Acquired, AcquiredAll, Count, CountAnswer, CountStore, Diagnose, FenceAnswer, FenceStore,
     Found, HandedOver, HoldCounts, ListingStore, LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release,

@@ -1,12 +1,10 @@
 //! What the clients of one store in memory share.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-
-use parking_lot::Mutex;
 
 use super::state::State;
 use crate::base::clock::MovableClock;
+use crate::os::{Mutex, atomic::AtomicU64};
 
 /// The state behind the stores of several clients.
 pub(crate) struct Memory {

@@ -1,6 +1,5 @@
 //! What exists under each name, shared by the clients of one memory under one mutex.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use crate::base::clock::Clock;
 use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::base::lock_name::Kind;
+use crate::os::HashMap;
 use crate::store::{Acquire, Acquired, LockStatus, Release, Released, Renewal, Renewed, TokenRule, Topic};
 
 /// The number of names from which on expired ones are removed.
@@ -38,13 +38,13 @@ impl State {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
-            entries: HashMap::new(),
-            queues: HashMap::new(),
-            markers: HashMap::new(),
+            entries: HashMap::default(),
+            queues: HashMap::default(),
+            markers: HashMap::default(),
             answers: Answers::default(),
             subscriptions: Subscriptions::default(),
             faults: Faults::default(),
-            owners: HashMap::new(),
+            owners: HashMap::default(),
             last_token: 0,
             sweep_at: SWEEP_AT,
         }

@@ -1,12 +1,12 @@
 //! The two halves of a subscription.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use super::shared::Memory;
 use super::subscriptions::ended;
 use crate::base::error::Result;
+use crate::os::mpsc::{Receiver, RecvTimeoutError, Sender};
 use crate::store::{Received, Subscriber, SubscriptionSender, Topic};
 
 /// Both halves.

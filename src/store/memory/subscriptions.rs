@@ -1,10 +1,11 @@
 //! Which client waits for what. Each subscriber has a channel, and a release sends a message into
 //! it.
 
-use std::collections::HashSet;
-use std::sync::mpsc::{Receiver, Sender, channel};
-
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::os::{
+    HashSet,
+    mpsc::{Receiver, Sender, channel},
+};
 use crate::store::{Received, Topic};
 
 #[derive(Debug, Default)]
@@ -59,7 +60,7 @@ impl Subscriptions {
     pub(super) fn begin(&mut self, store: u64) -> (u64, Sender<Result<Received>>, Receiver<Result<Received>>) {
         let (id, (sender, receiver)) = (self.next, channel());
         self.next += 1;
-        self.list.push(Subscription { id, store, topics: HashSet::new(), sender: sender.clone() });
+        self.list.push(Subscription { id, store, topics: HashSet::default(), sender: sender.clone() });
         (id, sender, receiver)
     }
 

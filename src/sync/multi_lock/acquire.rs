@@ -11,6 +11,7 @@ use crate::base::error::{Error, Result};
 use crate::base::lease::{Moment, SessionTerm, valid_until};
 use crate::base::lock_name::LockName;
 use crate::base::primitive::Primitive;
+use crate::os;
 use crate::session::acquire::{Terms, check_kind, granted_too_late, refuse_own, refuse_reentry};
 use crate::session::attempt::{AcquireAttempt, Tried, never_held};
 use crate::session::hold::{Hold, Side};
@@ -42,7 +43,7 @@ fn take_all(
     owner: Owner,
     record: &mut CallRecord,
 ) -> Result<Option<MultiHold>> {
-    let thread = std::thread::current().id();
+    let thread = os::thread::current().id();
     let mut held: Vec<Option<Hold>> = names.iter().map(|name| Hold::of_thread(shared, &name.key, thread)).collect();
     for (name, hold) in names.iter().zip(&mut held) {
         if let Some(own) = hold {

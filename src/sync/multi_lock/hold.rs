@@ -1,7 +1,7 @@
 //! What a guard of a multi-lock holds: one hold for each name, all given up together.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::background::grant::tick;
 use crate::base::cancel::CancelToken;
@@ -9,6 +9,7 @@ use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event::Event;
 use crate::base::lease::State;
+use crate::os;
 use crate::session::hold::{Hold, Side};
 use crate::session::leaving::Leaving;
 use crate::session::{Shared, label};
@@ -59,7 +60,7 @@ impl HeldLock for MultiHold {
         if self.shared.is_forked() {
             return false;
         }
-        let deadline = Deadline::after(Instant::now(), timeout);
+        let deadline = Deadline::after(os::now(), timeout);
         let watch = LossWatch::new(&self.parts);
         let _woken = cancel.map(|token| token.wakes(watch.event.clone()));
         loop {
@@ -76,7 +77,7 @@ impl HeldLock for MultiHold {
                     }
                 }
             }
-            let left = deadline.remaining(Instant::now()).unwrap_or(Duration::MAX);
+            let left = deadline.remaining(os::now()).unwrap_or(Duration::MAX);
             if released || left.is_zero() || cancel.is_some_and(CancelToken::is_cancelled) {
                 return false;
             }

@@ -13,6 +13,7 @@ use crate::base::error::Result;
 use crate::base::lock_name::LockName;
 use crate::base::primitive::Primitive;
 use crate::fencing::{FencingToken, TransactionFence};
+use crate::os;
 use crate::session::hold::Side;
 use crate::session::{Owner, Shared, label};
 use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
@@ -119,7 +120,7 @@ impl MultiLock {
     }
 
     fn acquire(&self, deadline: Deadline) -> Result<Option<MultiLockGuard>> {
-        let hold = self.take(deadline, Owner::Thread(std::thread::current().id()))?;
+        let hold = self.take(deadline, Owner::Thread(os::thread::current().id()))?;
         Ok(hold.map(|hold| MultiLockGuard(Guard::new(hold, Side::Main))))
     }
 

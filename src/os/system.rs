@@ -1,0 +1,58 @@
+//! A normal build: the operating system's.
+
+pub(crate) use std::collections::{HashMap, HashSet};
+pub(crate) use std::sync::{OnceLock, atomic, mpsc};
+pub(crate) use std::thread_local;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use rand::TryRng;
+use rand::rngs::SysRng;
+
+pub(crate) mod thread {
+    pub(crate) use std::thread::{Builder, JoinHandle, Thread, ThreadId, current, sleep};
+}
+
+#[inline]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+#[inline]
+pub(crate) fn since(then: Instant) -> Duration {
+    then.elapsed()
+}
+
+/// A clock that goes on while the machine sleeps, in nanoseconds. Apple's `CLOCK_MONOTONIC` does,
+/// and the one of Linux does not; `Instant` is a clock that stands still on both.
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "openbsd", target_vendor = "apple"))]
+pub(crate) fn boot_nanos() -> u64 {
+    #[cfg(target_vendor = "apple")]
+    const COUNTS_SLEEP: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+    #[cfg(not(target_vendor = "apple"))]
+    const COUNTS_SLEEP: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+    let t = rustix::time::clock_gettime(COUNTS_SLEEP);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// `Instant`, in nanoseconds: on Windows it counts sleep. On the other systems it does not, or not
+/// surely, and a machine that slept is caught by the wall clock's jump instead, a moment late.
+#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "openbsd", target_vendor = "apple")))]
+pub(crate) fn boot_nanos() -> u64 {
+    use std::sync::LazyLock;
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let start = *START;
+    u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX).saturating_add(1)
+}
+
+/// The wall clock since 1970.
+pub(crate) fn wall() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// From the operating system, not from the thread-local generator of `rand`. In the destructor of
+/// another thread-local that may be gone, and its use then aborts the process. A child made by
+/// `fork()` has a copy of it, so both processes would make the same ids.
+pub(crate) fn random_number() -> u64 {
+    SysRng.try_next_u64().expect("the operating system has random numbers")
+}

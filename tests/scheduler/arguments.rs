@@ -1,0 +1,54 @@
+//! What the command line asks for.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub(crate) const HELP: &str = "\
+sh tests/scheduler.sh [--seconds N] [--seed N] [--only TEXT] [--schedules N]
+sh tests/scheduler.sh --replay FILE
+sh tests/scheduler.sh --list
+
+  --seconds N      run for so long: 10 by default
+  --seed N         repeat the schedules of a run
+  --only TEXT      the scenarios with this in their name
+  --schedules N    stop after so many schedules of each scenario instead of after a time
+  --replay FILE    run the schedule again that failed
+  --list           name the scenarios";
+
+#[derive(Debug, Clone)]
+pub(crate) struct Arguments {
+    pub(crate) duration: Duration,
+    pub(crate) seed: Option<u64>,
+    pub(crate) only: String,
+    pub(crate) schedules: Option<usize>,
+    pub(crate) replay: Option<PathBuf>,
+    pub(crate) list: bool,
+}
+
+impl Arguments {
+    pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Self, String> {
+        let mut arguments = Self {
+            duration: Duration::from_secs(10),
+            seed: None,
+            only: String::new(),
+            schedules: None,
+            replay: None,
+            list: false,
+        };
+        let mut words = words.into_iter();
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or_else(|| format!("{word} needs a value\n\n{HELP}"));
+            let number = |text: String| text.parse().map_err(|_| format!("{text:?} is no number\n\n{HELP}"));
+            match &*word {
+                "--seconds" => arguments.duration = Duration::from_secs(number(value()?)?),
+                "--seed" => arguments.seed = Some(number(value()?)?),
+                "--only" => arguments.only = value()?,
+                "--schedules" => arguments.schedules = Some(number(value()?)? as usize),
+                "--replay" => arguments.replay = Some(value()?.into()),
+                "--list" => arguments.list = true,
+                _ => return Err(format!("{word:?} is unknown\n\n{HELP}")),
+            }
+        }
+        Ok(arguments)
+    }
+}

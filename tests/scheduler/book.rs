@@ -1,0 +1,90 @@
+//! What the threads of a scenario believed, checked while they do.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use leasehold::Held;
+
+/// Kept by a plain mutex, which is never held over a step of the scheduler: so what is checked
+/// under it is true at one moment.
+#[derive(Default)]
+pub(crate) struct Book(Mutex<Names>);
+
+#[derive(Default)]
+struct Names(HashMap<String, Name>);
+
+#[derive(Default)]
+struct Name {
+    writers: u32,
+    readers: u32,
+    last_token: u64,
+    sections: u32,
+}
+
+/// How a name is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum As {
+    Writer,
+    Reader,
+    /// One of so many permits.
+    Permit(u32),
+}
+
+impl Book {
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A section of a thread that nothing takes the lock from: nobody else may be inside, and the
+    /// guard believes from its beginning to its end.
+    pub(crate) fn section(&self, name: &str, how: As, token: Option<u64>, guard: &dyn Held) {
+        assert!(guard.is_held(), "a guard that was just returned holds {name}");
+        self.enter(name, how, token);
+        pause();
+        assert!(guard.is_held(), "nothing took {name} away");
+        self.leave(name, how);
+    }
+
+    pub(crate) fn enter(&self, name: &str, how: As, token: Option<u64>) {
+        let mut names = self.names();
+        let entry = names.0.entry(name.to_owned()).or_default();
+        match how {
+            As::Writer => {
+                assert_eq!((entry.writers, entry.readers), (0, 0), "two hold {name}");
+                entry.writers += 1;
+            }
+            As::Reader => {
+                assert_eq!(entry.writers, 0, "a reader and a writer hold {name}");
+                entry.readers += 1;
+            }
+            As::Permit(permits) => {
+                assert!(entry.readers < permits, "more than {permits} permits of {name}");
+                entry.readers += 1;
+            }
+        }
+        if let Some(token) = token {
+            assert!(token > entry.last_token, "{name}: token {token} after {}", entry.last_token);
+            entry.last_token = token;
+        }
+        entry.sections += 1;
+    }
+
+    pub(crate) fn leave(&self, name: &str, how: As) {
+        let mut names = self.names();
+        let entry = names.0.entry(name.to_owned()).or_default();
+        match how {
+            As::Writer => entry.writers -= 1,
+            As::Reader | As::Permit(_) => entry.readers -= 1,
+        }
+    }
+
+    pub(crate) fn sections(&self, name: &str) -> u32 {
+        self.names().0.get(name).map_or(0, |entry| entry.sections)
+    }
+}
+
+/// A few steps in which other threads may run.
+pub(crate) fn pause() {
+    let step = leasehold::os::Mutex::new(());
+    (0..3).for_each(|_| drop(step.lock()));
+}

@@ -1,0 +1,82 @@
+//! Two clients on one store in memory, and what must be true when a scenario is over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold::os::thread::{JoinHandle, running, sleep, spawn};
+use leasehold::testing::Faults;
+use leasehold::{Builder, LockClient};
+
+use crate::book::Book;
+
+/// Longer than anything takes that is not waiting for a lost wake-up. Leases are thirty seconds.
+pub(crate) const SOON: Duration = Duration::from_secs(1);
+
+/// What a scenario panics with itself.
+#[derive(Debug)]
+pub(crate) struct OnPurpose;
+
+#[derive(Clone)]
+pub(crate) struct Stage {
+    pub(crate) one: LockClient,
+    pub(crate) other: LockClient,
+    pub(crate) faults: Faults,
+    pub(crate) book: Arc<Book>,
+}
+
+impl Stage {
+    pub(crate) fn new() -> Self {
+        Self::with(|builder| builder)
+    }
+
+    pub(crate) fn with(settings: impl Fn(Builder) -> Builder) -> Self {
+        let one = settings(LockClient::builder()).build_in_memory().expect("settings that fit");
+        let other = settings(LockClient::builder()).build_in_memory_shared(&one).expect("settings that fit");
+        let faults = Faults::of(&one).expect("it is in memory");
+        Self { one, other, faults, book: Arc::default() }
+    }
+
+    pub(crate) fn spawn<T: Send + 'static>(&self, run: impl FnOnce(Self) -> T + Send + 'static) -> JoinHandle<T> {
+        let stage = self.clone();
+        spawn(move || run(stage))
+    }
+
+    /// Closes both clients, which must have nothing to give up any more.
+    pub(crate) fn end(self) {
+        for client in [&self.one, &self.other] {
+            let snapshot = client.snapshot();
+            assert!(snapshot.waits().is_empty(), "a call waits that has returned: {snapshot:?}");
+            assert!(snapshot.holds().is_empty(), "a hold is left: {snapshot:?}");
+        }
+        self.close();
+    }
+
+    /// Closes both clients, and waits until nothing is left of them.
+    pub(crate) fn close(self) {
+        let Self { one, other, faults, .. } = self;
+        for client in [one, other] {
+            client.close(Duration::from_secs(1)).expect("it closes in time");
+        }
+        let mut pause = Duration::from_micros(100);
+        while !running().is_empty() || !faults.held().is_empty() {
+            sleep(pause);
+            pause *= 2;
+            let (threads, held) = (running(), faults.held());
+            assert!(pause < Duration::from_secs(5), "left behind: threads {threads:?}, names {held:?}");
+        }
+    }
+}
+
+/// Waits for what a scenario needs before it goes on.
+pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let mut pause = Duration::from_micros(20);
+    while !condition() {
+        assert!(pause < Duration::from_secs(2), "{what}: it did not come");
+        sleep(pause);
+        pause *= 2;
+    }
+}
+
+pub(crate) fn join_all<T>(threads: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
+    threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
+}
