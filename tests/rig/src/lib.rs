@@ -64,8 +64,11 @@ pub fn wait_until(what: &str, done: impl FnMut() -> bool) {
 pub fn wait_for(longest: Duration, what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < longest, "waited {longest:?} in vain for: {what}");
-        std::thread::sleep(ms(2));
+        let waited = start.elapsed();
+        assert!(waited < longest, "waited {longest:?} in vain for: {what}");
+        // To look is often a request of its own, and tests beside this one need the processor: the
+        // longer it takes the less often.
+        std::thread::sleep((waited / 16).clamp(ms(1), ms(25)));
     }
 }
 
