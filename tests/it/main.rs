@@ -27,6 +27,7 @@ mod lua;
 #[cfg(feature = "testing")]
 mod memory;
 mod min_hold;
+mod mixed_kinds;
 mod model;
 mod multi;
 mod mutex;
