@@ -11,7 +11,7 @@ use super::{LONG, SOON, assert_unasked};
 use crate::rig::{Fault, ms, wait_until};
 
 /// Short enough to wait for, long enough to look at the lock meanwhile on a busy machine.
-const LEAST: Duration = ms(3000);
+const LEAST: Duration = ms(2000);
 /// Milliseconds are cut off on the way, and two clocks are compared.
 const SLACK: Duration = ms(100);
 
@@ -125,6 +125,8 @@ fn impatient(builder: Builder) -> Builder {
 /// Repeated until it has got there; the lease would last for minutes.
 pub(super) fn a_lost_request_is_repeated_and_names_the_same_end(case: &mut Case) {
     const FAULTS: [Fault; 3] = [Fault::CutBeforeSend, Fault::CutAfterApplied, Fault::BlackHoleReply];
+    /// More than the reply that never comes costs.
+    const LEAST: Duration = ms(1500);
     let (proxy, direct) = (Network::start(case), case.open());
     for (n, fault) in FAULTS.into_iter().enumerate() {
         let what = format!("{}: {fault:?}", case.primitive.label);
