@@ -6,6 +6,8 @@
 #   sh tests/scheduler.sh                    for 10 seconds
 #   sh tests/scheduler.sh --soak             for ten minutes, on all processors
 #   sh tests/scheduler.sh --replay FILE      a schedule that failed, again
+#   sh tests/scheduler.sh --planted [TEXT]   each planted bug (tests/scheduler/planted), until
+#                                            it is found; a bug that is not found is a failure
 #   sh tests/scheduler.sh --only TEXT --seed N --seconds N --schedules N --list
 set -eu
 
@@ -14,6 +16,37 @@ cd "$(dirname "$0")/.."
 RUSTFLAGS="--cfg shuttle ${RUSTFLAGS:-}"
 CARGO_TARGET_DIR="$PWD/target/shuttle"
 export RUSTFLAGS CARGO_TARGET_DIR
+
+# Of each planted bug: how many schedules it took, or that it was not found in a minute.
+planted() {
+    copy="$PWD/target/shuttle/planted"
+    patches="$PWD/tests/scheduler/planted"
+    CARGO_TARGET_DIR="$copy/target"
+    outcome=0
+    for patch in "$patches"/*"${1:-}"*.patch; do
+        rm -rf "$copy/tree"
+        mkdir -p "$copy/tree"
+        git ls-files -z | tar -cf - --null -T - | tar -xf - -C "$copy/tree"
+        name=$(basename "$patch" .patch)
+        if ! (cd "$copy/tree" && patch -s -p1 <"$patch" && cargo build --quiet --profile scheduler -p leasehold-scheduler 2>"$copy/build"); then
+            printf '%-42s does not apply or build\n' "$name"
+            outcome=1
+            continue
+        fi
+        if (cd "$copy/tree" && "$copy/target/scheduler/scheduler" --seconds "${PLANTED_SECONDS:-60}" --first) >"$copy/said" 2>&1; then
+            printf '%-42s NOT FOUND %s\n' "$name" "$(sed -n 's/^scheduler: \([0-9]* schedules\) in.*/in \1/p' "$copy/said")"
+            outcome=1
+        else
+            printf '%-42s %s\n' "$name" "$(sed -n 's/^scheduler: \(.*\) FAILED after.*/by \1/p; s/^scheduler: after \(.*\) in all/after \1/p' "$copy/said" | paste -sd ' ' -)"
+        fi
+    done
+    exit "$outcome"
+}
+
+if [ "${1:-}" = --planted ]; then
+    planted "${2:-}"
+fi
+
 cargo build --quiet --profile scheduler -p leasehold-scheduler
 
 run() {

@@ -36,6 +36,9 @@ pub(crate) struct AcquireAttempt<'a> {
     /// How many fencing tokens a request draws.
     pub(crate) tokens: u32,
     unknowns: UnknownOutcomes,
+    /// A request was sent whose outcome has not been taken in: it stays so if a logger panics in
+    /// the middle of it, and then the request may have run.
+    under_way: bool,
     /// Since when there are unknown outcomes; only of a counting semaphore, whose permits have no
     /// leases.
     unknown_since: Option<Moment>,
@@ -96,6 +99,7 @@ impl<'a> AcquireAttempt<'a> {
             cancel,
             tokens: 1,
             unknowns,
+            under_way: false,
             unknown_since: None,
             has_marker: false,
             primitive: Primitive::Multi,
@@ -197,17 +201,20 @@ impl<'a> AcquireAttempt<'a> {
             // once more.
             self.give_up();
         }
-        let mut unknowns = std::mem::take(&mut self.unknowns);
-        let answer = ask(self, &mut unknowns);
-        self.unknown_since = if unknowns.is_empty() { None } else { self.unknown_since.or(now) };
-        self.keep(unknowns);
+        self.under_way = true;
+        let mut request = UnderWay { unknowns: std::mem::take(&mut self.unknowns), attempt: self };
+        let answer = ask(request.attempt, &mut request.unknowns);
+        drop(request);
+        self.unknown_since = if self.unknowns.is_empty() { None } else { self.unknown_since.or(now) };
+        self.replace_spent();
+        self.under_way = false;
         answer
     }
 
-    fn keep(&mut self, mut unknowns: UnknownOutcomes) {
-        let spent = unknowns.take_spent();
-        self.unknowns = unknowns;
-        let is_released = match spent {
+    /// If the request has spent its holder, the next one has a fresh holder, and the spent one is
+    /// released.
+    fn replace_spent(&mut self) {
+        let is_released = match self.unknowns.take_spent() {
             None => return,
             Some(Spent::Released) => self.unknowns.is_empty(),
             // In the background only if that fails, or if the call is to wait for no server: the
@@ -234,7 +241,8 @@ impl<'a> AcquireAttempt<'a> {
         unknowns: UnknownOutcomes,
     ) -> Result<Tried<Granted>> {
         self.note_marker(true);
-        self.keep(unknowns);
+        self.unknowns = unknowns;
+        self.replace_spent();
         self.judge(acquired)
     }
 
@@ -345,9 +353,22 @@ impl<'a> AcquireAttempt<'a> {
 
 impl Drop for AcquireAttempt<'_> {
     fn drop(&mut self) {
-        if self.has_marker || !self.unknowns.is_empty() {
+        if self.under_way || self.has_marker || !self.unknowns.is_empty() {
             self.give_up();
         }
+    }
+}
+
+/// Gives the attempt its unknown outcomes back, also after a panic in the middle of the request:
+/// without them nobody would know what may still run.
+struct UnderWay<'r, 'a> {
+    attempt: &'r mut AcquireAttempt<'a>,
+    unknowns: UnknownOutcomes,
+}
+
+impl Drop for UnderWay<'_, '_> {
+    fn drop(&mut self) {
+        self.attempt.unknowns = std::mem::take(&mut self.unknowns);
     }
 }
 

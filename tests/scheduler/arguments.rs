@@ -12,6 +12,7 @@ sh tests/scheduler.sh --list
   --seed N         repeat the schedules of a run
   --only TEXT      the scenarios with this in their name
   --schedules N    stop after so many schedules of each scenario instead of after a time
+  --first          stop at the first failure; otherwise the other scenarios go on
   --replay FILE    run the schedule again that failed
   --list           name the scenarios";
 
@@ -23,6 +24,7 @@ pub(crate) struct Arguments {
     pub(crate) schedules: Option<usize>,
     pub(crate) replay: Option<PathBuf>,
     pub(crate) list: bool,
+    pub(crate) first: bool,
 }
 
 impl Arguments {
@@ -34,6 +36,7 @@ impl Arguments {
             schedules: None,
             replay: None,
             list: false,
+            first: false,
         };
         let mut words = words.into_iter();
         while let Some(word) = words.next() {
@@ -45,6 +48,7 @@ impl Arguments {
                 "--only" => arguments.only = value()?,
                 "--schedules" => arguments.schedules = Some(number(value()?)? as usize),
                 "--replay" => arguments.replay = Some(value()?.into()),
+                "--first" => arguments.first = true,
                 "--list" => arguments.list = true,
                 _ => return Err(format!("{word:?} is unknown\n\n{HELP}")),
             }

@@ -1,14 +1,17 @@
 //! What the threads of a scenario believed, checked while they do.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use leasehold::Held;
+use leasehold::{Held, OwnedMutexGuard};
 
 /// Kept by a plain mutex, which is never held over a step of the scheduler: so what is checked
 /// under it is true at one moment.
 #[derive(Default)]
-pub(crate) struct Book(Mutex<Names>);
+pub(crate) struct Book {
+    names: Mutex<Names>,
+    believers: Mutex<Vec<Arc<OwnedMutexGuard>>>,
+}
 
 #[derive(Default)]
 struct Names(HashMap<String, Name>);
@@ -32,7 +35,7 @@ pub(crate) enum As {
 
 impl Book {
     fn names(&self) -> MutexGuard<'_, Names> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A section of a thread that nothing takes the lock from: nobody else may be inside, and the
@@ -75,6 +78,30 @@ impl Book {
         match how {
             As::Writer => entry.writers -= 1,
             As::Reader | As::Permit(_) => entry.readers -= 1,
+        }
+    }
+
+    fn believers(&self) -> MutexGuard<'_, Vec<Arc<OwnedMutexGuard>>> {
+        self.believers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a guard that may lose its hold, for [`check_alone`](Self::check_alone).
+    pub(crate) fn believes(&self, guard: &Arc<OwnedMutexGuard>) {
+        self.believers().push(guard.clone());
+    }
+
+    pub(crate) fn forget(&self, guard: &Arc<OwnedMutexGuard>) {
+        self.believers().retain(|known| !Arc::ptr_eq(known, guard));
+    }
+
+    /// That no other guard believes while this one does.
+    pub(crate) fn check_alone(&self, guard: &Arc<OwnedMutexGuard>) {
+        let others = self.believers().iter().filter(|known| !Arc::ptr_eq(known, guard)).cloned().collect::<Vec<_>>();
+        for other in others {
+            // In this order: a guard that believes now has done so since it was returned, which was
+            // before the other one was asked.
+            let both = other.is_held() && guard.is_held();
+            assert!(!both, "two believe: {guard:?} and {other:?}");
         }
     }
 

@@ -33,6 +33,7 @@ pub(crate) fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     prepare_panics();
+    crate::scenarios::install_logger();
     match &arguments.replay {
         Some(file) => replay_file(file),
         None => explore_all(&arguments),
@@ -47,39 +48,49 @@ fn explore_all(arguments: &Arguments) -> ExitCode {
     }
     let seed = arguments.seed.unwrap_or_else(fresh_seed);
     println!("scheduler: seed {seed}, {} scenarios", chosen.len());
-    let (began, mut counts) = (Instant::now(), BTreeMap::<&str, usize>::new());
+    let (began, mut counts, mut failed) = (Instant::now(), BTreeMap::<&str, usize>::new(), Vec::new());
+    let is_over = |done: usize| arguments.schedules.map_or(began.elapsed() >= arguments.duration, |most| done >= most);
     for round in 0_u64.. {
+        let mut ran = false;
         for scenario in &chosen {
             let done = counts.get(scenario.name).copied().unwrap_or(0);
-            if arguments.schedules.map_or(began.elapsed() >= arguments.duration, |most| done >= most) {
+            if is_over(done) || failed.contains(&scenario.name) {
                 continue;
             }
+            ran = true;
             let order = ORDERS[(round % ORDERS.len() as u64) as usize];
             match batch(scenario, order, seed.wrapping_add(round)) {
                 Ok(count) => *counts.entry(scenario.name).or_default() += count,
-                Err(Failure(why)) => return report(scenario, order, seed, done, &why),
+                Err(Failure(why)) => {
+                    report(scenario, order, seed, done, &why);
+                    failed.push(scenario.name);
+                    if arguments.first {
+                        println!("scheduler: after {} schedules in all", counts.values().sum::<usize>());
+                        return ExitCode::FAILURE;
+                    }
+                }
             }
         }
-        let is_over = match arguments.schedules {
-            Some(most) => counts.values().all(|count| *count >= most) && counts.len() == chosen.len(),
-            None => began.elapsed() >= arguments.duration,
-        };
-        if is_over {
+        if !ran {
             break;
         }
     }
     let (schedules, seconds) = (counts.values().sum::<usize>(), began.elapsed().as_secs_f64());
     println!("scheduler: {schedules} schedules in {seconds:.0} s ({:.0} a second)", schedules as f64 / seconds);
-    if counts.len() < chosen.len() {
-        let never: Vec<_> = chosen.iter().map(|one| one.name).filter(|name| !counts.contains_key(name)).collect();
+    let ran = |name: &&str| counts.contains_key(name) || failed.contains(name);
+    let never: Vec<_> = chosen.iter().map(|one| one.name).filter(|name| !ran(name)).collect();
+    if !never.is_empty() {
         eprintln!("the time was over before these scenarios ran: {}", never.join(", "));
-        return ExitCode::FAILURE;
     }
-    ExitCode::SUCCESS
+    match never.is_empty() && failed.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
 }
 
 /// On a thread of its own: one on which an execution has failed counts as panicking after that.
 fn batch(scenario: &'static Scenario, order: Order, seed: u64) -> Result<usize, Failure> {
+    crate::scenarios::calm_logger();
     let check = Check { run: scenario.run, limit: scenario.limit };
     let run = move || explore(check, order, seed, BATCH, config());
     std::thread::Builder::new().name(scenario.name.to_owned()).spawn(run).expect("a thread").join().unwrap_or_else(
@@ -87,7 +98,7 @@ fn batch(scenario: &'static Scenario, order: Order, seed: u64) -> Result<usize, 
     )
 }
 
-fn report(scenario: &Scenario, order: Order, seed: u64, done: usize, why: &str) -> ExitCode {
+fn report(scenario: &Scenario, order: Order, seed: u64, done: usize, why: &str) {
     println!("scheduler: {} FAILED after {done} schedules (seed {seed}, {order:?}): {why}", scenario.name);
     match newest_schedule() {
         Some(written) => {
@@ -101,7 +112,6 @@ fn report(scenario: &Scenario, order: Order, seed: u64, done: usize, why: &str) 
         }
         None => println!("its schedule was not written: repeat it with --only {} --seed {seed}", scenario.name),
     }
-    ExitCode::FAILURE
 }
 
 fn replay_file(file: &Path) -> ExitCode {

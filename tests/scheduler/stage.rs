@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold::os::thread::{JoinHandle, running, sleep, spawn};
 use leasehold::testing::Faults;
 use leasehold::{Builder, LockClient};
+use shuttle::rand::{RngCore, thread_rng};
 
 use crate::book::Book;
 
@@ -34,6 +35,10 @@ impl Stage {
         let other = settings(LockClient::builder()).build_in_memory_shared(&one).expect("settings that fit");
         let faults = Faults::of(&one).expect("it is in memory");
         Self { one, other, faults, book: Arc::default() }
+    }
+
+    pub(crate) fn client(&self, is_one: bool) -> &LockClient {
+        if is_one { &self.one } else { &self.other }
     }
 
     pub(crate) fn spawn<T: Send + 'static>(&self, run: impl FnOnce(Self) -> T + Send + 'static) -> JoinHandle<T> {
@@ -79,4 +84,9 @@ pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
 
 pub(crate) fn join_all<T>(threads: impl IntoIterator<Item = JoinHandle<T>>) -> Vec<T> {
     threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
+}
+
+/// One of so many, by chance: the schedule that is repeated chooses the same.
+pub(crate) fn choose(choices: usize) -> usize {
+    (thread_rng().next_u64() % choices as u64) as usize
 }

@@ -106,6 +106,9 @@ impl MemoryStore {
                 let _lost = run(&mut state, now);
                 unknowns.set(failure);
             }
+            // Not under the mutex: a logger is foreign code.
+            drop(state);
+            log::debug!("a request fails, as the test wants it: {error}");
             return Err(error);
         }
         run(&mut state, now).inspect(|_| unknowns.clear())

@@ -1,10 +1,16 @@
 //! Plain locks that nothing takes away.
 
-use crate::book::As;
-use crate::stage::{Stage, join_all};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::time::Duration;
+
+use leasehold::LockClient;
+use leasehold::os::thread::sleep;
+
+use crate::book::{As, pause};
+use crate::stage::{OnPurpose, Stage, choose, join_all};
 
 /// Takes the lock, is inside, and releases it.
-fn section(stage: &Stage, client: &leasehold::LockClient) {
+fn section(stage: &Stage, client: &LockClient) {
     let guard = client.lock("job").expect("it is free some time");
     let token = guard.fencing_token().expect("a mutex has tokens").get();
     stage.book.section("job", As::Writer, Some(token), &guard);
@@ -23,9 +29,7 @@ pub(crate) fn one_name() {
 pub(crate) fn two_clients() {
     let stage = Stage::new();
     let threads = [true, false, true, false];
-    join_all(
-        threads.map(|is_one| stage.spawn(move |stage| section(&stage, if is_one { &stage.one } else { &stage.other }))),
-    );
+    join_all(threads.map(|is_one| stage.spawn(move |stage| section(&stage, stage.client(is_one)))));
     assert_eq!(stage.book.sections("job"), 4);
     stage.end();
 }
@@ -33,13 +37,139 @@ pub(crate) fn two_clients() {
 /// Threads that come back: hand-overs meet new callers.
 pub(crate) fn rounds() {
     let stage = Stage::new();
-    join_all([0, 1, 2].map(|n| {
+    join_all([0, 1, 2].map(|n| stage.spawn(move |stage| (0..3).for_each(|_| section(&stage, stage.client(n != 2))))));
+    assert_eq!(stage.book.sections("job"), 9);
+    stage.end();
+}
+
+/// Calls whose time is over about when the lock comes: it is theirs, or nobody's.
+pub(crate) fn deadlines() {
+    leasehold::os::deadlines_race();
+    let stage = Stage::new();
+    let threads = [0, 1, 2].map(|n| {
         stage.spawn(move |stage| {
-            for _ in 0..3 {
-                section(&stage, if n == 2 { &stage.other } else { &stage.one });
+            let timeout = Duration::from_micros([50, 700, 3000][choose(3)]);
+            let client = stage.client(n != 2);
+            if let Some(guard) = client.try_lock_for("job", timeout).expect("the store answers") {
+                let token = guard.fencing_token().expect("a mutex has tokens").get();
+                stage.book.section("job", As::Writer, Some(token), &guard);
+                sleep(Duration::from_micros(600));
+                guard.unlock().expect("it is held");
+            }
+        })
+    });
+    join_all(threads);
+    // Nobody keeps it from who comes after them.
+    section(&stage, &stage.one);
+    section(&stage, &stage.other);
+    stage.end();
+}
+
+/// A thread enters once more what it holds, while others wait.
+pub(crate) fn re_entry() {
+    let stage = Stage::new();
+    join_all([true, true, false].map(|is_one| {
+        stage.spawn(move |stage| {
+            let client = stage.client(is_one);
+            let outer = client.lock("job").expect("it is free some time");
+            let token = outer.fencing_token().expect("a mutex has tokens").get();
+            stage.book.enter("job", As::Writer, Some(token));
+            let inner = client.try_lock("job").expect("the store answers").expect("its own thread has it");
+            assert_eq!(inner.hold_count(), 2);
+            pause();
+            // In either order, as Rust drops them.
+            if choose(2) == 0 {
+                drop(inner);
+                assert!(outer.is_held());
+                stage.book.leave("job", As::Writer);
+                drop(outer);
+            } else {
+                drop(outer);
+                assert!(inner.is_held());
+                stage.book.leave("job", As::Writer);
+                drop(inner);
             }
         })
     }));
-    assert_eq!(stage.book.sections("job"), 9);
+    stage.end();
+}
+
+/// Guards that are dropped on another thread than that which took them.
+pub(crate) fn owned() {
+    let stage = Stage::new();
+    let threads = [true, true, false].map(|is_one| {
+        stage.spawn(move |stage| {
+            let guard = stage.client(is_one).mutex("job").lock_owned().expect("it is free some time");
+            let token = guard.fencing_token().expect("a mutex has tokens").get();
+            stage.book.section("job", As::Writer, Some(token), &guard);
+            stage.spawn(move |_| drop(guard))
+        })
+    });
+    join_all(join_all(threads));
+    stage.end();
+}
+
+/// A section that panics releases what it held, while others wait for it.
+pub(crate) fn panics_in_a_section() {
+    let stage = Stage::new();
+    join_all([true, true, false].map(|is_one| {
+        stage.spawn(move |stage| {
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                let guard = stage.client(is_one).lock("job").expect("it is free some time");
+                let token = guard.fencing_token().expect("a mutex has tokens").get();
+                stage.book.section("job", As::Writer, Some(token), &guard);
+                if choose(2) == 0 {
+                    panic_any(OnPurpose);
+                }
+            }));
+        })
+    }));
+    assert_eq!(stage.book.sections("job"), 3);
+    stage.end();
+}
+
+/// A lock that stays taken for a while after its guard is gone. Nobody gets it before.
+pub(crate) fn min_hold() {
+    let stage = Stage::new();
+    let least = Duration::from_millis(20);
+    join_all([true, true, false].map(|is_one| {
+        stage.spawn(move |stage| {
+            let began = leasehold::os::now();
+            let guard = stage.client(is_one).mutex("job").min_hold(least).lock().expect("it is free some time");
+            let token = guard.fencing_token().expect("a mutex has tokens").get();
+            stage.book.section("job", As::Writer, Some(token), &guard);
+            guard.unlock().expect("it is held");
+            leasehold::os::since(began)
+        })
+    }));
+    // It is kept a third time, and ends by itself.
+    let began = leasehold::os::now();
+    section(&stage, &stage.other);
+    assert!(leasehold::os::since(began) >= least / 2, "it was kept for the last of them");
+    stage.end();
+}
+
+/// While three threads of a client leave the lock free for no moment, the one of another gets it.
+pub(crate) fn shares() {
+    let stage = Stage::new();
+    let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let is_done = |done: &std::sync::atomic::AtomicBool| done.load(std::sync::atomic::Ordering::SeqCst);
+    let busy = [(); 3].map(|()| {
+        let done = done.clone();
+        stage.spawn(move |stage| {
+            while !is_done(&done) {
+                let guard = stage.one.lock("job").expect("it is free some time");
+                // Time passes only when nobody else can go on: the other client is not kept from it
+                // by the scheduler.
+                sleep(Duration::from_millis(1));
+                guard.unlock().expect("it is held");
+            }
+        })
+    });
+    sleep(Duration::from_millis(5));
+    let guard = stage.other.try_lock_for("job", Duration::from_millis(500)).expect("the store answers");
+    done.store(true, std::sync::atomic::Ordering::SeqCst);
+    drop(guard.expect("a client beside another gets its share"));
+    join_all(busy);
     stage.end();
 }

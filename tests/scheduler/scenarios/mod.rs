@@ -1,10 +1,20 @@
 //! What is run, each with two to four threads.
 
+mod ending;
 mod exclusive;
+mod fair;
+mod faults;
+mod foreign_code;
+mod losses;
+mod multi;
+mod permits;
+mod shared;
 
 use std::time::Duration;
 
 use crate::stage::SOON;
+
+pub(crate) use self::foreign_code::{calm_logger, install_logger};
 
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
@@ -13,12 +23,54 @@ pub(crate) struct Scenario {
     pub(crate) limit: Duration,
 }
 
+const fn within(seconds: u64, name: &'static str, run: fn()) -> Scenario {
+    Scenario { name, run, limit: Duration::from_secs(seconds) }
+}
+
 const fn soon(name: &'static str, run: fn()) -> Scenario {
     Scenario { name, run, limit: SOON }
 }
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    soon("one_name", exclusive::one_name),
-    soon("two_clients", exclusive::two_clients),
-    soon("rounds", exclusive::rounds),
+    soon("exclusive::one_name", exclusive::one_name),
+    soon("exclusive::two_clients", exclusive::two_clients),
+    soon("exclusive::rounds", exclusive::rounds),
+    soon("exclusive::deadlines", exclusive::deadlines),
+    soon("exclusive::re_entry", exclusive::re_entry),
+    soon("exclusive::owned", exclusive::owned),
+    soon("exclusive::panics_in_a_section", exclusive::panics_in_a_section),
+    soon("exclusive::min_hold", exclusive::min_hold),
+    soon("exclusive::shares", exclusive::shares),
+    soon("ending::cancel", ending::cancel),
+    soon("ending::close", ending::close),
+    soon("ending::close_twice", ending::close_twice),
+    soon("ending::stop_waiting", ending::stop_waiting),
+    soon("ending::thread_exit", ending::thread_exit),
+    soon("ending::last_handle", ending::last_handle),
+    soon("shared::readers_of_one", shared::readers_of_one),
+    soon("shared::readers_of_two", shared::readers_of_two),
+    soon("shared::downgrade", shared::downgrade),
+    soon("shared::owned_readers", shared::owned_readers),
+    soon("permits::semaphore", permits::semaphore),
+    soon("permits::counting", permits::counting),
+    soon("permits::added", permits::added),
+    soon("permits::latch", permits::latch),
+    soon("fair::order", fair::order),
+    soon("fair::gives_up", fair::gives_up),
+    soon("multi::several", multi::several),
+    within(20, "faults::lost_replies", faults::lost_replies),
+    within(20, "faults::lost_replies_of_readers", faults::lost_replies_of_readers),
+    within(20, "faults::lost_replies_in_a_queue", faults::lost_replies_in_a_queue),
+    within(20, "faults::cut", faults::cut),
+    within(20, "faults::unheard", faults::unheard),
+    within(5, "losses::forced_by_its_client", losses::forced_by_its_client),
+    within(5, "losses::forced_by_another", losses::forced_by_another),
+    within(5, "losses::suspended", losses::suspended),
+    within(5, "losses::fixed_leases", losses::fixed_leases),
+    within(5, "losses::renewed", losses::renewed),
+    within(5, "losses::callbacks", losses::callbacks),
+    within(5, "losses::lost_reads", losses::lost_reads),
+    within(20, "foreign_code::panicking_logger", foreign_code::panicking_logger),
+    soon("foreign_code::panicking_listener", foreign_code::panicking_listener),
+    soon("foreign_code::slow_listener", foreign_code::slow_listener),
 ];

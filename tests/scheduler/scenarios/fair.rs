@@ -1,0 +1,54 @@
+//! Fair locks: first come, first served.
+
+use std::sync::{Arc, Mutex};
+
+use leasehold::ErrorKind;
+
+use crate::book::As;
+use crate::stage::{Stage, choose, join_all, wait_until};
+
+/// In the order in which they came, whichever client they belong to.
+pub(crate) fn order() {
+    let stage = Stage::new();
+    let guard = stage.other.fair("job").lock().expect("it is free");
+    let came = Arc::new(Mutex::new(Vec::new()));
+    let mut threads = Vec::new();
+    for n in 0..3_usize {
+        let came = came.clone();
+        threads.push(stage.spawn(move |stage| {
+            let guard = stage.client(n != 1).fair("job").lock().expect("its turn comes");
+            let token = guard.fencing_token().expect("a fair lock has tokens").get();
+            came.lock().expect("no thread panics").push(n);
+            stage.book.section("job", As::Writer, Some(token), &guard);
+            guard.unlock().expect("it is held");
+        }));
+        // It stands in the queue before the next one comes.
+        wait_until("it has its place", || stage.one.fair("job").queue_len().expect("the store answers") > n);
+    }
+    guard.unlock().expect("it is held");
+    join_all(threads);
+    assert_eq!(*came.lock().expect("no thread panics"), [0, 1, 2]);
+    stage.end();
+}
+
+/// Without a word on who came first: threads of two clients, one of which gives up.
+pub(crate) fn gives_up() {
+    leasehold::os::deadlines_race();
+    let stage = Stage::new();
+    join_all([0, 1, 2].map(|n| {
+        stage.spawn(move |stage| {
+            let fair = stage.client(n != 2).fair("job");
+            let timeout = std::time::Duration::from_micros(if n == 0 { [30, 500][choose(2)] } else { 500_000 });
+            match fair.try_lock_for(timeout) {
+                Ok(Some(guard)) => {
+                    stage.book.section("job", As::Writer, None, &guard);
+                    guard.unlock().expect("it is held");
+                }
+                Ok(None) => assert_eq!(n, 0, "it had time"),
+                Err(e) => panic!("the store answers: {e} ({:?})", ErrorKind::Unreachable),
+            }
+        })
+    }));
+    assert_eq!(stage.one.fair("job").queue_len().expect("the store answers"), 0);
+    stage.end();
+}

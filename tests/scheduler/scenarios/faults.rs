@@ -1,0 +1,131 @@
+//! Replies that are lost, and stores that cannot be reached.
+
+use std::time::Duration;
+
+use leasehold::os::thread::sleep;
+use leasehold::testing::{Failure, Operation};
+use leasehold::{ErrorKind, LockClient};
+
+use crate::book::{As, pause};
+use crate::stage::{Stage, choose, join_all};
+
+/// Takes the lock if the store can be asked, is inside, and gives it up. A release that nobody
+/// answered goes on in the background.
+fn section_if_reached(stage: &Stage, client: &LockClient) {
+    let guard = match client.lock("job") {
+        Ok(guard) => guard,
+        Err(e) => return assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}"),
+    };
+    let token = guard.fencing_token().expect("a mutex has tokens").get();
+    stage.book.section("job", As::Writer, Some(token), &guard);
+    if let Err(e) = guard.unlock() {
+        assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
+    }
+}
+
+/// What nobody answered is settled long before a lease ends.
+fn is_free(stage: &Stage) {
+    for client in [&stage.one, &stage.other] {
+        let guard = client.try_lock_for("job", Duration::from_secs(10)).expect("the store answers again");
+        guard.expect("nothing is left of it").unlock().expect("it is held");
+    }
+}
+
+fn any_failure() -> Failure {
+    [Failure::BeforeItRan, Failure::AfterItRan][choose(2)]
+}
+
+/// Two requests fail, whichever they are.
+pub(crate) fn lost_replies() {
+    let stage = Stage::new();
+    (0..2).for_each(|_| stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], any_failure()));
+    join_all(
+        [true, true, false].map(|is_one| {
+            stage.spawn(move |stage| (0..2).for_each(|_| section_if_reached(&stage, stage.client(is_one))))
+        }),
+    );
+    is_free(&stage);
+    stage.end();
+}
+
+/// The same for readers and writers.
+pub(crate) fn lost_replies_of_readers() {
+    let stage = Stage::new();
+    (0..2).for_each(|_| stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], any_failure()));
+    let unreachable = |e: &leasehold::Error| assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
+    join_all([true, true, false].map(|is_one| {
+        stage.spawn(move |stage| {
+            let guard = stage.client(is_one).rw_lock("job").read().inspect_err(unreachable);
+            if let Ok(guard) = guard {
+                stage.book.section("job", As::Reader, None, &guard);
+                let _ = guard.unlock().inspect_err(unreachable);
+            }
+            let guard = stage.client(is_one).rw_lock("job").write().inspect_err(unreachable);
+            if let Ok(guard) = guard {
+                stage.book.section("job", As::Writer, None, &guard);
+                let _ = guard.unlock().inspect_err(unreachable);
+            }
+        })
+    }));
+    for client in [&stage.one, &stage.other] {
+        let guard = client.rw_lock("job").try_write_for(Duration::from_secs(10)).expect("the store answers again");
+        guard.expect("nothing is left of it").unlock().expect("it is held");
+    }
+    stage.end();
+}
+
+/// The same for a fair lock, whose places are left behind.
+pub(crate) fn lost_replies_in_a_queue() {
+    let stage = Stage::new();
+    (0..2).for_each(|_| stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], any_failure()));
+    let unreachable = |e: &leasehold::Error| assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
+    join_all([true, true, false].map(|is_one| {
+        stage.spawn(move |stage| {
+            let timeout = [Duration::from_millis(1), Duration::from_secs(10)][choose(2)];
+            let guard = stage.client(is_one).fair("job").try_lock_for(timeout).inspect_err(unreachable);
+            if let Ok(Some(guard)) = guard {
+                stage.book.section("job", As::Writer, None, &guard);
+                let _ = guard.unlock().inspect_err(unreachable);
+            }
+        })
+    }));
+    for client in [&stage.one, &stage.other] {
+        let guard = client.fair("job").try_lock_for(Duration::from_secs(10)).expect("the store answers again");
+        guard.expect("nothing is left of it").unlock().expect("it is held");
+    }
+    stage.end();
+}
+
+/// Nobody reaches the store for a while, and all subscriptions end.
+pub(crate) fn cut() {
+    let stage = Stage::new();
+    let threads = [true, true, false]
+        .map(|is_one| stage.spawn(move |stage| (0..2).for_each(|_| section_if_reached(&stage, stage.client(is_one)))));
+    pause();
+    stage.faults.cut(Duration::from_millis([1, 300][choose(2)]));
+    join_all(threads);
+    sleep(Duration::from_millis(300));
+    is_free(&stage);
+    stage.end();
+}
+
+/// A client that cannot subscribe for a while gets the lock all the same.
+pub(crate) fn unheard() {
+    let stage = Stage::new();
+    (0..3).for_each(|_| stage.faults.fail_next(Operation::Subscribe, any_failure()));
+    let busy = [(); 2].map(|()| {
+        stage.spawn(|stage| {
+            for _ in 0..200 {
+                let guard = stage.one.lock("job").expect("it is free some time");
+                sleep(Duration::from_millis(1));
+                guard.unlock().expect("it is held");
+            }
+        })
+    });
+    sleep(Duration::from_millis(3));
+    let guard = stage.other.lock("job").expect("the store answers");
+    stage.book.section("job", As::Writer, None, &guard);
+    guard.unlock().expect("it is held");
+    join_all(busy);
+    stage.end();
+}

@@ -1,0 +1,136 @@
+//! Loggers and listeners of a user that panic, or take their time.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use leasehold::os::thread::{current, sleep};
+use leasehold::testing::{Failure, Operation};
+use leasehold::{Listener, LockInfo};
+
+use crate::book::{As, pause};
+use crate::stage::{OnPurpose, Stage, choose, join_all};
+
+/// The threads of a scenario have no name, those of the library do.
+fn is_of_the_scenario() -> bool {
+    !current().name().is_some_and(|name| name.starts_with("lh-"))
+}
+
+static LOGGER_PANICS: AtomicBool = AtomicBool::new(false);
+
+struct Logger;
+
+impl log::Log for Logger {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        LOGGER_PANICS.load(Ordering::SeqCst)
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if self.enabled(record.metadata()) && is_of_the_scenario() && !std::thread::panicking() {
+            panic_any(OnPurpose);
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+pub(crate) fn install_logger() {
+    log::set_logger(&Logger).expect("it is the only one");
+    log::set_max_level(log::LevelFilter::Debug);
+}
+
+/// After a scenario that failed while the logger panicked.
+pub(crate) fn calm_logger() {
+    LOGGER_PANICS.store(false, Ordering::SeqCst);
+}
+
+/// A logger that panics in the middle of an acquire or a release keeps nobody from the lock.
+pub(crate) fn panicking_logger() {
+    let stage = Stage::new();
+    let failure = [Failure::BeforeItRan, Failure::AfterItRan][choose(2)];
+    stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], failure);
+    LOGGER_PANICS.store(true, Ordering::SeqCst);
+    join_all([true, true, false].map(|is_one| {
+        stage.spawn(move |stage| {
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                let guard = stage.client(is_one).lock("job").expect("a request that fails is logged, which panics");
+                stage.book.section("job", As::Writer, None, &guard);
+                guard.unlock()
+            }));
+        })
+    }));
+    LOGGER_PANICS.store(false, Ordering::SeqCst);
+    for client in [&stage.one, &stage.other] {
+        let guard = client.try_lock_for("job", Duration::from_secs(5)).expect("the store answers");
+        guard.expect("nothing is left of it").unlock().expect("it is held");
+    }
+    stage.end();
+}
+
+/// Panics, or sleeps, in each of its calls.
+struct Rude {
+    sleeps: Option<Duration>,
+}
+
+impl Rude {
+    fn act(&self) {
+        match self.sleeps {
+            Some(duration) => sleep(duration),
+            None if choose(2) == 0 => panic_any(OnPurpose),
+            None => {}
+        }
+    }
+}
+
+impl Listener for Rude {
+    fn waiting(&self, _: &LockInfo<'_>) {
+        self.act();
+    }
+
+    fn acquired(&self, _: &LockInfo<'_>, _: Option<Duration>) {
+        if self.sleeps.is_none() {
+            self.act();
+        }
+    }
+
+    fn released(&self, _: &LockInfo<'_>, _: Duration) {
+        if self.sleeps.is_none() {
+            self.act();
+        }
+    }
+}
+
+/// A listener that panics changes nothing.
+pub(crate) fn panicking_listener() {
+    let stage = Stage::with(|builder| builder.listener(Arc::new(Rude { sleeps: None })));
+    join_all([true, true, false].map(|is_one| {
+        stage.spawn(move |stage| {
+            let guard = stage.client(is_one).lock("job").expect("it is free some time");
+            stage.book.section("job", As::Writer, None, &guard);
+            guard.unlock().expect("it is held");
+        })
+    }));
+    stage.end();
+}
+
+/// A thread that is still inside its listener gets no hold: it would lie idle, and keep all others
+/// from the lock.
+pub(crate) fn slow_listener() {
+    let stage = Stage::with(|builder| builder.listener(Arc::new(Rude { sleeps: Some(Duration::from_millis(400)) })));
+    let guard = stage.one.lock("job").expect("it is free");
+    // Both wait for it inside of their listener.
+    let waiting = [true, true].map(|is_one| {
+        stage.spawn(move |stage| {
+            stage.client(is_one).lock("job").expect("it is free some time").unlock().expect("it is held");
+        })
+    });
+    pause();
+    sleep(Duration::from_millis(1));
+    guard.unlock().expect("it is held");
+    sleep(Duration::from_millis(1));
+    let guard = stage.other.try_lock("job").expect("the store answers");
+    guard.expect("nobody is there to use it").unlock().expect("it is held");
+    join_all(waiting);
+    stage.end();
+}

@@ -1,0 +1,188 @@
+//! Holds that end before their guards do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use leasehold::os::thread::sleep;
+use leasehold::{ErrorKind, LockClient, OwnedMutexGuard};
+
+use crate::book::{As, pause};
+use crate::stage::{Stage, choose, join_all, wait_until};
+
+/// Far less than a third of a lease, after which renewal would tell of a loss anyway.
+const TOLD: Duration = Duration::from_millis(50);
+
+/// Takes the lock, and checks while it is inside what a holder may believe.
+fn believe(
+    stage: &Stage,
+    take: impl FnOnce() -> leasehold::Result<OwnedMutexGuard>,
+    check: impl FnOnce(&Arc<OwnedMutexGuard>),
+) {
+    let guard = match take() {
+        Ok(guard) => Arc::new(guard),
+        // The clock jumped while the answer was on its way.
+        Err(e) => return assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}"),
+    };
+    stage.book.believes(&guard);
+    pause();
+    check(&guard);
+    stage.book.forget(&guard);
+    wait_until("nobody else looks at it", || Arc::strong_count(&guard) == 1);
+    let guard = Arc::into_inner(guard).expect("nobody else looks at it");
+    let believed = guard.is_held();
+    match guard.unlock() {
+        Ok(()) => assert!(believed, "unlock says that it was held to the end"),
+        Err(e) => assert_eq!(e.kind(), ErrorKind::Lost, "{e}"),
+    }
+}
+
+/// Nobody else believes beside it.
+fn alone(stage: &Stage, take: impl FnOnce() -> leasehold::Result<OwnedMutexGuard>) {
+    believe(stage, take, |guard| stage.book.check_alone(guard));
+}
+
+fn owned(client: &LockClient) -> leasehold::Result<OwnedMutexGuard> {
+    client.mutex("job").lock_owned()
+}
+
+/// The client frees a lock by force that its own threads hand over to each other. Once the call has
+/// returned, none of them believes beside another client that has the lock. (Until then one may:
+/// the store has freed it, and the client does not know.)
+pub(crate) fn forced_by_its_client() {
+    let stage = Stage::new();
+    let threads =
+        [(); 3].map(|()| stage.spawn(|stage| (0..2).for_each(|_| believe(&stage, || owned(&stage.one), |_| ()))));
+    pause();
+    if stage.one.mutex("job").force_unlock().expect("the store answers")
+        && let Some(guard) = stage.other.mutex("job").try_lock_owned().expect("the store answers")
+    {
+        let guard = Arc::new(guard);
+        stage.book.believes(&guard);
+        sleep(TOLD);
+        stage.book.check_alone(&guard);
+        stage.book.forget(&guard);
+    }
+    join_all(threads);
+    stage.end();
+}
+
+/// Another client frees it by force: the holder is told by its next renewal, and nobody waits.
+pub(crate) fn forced_by_another() {
+    let stage = Stage::new();
+    let threads = [true, true, false].map(|is_one| {
+        stage.spawn(move |stage| match stage.client(is_one).lock("job").expect("it is free some time").unlock() {
+            Ok(()) => {}
+            Err(e) => assert_eq!(e.kind(), ErrorKind::Lost, "{e}"),
+        })
+    });
+    pause();
+    stage.other.mutex("job").force_unlock().expect("the store answers");
+    join_all(threads);
+    stage.end();
+}
+
+/// The clock jumps past all leases, as after the machine was suspended: whatever was granted
+/// before, or was on its way, is nobody's.
+pub(crate) fn suspended() {
+    let stage = Stage::new();
+    let threads = [true, true, false]
+        .map(|is_one| stage.spawn(move |stage| (0..2).for_each(|_| alone(&stage, || owned(stage.client(is_one))))));
+    pause();
+    stage.faults.advance(Duration::from_secs(40));
+    join_all(threads);
+    stage.end();
+}
+
+/// Fixed leases that end about when they are handed over.
+pub(crate) fn fixed_leases() {
+    leasehold::os::deadlines_race();
+    let stage = Stage::new();
+    let lease = Duration::from_millis(20);
+    join_all([true, true, false].map(|is_one| {
+        stage.spawn(move |stage| {
+            let mutex = stage.client(is_one).mutex("job").with_lease(lease);
+            alone(&stage, || {
+                let guard = mutex.lock_owned();
+                sleep(Duration::from_millis([0, 19, 30][choose(3)]));
+                guard
+            });
+        })
+    }));
+    stage.end();
+}
+
+/// Leases that end while they are held, although they are renewed: nothing is lost.
+pub(crate) fn renewed() {
+    let stage = Stage::with(|builder| builder.lease(Duration::from_millis(300)));
+    join_all([true, true, false].map(|is_one| {
+        stage.spawn(move |stage| {
+            let guard = stage.client(is_one).lock("job").expect("it is free some time");
+            stage.book.enter("job", As::Writer, None);
+            sleep(Duration::from_millis(500));
+            assert!(guard.is_held());
+            stage.book.leave("job", As::Writer);
+            guard.unlock().expect("it is held");
+        })
+    }));
+    stage.end();
+}
+
+/// The store loses the lock. The callback runs if and only if `unlock` says that it was lost.
+pub(crate) fn callbacks() {
+    let stage = Stage::with(|builder| builder.lease(Duration::from_millis(300)));
+    let told = Arc::new(AtomicU32::new(0));
+    let guard = stage.one.lock("job").expect("it is free");
+    guard.on_lost({
+        let told = told.clone();
+        move |_| {
+            told.fetch_add(1, Ordering::SeqCst);
+            if choose(2) == 0 {
+                std::panic::panic_any(crate::stage::OnPurpose);
+            }
+        }
+    });
+    let next = stage.spawn(|stage| {
+        // The loss leaves the lock to it.
+        match stage.other.lock("job").expect("it is free some time").unlock() {
+            Ok(()) => {}
+            // The store lost it a moment later.
+            Err(e) => assert_eq!(e.kind(), ErrorKind::Lost, "{e}"),
+        }
+    });
+    let loses = stage.spawn(|stage| stage.faults.lose("job"));
+    sleep(Duration::from_millis([0, 99, 101, 200][choose(4)]));
+    let unlocked = guard.unlock();
+    join_all([loses]);
+    join_all([next]);
+    stage.end();
+    let expected = u32::from(unlocked.is_err_and(|e| e.kind() == ErrorKind::Lost));
+    assert_eq!(told.load(Ordering::SeqCst), expected, "it runs when `unlock` says so");
+}
+
+/// Readers of one client join a hold that the store loses.
+pub(crate) fn lost_reads() {
+    let stage = Stage::with(|builder| builder.lease(Duration::from_millis(300)));
+    let readers = [(); 3].map(|()| {
+        stage.spawn(|stage| {
+            let guard = stage.one.rw_lock("job").read().expect("it is free some time");
+            sleep(Duration::from_millis([0, 5, 150][choose(3)]));
+            match guard.unlock() {
+                Ok(()) => {}
+                Err(e) => assert_eq!(e.kind(), ErrorKind::Lost, "{e}"),
+            }
+        })
+    });
+    pause();
+    let was_held = stage.faults.lose("job");
+    if was_held && let Some(writer) = stage.other.rw_lock("job").try_write().expect("the store answers") {
+        // After a third of the lease every reader of before has been told.
+        sleep(Duration::from_millis(120));
+        let snapshot = stage.one.snapshot();
+        let believes = snapshot.holds().iter().any(leasehold::HoldInfo::is_held);
+        assert!(!(believes && writer.is_held()), "a reader believes beside a writer: {snapshot:?}");
+        drop(writer);
+    }
+    join_all(readers);
+    stage.end();
+}

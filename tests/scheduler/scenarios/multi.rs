@@ -1,0 +1,28 @@
+//! Several locks as one.
+
+use crate::book::As;
+use crate::stage::{Stage, join_all};
+
+/// In any order of the names, beside a plain lock of one of them: no deadlock, all or none.
+pub(crate) fn several() {
+    let stage = Stage::new();
+    let all = [(true, ["a", "b"]), (false, ["b", "a"])].map(|(is_one, names)| {
+        stage.spawn(move |stage| {
+            let guard = stage.client(is_one).multi(names).lock().expect("they are free some time");
+            stage.book.enter("b", As::Writer, None);
+            stage.book.section("a", As::Writer, None, &guard);
+            stage.book.leave("b", As::Writer);
+            guard.unlock().expect("they are held");
+        })
+    });
+    let single = [("a", true), ("b", true)].map(|(name, is_one)| {
+        stage.spawn(move |stage| {
+            let guard = stage.client(is_one).lock(name).expect("it is free some time");
+            stage.book.section(name, As::Writer, None, &guard);
+            guard.unlock().expect("it is held");
+        })
+    });
+    join_all(all);
+    join_all(single);
+    stage.end();
+}

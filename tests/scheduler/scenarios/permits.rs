@@ -1,0 +1,72 @@
+//! Semaphores and latches.
+
+use crate::book::{As, pause};
+use crate::stage::{Stage, join_all, wait_until};
+
+/// Two permits with leases for four threads.
+pub(crate) fn semaphore() {
+    let stage = Stage::new();
+    stage.one.semaphore("pool").try_set_permits(2).expect("the store answers");
+    join_all([true, true, false, false].map(|is_one| {
+        stage.spawn(move |stage| {
+            let permit = stage.client(is_one).semaphore("pool").acquire().expect("one is free some time");
+            stage.book.section("pool", As::Permit(2), None, &permit);
+            permit.unlock().expect("it is held");
+        })
+    }));
+    assert_eq!(stage.one.semaphore("pool").available_permits().expect("the store answers"), 2);
+    stage.end();
+}
+
+/// Permits without leases: many at once beside few.
+pub(crate) fn counting() {
+    let stage = Stage::new();
+    stage.one.counting_semaphore("pool").try_set_permits(2).expect("the store answers");
+    join_all([(true, 2), (true, 1), (false, 2)].map(|(is_one, permits)| {
+        stage.spawn(move |stage| {
+            let semaphore = stage.client(is_one).counting_semaphore("pool");
+            let taken = semaphore.acquire_many(permits).expect("they are free some time");
+            (0..permits).for_each(|_| stage.book.enter("pool", As::Permit(2), None));
+            pause();
+            (0..permits).for_each(|_| stage.book.leave("pool", As::Permit(2)));
+            taken.unlock().expect("they are taken");
+        })
+    }));
+    let semaphore = stage.one.counting_semaphore("pool");
+    assert_eq!(semaphore.available_permits().expect("the store answers"), 2);
+    assert!(semaphore.delete().expect("the store answers"));
+    stage.end();
+}
+
+/// Permits that are added while threads wait for them.
+pub(crate) fn added() {
+    let stage = Stage::new();
+    assert!(stage.one.counting_semaphore("pool").try_set_permits(0).expect("the store answers"));
+    let waiting = [true, false].map(|is_one| {
+        stage.spawn(move |stage| {
+            stage.client(is_one).counting_semaphore("pool").acquire().expect("it is added").unlock().expect("taken");
+        })
+    });
+    pause();
+    stage.other.counting_semaphore("pool").add_permits(1).expect("the store answers");
+    join_all(waiting);
+    assert!(stage.one.counting_semaphore("pool").delete().expect("the store answers"));
+    stage.end();
+}
+
+/// All that wait go on with the last count.
+pub(crate) fn latch() {
+    let stage = Stage::new();
+    stage.one.latch("start").set_count(2).expect("the store answers");
+    let waiting = [true, false]
+        .map(|is_one| stage.spawn(move |stage| stage.client(is_one).latch("start").wait().expect("it opens")));
+    let counting = [true, false].map(|is_one| {
+        stage.spawn(move |stage| stage.client(is_one).latch("start").count_down().expect("the store answers"))
+    });
+    join_all(waiting);
+    let mut left = join_all(counting);
+    left.sort_unstable();
+    assert_eq!(left, [0, 1]);
+    wait_until("it is open", || stage.one.latch("start").try_wait().expect("the store answers"));
+    stage.end();
+}
