@@ -41,6 +41,11 @@ pub enum Failure {
     BeforeItRan,
     /// After it has run: the reply is lost, and the client does not know the outcome.
     AfterItRan,
+    /// Of an acquire: the next grant does not count, because no replica confirmed it, and it is
+    /// taken back some time later.
+    #[cfg(shuttle)]
+    #[doc(hidden)]
+    NotConfirmed,
 }
 
 #[derive(Debug, Default)]
@@ -62,6 +67,17 @@ impl Faults {
         self.cut_until.is_some_and(|until| now < until)
     }
 
+    #[cfg(shuttle)]
+    pub(super) fn has(&self, operation: Operation, failure: Failure) -> bool {
+        self.next.contains(&(operation, failure))
+    }
+
+    #[cfg(shuttle)]
+    pub(super) fn take(&mut self, operation: Operation, failure: Failure) {
+        let place = self.next.iter().position(|next| *next == (operation, failure));
+        place.map(|place| self.next.remove(place));
+    }
+
     /// Whether the next request of one of these kinds fails.
     pub(super) fn apply_to(&self, operations: &[Operation], now: Moment) -> bool {
         self.is_cut(now) || self.next.iter().any(|(operation, _)| operations.contains(operation))
@@ -74,7 +90,11 @@ impl Faults {
         {
             return Some((Failure::BeforeItRan, cut_off(until.since(now))));
         }
-        let at = self.next.iter().position(|(asked, _)| *asked == operation)?;
+        #[cfg(shuttle)]
+        let meant = |failure: Failure| failure != Failure::NotConfirmed;
+        #[cfg(not(shuttle))]
+        let meant = |_: Failure| true;
+        let at = self.next.iter().position(|(asked, failure)| *asked == operation && meant(*failure))?;
         let failure = self.next.remove(at).1;
         Some((failure, failed(failure)))
     }
@@ -90,6 +110,8 @@ fn failed(failure: Failure) -> Error {
     let why = match failure {
         Failure::BeforeItRan => "the test made this request fail before it ran",
         Failure::AfterItRan => "the test made this request lose its reply after it ran",
+        #[cfg(shuttle)]
+        Failure::NotConfirmed => "the test let no replica confirm this grant",
     };
     Error::new(ErrorKind::Unreachable, why)
 }

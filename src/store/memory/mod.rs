@@ -24,6 +24,8 @@ mod subscription;
 mod subscriptions;
 #[cfg(feature = "testing")]
 mod testing;
+#[cfg(shuttle)]
+mod unconfirmed;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -136,6 +138,10 @@ impl LockStore for MemoryStore {
     }
 
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
+        #[cfg(shuttle)]
+        if let Some(error) = self.grant_unconfirmed(acquire, unknowns) {
+            return Err(error);
+        }
         self.ask(Operation::Acquire, unknowns, |state, now| state.acquire(acquire, self.waiter_timeout, now))
     }
 

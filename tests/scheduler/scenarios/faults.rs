@@ -96,6 +96,34 @@ pub(crate) fn lost_replies_in_a_queue() {
     stage.end();
 }
 
+/// Grants that no replica confirmed are taken back by releases that run late. The holder is spent:
+/// asked for again, it would be granted what such a release then removes.
+pub(crate) fn unconfirmed() {
+    let stage = Stage::new();
+    (0..2).for_each(|_| stage.faults.fail_next(Operation::Acquire, Failure::NotConfirmed));
+    join_all([true, true, false].map(|is_one| {
+        stage.spawn(move |stage| {
+            for _ in 0..2 {
+                let guard = match stage.client(is_one).lock("job") {
+                    Ok(guard) => guard,
+                    Err(e) => {
+                        assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
+                        continue;
+                    }
+                };
+                let token = guard.fencing_token().expect("a mutex has tokens").get();
+                stage.book.enter("job", As::Writer, Some(token));
+                // Longer than the late releases take.
+                sleep(Duration::from_millis(3));
+                stage.book.leave("job", As::Writer);
+                guard.unlock().expect("nobody took it away");
+            }
+        })
+    }));
+    is_free(&stage);
+    stage.end();
+}
+
 /// Nobody reaches the store for a while, and all subscriptions end.
 pub(crate) fn cut() {
     let stage = Stage::new();

@@ -61,6 +61,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     within(20, "faults::lost_replies", faults::lost_replies),
     within(20, "faults::lost_replies_of_readers", faults::lost_replies_of_readers),
     within(20, "faults::lost_replies_in_a_queue", faults::lost_replies_in_a_queue),
+    within(20, "faults::unconfirmed", faults::unconfirmed),
     within(20, "faults::cut", faults::cut),
     within(20, "faults::unheard", faults::unheard),
     within(5, "losses::forced_by_its_client", losses::forced_by_its_client),
