@@ -93,6 +93,17 @@ build() { # build NAME COMMAND...
     kind=
 }
 
+# Runs steps in the other lane, beside those that follow.
+beside() { # beside COMMAND...
+    (
+        lane=checks
+        # The tests go first: some of them must answer within a part of a second.
+        renice -n 10 -p "$(exec sh -c 'echo "$PPID"')" >/dev/null 2>&1
+        "$@"
+    ) >"$work/checks" 2>&1 &
+    compiling=$!
+}
+
 # A Rust without these is a fine one to run the tests with, but CI must not pass
 # because a check was left out.
 step_with_component() { # step_with_component CARGO_SUBCOMMAND NAME COMMAND...
@@ -401,12 +412,17 @@ format_and_lints() {
     kind=
 }
 
+# Its build has a target directory of its own, and waits for no other.
+scheduler() { # scheduler SECONDS
+    step 'the kernel under a scheduler' sh tests/scheduler.sh --seconds "$1"
+}
+
 quick() {
+    beside scheduler 10
     format_and_lints
     build 'build' build_tests --lib --bins --test it
     step 'unit tests' run_unit_tests
     step 'the contract' run_tests it contract::redis contract::memory tidy
-    step 'the kernel under a scheduler' sh tests/scheduler.sh --seconds 10
 }
 
 # Waits for servers, for most of its time.
@@ -440,7 +456,7 @@ checks() {
     step "dependencies on Rust $msrv" check_msrv_of_dependencies
     seconds=40
     [ "$form" = plain ] || seconds=90
-    step 'the kernel under a scheduler' sh tests/scheduler.sh --seconds "$seconds"
+    scheduler "$seconds"
     [ "$form" = all ] || return 0
     step_with_component clippy 'all targets without features' cargo clippy --all-targets -- -D warnings
     step 'docs of private items' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features --document-private-items
@@ -474,18 +490,12 @@ else
     [ "$form" = plain ] || install_rust
     format_and_lints
     build 'build' build_tests
-    (
-        lane=checks
-        # The tests go first: some of them must answer within a part of a second.
-        renice -n 10 -p "$(exec sh -c 'echo "$PPID"')" >/dev/null 2>&1
-        checks
-    ) >"$work/checks" 2>&1 &
-    compiling=$!
+    beside checks
     tests
-    wait "$compiling"
-    compiling=
-    cat "$work/checks"
 fi
+wait "$compiling"
+compiling=
+cat "$work/checks"
 
 cat "$work"/summary.* >"$work/all"
 count() { grep -c "$1" "$work/all"; }
