@@ -37,7 +37,8 @@ fn a_client_has_the_name_of_its_program_unless_it_has_another() {
 /// `says_since_when`: whether the store knows how long another client has held what it holds.
 #[track_caller]
 fn others_see_who_holds_it(build: impl Fn(Builder) -> LockClient, says_since_when: bool) {
-    let builder = || LockClient::builder().lease(LEASE);
+    // A server that has just been started may take its time for the first connection.
+    let builder = || LockClient::builder().lease(LEASE).io_timeout(ms(800));
     let (a, b) = (build(builder().owner("billing-7")), build(builder()));
     let (own, seen) = (a.mutex("held"), b.mutex("held"));
     assert_eq!(seen.holder().unwrap(), None);
