@@ -36,6 +36,27 @@ pub(crate) fn cancel() {
     stage.end();
 }
 
+/// The same within one client, whose threads hand the lock to each other: a call that is cancelled
+/// at that very moment has the lock, or the next one gets it.
+pub(crate) fn cancel_at_a_hand_over() {
+    let stage = Stage::new();
+    let token = CancelToken::new();
+    let guard = stage.one.lock("job").expect("it is free");
+    let cancelled = stage.spawn({
+        let token = token.clone();
+        move |stage| match stage.one.mutex("job").with_cancel(&token).lock() {
+            Ok(guard) => guard.unlock().expect("it is held"),
+            Err(e) => assert_eq!(e.kind(), ErrorKind::Cancelled),
+        }
+    });
+    let cancels = stage.spawn(move |_| token.cancel());
+    pause();
+    guard.unlock().expect("it is held");
+    section(&stage, &stage.one);
+    join_all([cancelled, cancels]);
+    stage.end();
+}
+
 /// A client is closed while its threads hold, wait and come. The other one goes on.
 pub(crate) fn close() {
     let stage = Stage::new();

@@ -42,6 +42,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     soon("exclusive::min_hold", exclusive::min_hold),
     soon("exclusive::shares", exclusive::shares),
     soon("ending::cancel", ending::cancel),
+    soon("ending::cancel_at_a_hand_over", ending::cancel_at_a_hand_over),
     soon("ending::close", ending::close),
     soon("ending::close_twice", ending::close_twice),
     soon("ending::stop_waiting", ending::stop_waiting),
