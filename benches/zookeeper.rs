@@ -26,9 +26,6 @@ mod load;
 #[path = "common/player.rs"]
 #[allow(dead_code, reason = "the other benches use the rest")]
 mod player;
-#[path = "../tests/it/rig/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "the tests use the rest")]
-mod rig;
 #[path = "common/surroundings.rs"]
 #[allow(dead_code, reason = "the other benches use the rest")]
 mod surroundings;
@@ -40,6 +37,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use leasehold::{LockClient, ReentrantMutex};
+use leasehold_rig as rig;
 
 use driver::curator;
 use java::Jvm;
@@ -78,15 +76,14 @@ struct Bench {
 
 impl Bench {
     fn start(three: bool, quick: bool) -> Self {
-        let why = "a JDK 17 and Maven";
         let servers = if three {
             let options = EnsembleOptions { sync_limit: 5, settings: INSTALLED };
-            Servers::Three(Ensemble::start_with(options).expect(why))
+            Servers::Three(Ensemble::start_with(options))
         } else {
-            Servers::One(ZooKeeper::start_with(INSTALLED).expect(why))
+            Servers::One(ZooKeeper::start_with(INSTALLED))
         };
         let url = servers.url();
-        let jvm = curator(url.trim_start_matches("zookeeper://"), &["session=30000"]).expect(why);
+        let jvm = curator(url.trim_start_matches("zookeeper://"), &["session=30000"]);
         Self { jvm, servers, quick }
     }
 

@@ -1,14 +1,22 @@
 #!/bin/sh
-# Passes the tests: everything that CI runs, from any directory, with a summary
-# at the end. A failed step does not stop the ones after it, so that one run
-# tells all that is wrong. It finds or installs the servers it needs (server.sh).
+# Passes the tests, from any directory, with a summary at the end. A failed step
+# does not stop the ones after it, so that one run tells all that is wrong. It
+# finds or installs the servers it needs (server.sh).
+#
+#   sh tests/run.sh              all that must hold before a change lands
+#   sh tests/run.sh --quick      the least: format, lints, unit tests, the kernel
+#                                under a scheduler, the contract on one Redis and
+#                                in memory
+#   sh tests/run.sh --all        what CI runs: other servers, versions, platforms,
+#                                and a second pass of the documentation as well
 #
 #   LEASEHOLD_SERVER=path        the server of the main test run
 #   LEASEHOLD_REDIS62=path       and of the further runs; looked for when not set
 #   LEASEHOLD_VALKEY=path
 #   LEASEHOLD_NO_INSTALL=1       install and download no server
 #   LEASEHOLD_MSRV_CARGO=path    the cargo of a Rust 1.88, when rustup has none
-#   LEASEHOLD_POSTGRES=dir       the directory of PostgreSQL's initdb and pg_ctl
+#   LEASEHOLD_POSTGRES=dir       the directory of PostgreSQL's initdb and pg_ctl;
+#                                0: do without
 #   LEASEHOLD_INTEROP=0          do not run against a live Redisson, which is done
 #                                where a JDK 17 and Maven are; 1: fail if it can't
 #   LEASEHOLD_ZOOKEEPER=0        the same for ZooKeeper and a live Curator
@@ -20,36 +28,48 @@ set -u
 
 cd "$(dirname "$0")/.." || exit 1
 
+form=plain
+case "$*" in
+'') ;;
+--quick) form=quick ;;
+--all) form=all ;;
+*)
+    echo "usage: sh tests/run.sh [--quick|--all]" >&2
+    exit 2
+    ;;
+esac
+
 msrv='1.88'
 platforms='x86_64-pc-windows-gnu x86_64-unknown-linux-musl aarch64-apple-darwin'
 # The features of the library for which no C is compiled.
 without_c='metrics,postgres,testing,zookeeper'
-# Of each step with ZooKeeper.
-zookeeper_seconds=600
+# Of each step with Java: Maven may hang at a repository, and an election that never
+# ends is a failure.
+java_seconds=600
 work=$(mktemp -d "${TMPDIR:-/tmp}/leasehold-run.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
+compiling=
+# What compiles beside the tests begins no other step then.
+trap '[ -z "$compiling" ] || kill "$compiling" 2>/dev/null; rm -rf "$work"' EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
+started=$(date +%s)
+# There tests say what this user has no right to do, see `cannot_run` of tests/rig.
+export LEASEHOLD_SKIPPED="$work/skipped"
 
-passed=0
-failed=0
-skipped=0
+# ---- steps and the summary ---------------------------------------------------
 
-record() { # record NAME OUTCOME SECONDS
-    printf '%-30s %-8s %5ss\n' "$1" "$2" "$3" >>"$work/summary"
+# Steps run in two lanes, each of which writes a file of its own: `tests`, which
+# mostly wait, and beside them `checks`, which compile.
+lane=tests
+
+record() { # record NAME OUTCOME SECONDS [KIND]
+    printf '%-34s %-8s %5ss  %s\n' "$1" "$2" "$3" "${4:-}" >>"$work/summary.$lane"
 }
 
 skip() { # skip NAME REASON
-    skipped=$((skipped + 1))
     printf '\n== %s: skipped: %s\n' "$1" "$2"
-    printf '%-30s skipped: %s\n' "$1" "$2" >>"$work/summary"
-}
-
-fail() { # fail NAME SECONDS
-    failed=$((failed + 1))
-    printf '== %s: FAILED\n' "$1"
-    record "$1" FAILED "$2"
+    printf '%-34s skipped: %s\n' "$1" "$2" >>"$work/summary.$lane"
 }
 
 step() { # step NAME COMMAND...
@@ -59,11 +79,29 @@ step() { # step NAME COMMAND...
     began=$(date +%s)
     # No step may wait for somebody to type.
     if "$@" </dev/null; then
-        passed=$((passed + 1))
-        record "$name" ok $(($(date +%s) - began))
+        record "$name" ok $(($(date +%s) - began)) "${kind:-}"
     else
-        fail "$name" $(($(date +%s) - began))
+        printf '== %s: FAILED\n' "$name"
+        record "$name" FAILED $(($(date +%s) - began)) "${kind:-}"
     fi
+}
+
+# A step that compiles what later steps run.
+build() { # build NAME COMMAND...
+    kind=build
+    step "$@"
+    kind=
+}
+
+# Runs steps in the other lane, beside those that follow.
+beside() { # beside COMMAND...
+    (
+        lane=checks
+        # The tests go first: some of them must answer within a part of a second.
+        renice -n 10 -p "$(exec sh -c 'echo "$PPID"')" >/dev/null 2>&1
+        "$@"
+    ) >"$work/checks" 2>&1 &
+    compiling=$!
 }
 
 # A Rust without these is a fine one to run the tests with, but CI must not pass
@@ -74,7 +112,7 @@ step_with_component() { # step_with_component CARGO_SUBCOMMAND NAME COMMAND...
         step "$@"
     elif [ "${CI:-}" = true ]; then
         printf '\n== %s: cargo %s is missing\n' "$2" "$1"
-        fail "$2" 0
+        record "$2" FAILED 0
     else
         skip "$2" "no cargo $1 (rustup component add rustfmt clippy)"
     fi
@@ -92,32 +130,75 @@ find_servers() {
     # Set and empty is not the same as unset to a program that asks for them.
     if [ -n "$LEASEHOLD_REDIS62" ]; then export LEASEHOLD_REDIS62; else unset LEASEHOLD_REDIS62; fi
     if [ -n "$LEASEHOLD_VALKEY" ]; then export LEASEHOLD_VALKEY; else unset LEASEHOLD_VALKEY; fi
-    LEASEHOLD_POSTGRES=$(sed -n 's/^LEASEHOLD_POSTGRES=//p' "$work/servers")
-    # 0 tells the tests to do without, which the summary says; else they fail without one.
-    export LEASEHOLD_POSTGRES="${LEASEHOLD_POSTGRES:-0}"
+    [ -n "${LEASEHOLD_POSTGRES:-}" ] || LEASEHOLD_POSTGRES=$(sed -n 's/^LEASEHOLD_POSTGRES=//p' "$work/servers")
+    if [ -n "$LEASEHOLD_POSTGRES" ]; then export LEASEHOLD_POSTGRES; else unset LEASEHOLD_POSTGRES; fi
 }
 
-test_on() { # test_on NAME SERVER FILTER...
-    name=$1
-    server=$2
-    shift 2
-    if [ -n "$server" ]; then
-        # Without the tests for which it makes no difference which server runs.
-        step "$name" env LEASEHOLD_SERVER="$server" LEASEHOLD_POSTGRES=0 LEASEHOLD_ZOOKEEPER=0 cargo test --all-features --test it -- \
-            --skip bad_input:: --skip cancelling:: --skip escaped_names:: --skip examples:: --skip fencing_sql:: \
-            --skip loss_reasons:: --skip memory:: --skip owner:: --skip postgres --skip reading:: --skip rig_servers:: \
-            --skip shared_reads:: --skip snapshot:: --skip stats:: --skip stopping:: --skip tidy:: --skip turns:: --skip zookeeper "$@"
+# The test programs, once for all steps that run them. They are run without cargo, which
+# would wait for whatever else compiles.
+build_tests() {
+    cargo test --all-features --no-run "$@" 2>&1 | tee "$work/programs"
+    # A pipe has the status of its end.
+    grep -q 'Executable' "$work/programs"
+}
+
+program() { # program it|cli|interop|curator
+    sed -n "s:.*Executable tests/$1/main.rs (\(.*\))$:\1:p" "$work/programs"
+}
+
+run_tests() { # run_tests PROGRAM ARGUMENTS...
+    program=$(program "$1")
+    shift
+    [ -n "$program" ] || { echo 'it was not built'; return 1; }
+    "$program" "$@"
+}
+
+run_unit_tests() {
+    for program in $(sed -n 's:.*Executable unittests src/.*(\(.*\))$:\1:p' "$work/programs"); do
+        "$program" --quiet || return 1
+    done
+}
+
+# With a limit, if this system has a command for it.
+in_time() {
+    if command -v timeout >/dev/null 2>&1; then timeout "$java_seconds" "$@"; else "$@"; fi
+}
+
+# Where another server or version can make a difference: what is stored and how, scripts, replicas and failovers, slots,
+# users and their rights, what a server says of itself and when it refuses. The promises of the kernel are tested over
+# one server of it; the rest of `contract` differs by this library only. These servers are built without TLS.
+differs_by_server='contract::redis:: bad_servers::acl bad_servers::foreign_data bad_servers::full_and_busy
+    bad_servers::roles bad_servers::unsupported cluster:: credentials:: diagnosis::redis diagnosis::rights fair:: golden::
+    late_releases:: latch:: listing::on_redis mixed_kinds:: model:: multi:: redlock::quarantine redlock::tokens
+    replicas:: restarts:: rig_servers:: rwlock:: scripts:: scripts_twice:: semaphore:: sentinel::'
+
+test_on() { # test_on NAME SERVER
+    if [ -n "$2" ]; then
+        # shellcheck disable=SC2086  # several filters
+        step "$1" env LEASEHOLD_SERVER="$2" "$(program it)" $differs_by_server \
+            --skip contract::cluster --skip contract::sentinel --skip tls --skip postgres --skip zookeeper --skip memory
     else
-        skip "$name" 'no such server here'
+        skip "$1" 'no such server here'
     fi
 }
 
+# Where nobody can say, it has it.
+postgres_lacks_tls() {
+    programs=$(dirname "$(readlink -f "$LEASEHOLD_POSTGRES/pg_ctl")")
+    [ -x "$programs/pg_config" ] && ! "$programs/pg_config" --configure | grep -q ssl
+}
+
 test_on_postgres() {
-    step 'unit tests with PostgreSQL alone' cargo test --features postgres --lib
-    if [ "${LEASEHOLD_POSTGRES:-0}" != 0 ]; then
-        step 'tests on PostgreSQL' cargo test --all-features --test it -- postgres
+    name='tests on PostgreSQL'
+    if [ "${LEASEHOLD_POSTGRES:-}" = 0 ]; then
+        skip "$name" 'LEASEHOLD_POSTGRES=0'
+    elif [ -z "${LEASEHOLD_POSTGRES:-}" ]; then
+        skip "$name" 'no initdb and pg_ctl, and the wheel pgserver of PyPI could not be had'
+    elif postgres_lacks_tls; then
+        skip 'TLS with PostgreSQL' 'it is built without'
+        step "$name" run_tests it postgres --skip postgres::secure
     else
-        skip 'tests on PostgreSQL' 'no initdb and pg_ctl, and the wheel pgserver of PyPI could not be had'
+        step "$name" run_tests it postgres
     fi
 }
 
@@ -131,45 +212,42 @@ lacks_for_java() {
     [ "${java:-0}" -ge 17 ] || echo "javac is ${java:-unknown} and not 17 or newer"
 }
 
-# Against a live Redisson, of the newest version and of the newest before 4.
 # Where it can run it must: a build by Maven that failed is no reason to skip.
-test_against_redisson() {
+test_with_java() { # test_with_java NAME WISH COMMAND...
+    name=$1
+    wish=$2
+    shift 2
     lacks=$(lacks_for_java)
-    for version in 4.7.0 3.52.0; do
-        if [ "${LEASEHOLD_INTEROP:-}" = 0 ]; then
-            skip "tests with Redisson $version" 'LEASEHOLD_INTEROP=0'
-        elif [ -z "${LEASEHOLD_SERVER:-}" ]; then
-            skip "tests with Redisson $version" 'no server'
-        elif [ -n "$lacks" ] && [ "${LEASEHOLD_INTEROP:-}" != 1 ]; then
-            skip "tests with Redisson $version" "$lacks"
-        else
-            step "tests with Redisson $version" env LEASEHOLD_REQUIRE_INTEROP=1 LEASEHOLD_REDISSON="$version" \
-                cargo test --all-features --test interop
-        fi
-    done
+    if [ "$wish" = 0 ]; then
+        skip "$name" 'asked to do without'
+    elif [ -n "$lacks" ] && [ "$wish" != 1 ]; then
+        skip "$name" "$lacks"
+    else
+        step "$name" "$@"
+    fi
 }
 
-# On ZooKeepers, one and three, and in turns with a live Curator. Maven may hang at a repository, and an election that
-# never ends is a failure: both within a limit, if this system has a command for it.
+# Of the newest version, or of the newest before 4.
+test_with_redisson() { # test_with_redisson VERSION
+    test_with_java "tests with Redisson $1" "${LEASEHOLD_INTEROP:-}" \
+        in_time env LEASEHOLD_REDISSON="$1" "$(program interop)"
+}
+
+# On ZooKeepers, one and three, and in turns with a live Curator.
 test_on_zookeeper() {
-    lacks=$(lacks_for_java)
-    limit=
-    command -v timeout >/dev/null 2>&1 && limit="timeout $zookeeper_seconds"
-    step 'unit tests with ZooKeeper alone' cargo test --features zookeeper --lib
-    for name in 'tests on ZooKeeper' 'tests with Curator'; do
-        if [ "${LEASEHOLD_ZOOKEEPER:-}" = 0 ]; then
-            skip "$name" "${lacks:-LEASEHOLD_ZOOKEEPER=0}"
-        elif [ -n "$lacks" ] && [ "${LEASEHOLD_ZOOKEEPER:-}" != 1 ]; then
-            skip "$name" "$lacks"
-        elif [ "$name" = 'tests on ZooKeeper' ]; then
-            # A JVM for most tests: fewer beside each other.
-            # shellcheck disable=SC2086  # a command and its argument, or nothing
-            step "$name" $limit env RUST_TEST_THREADS=6 cargo test --all-features --test it -- zookeeper
-        else
-            # shellcheck disable=SC2086
-            step "$name" $limit cargo test --all-features --test curator
-        fi
+    # A JVM for many tests: fewer beside each other.
+    test_with_java 'tests on ZooKeeper' "${LEASEHOLD_ZOOKEEPER:-}" \
+        in_time env RUST_TEST_THREADS=6 "$(program it)" zookeeper
+    test_with_java 'tests with Curator' "${LEASEHOLD_ZOOKEEPER:-}" in_time "$(program curator)"
+}
+
+# Each feature without the others, so that none needs another one that it does not name.
+lint_features_alone() {
+    cargo clippy --lib -- -D warnings || return 1
+    for feature in metrics testing tls zookeeper postgres; do
+        cargo clippy --lib --features "$feature" -- -D warnings || return 1
     done
+    cargo clippy --bins --features cli -- -D warnings
 }
 
 # Sets msrv_cargo, if there is a toolchain: nothing here may make rustup download
@@ -321,13 +399,78 @@ test_minimal_versions() {
         step "$name" check_minimal_versions
     elif grep -q 'failed to select a version' "$work/minimal"; then
         cat "$work/minimal"
-        fail "$name" 0
+        record "$name" FAILED 0
     else
         skip "$name" "$(tail -n 1 "$work/minimal")"
     fi
 }
 
-# ---- everything ------------------------------------------------------------
+# ---- what is run -----------------------------------------------------------
+
+format_and_lints() {
+    step_with_component fmt 'format' cargo fmt --all --check
+    kind=build
+    step_with_component clippy 'lints' cargo clippy --workspace --all-targets --all-features -- -D warnings
+    kind=
+}
+
+# Its build has a target directory of its own, and waits for no other.
+scheduler() { # scheduler SECONDS
+    step 'the kernel under a scheduler' sh tests/scheduler.sh --seconds "$1"
+}
+
+quick() {
+    beside scheduler 10
+    format_and_lints
+    build 'build' build_tests --lib --bins --test it
+    step 'unit tests' run_unit_tests
+    step 'the contract' run_tests it contract::redis contract::memory tidy
+}
+
+# Waits for servers, for most of its time.
+tests() {
+    step 'unit tests' run_unit_tests
+    if [ -n "${LEASEHOLD_SERVER:-}" ]; then
+        step 'tests on Redis' run_tests it --skip postgres --skip zookeeper
+        step 'tests of the command' run_tests cli $without_postgres $without_zookeeper
+        test_with_redisson 4.7.0
+    else
+        for name in 'tests on Redis' 'tests of the command' 'tests with Redisson'; do skip "$name" 'no server'; done
+    fi
+    test_on_postgres
+    test_on_zookeeper
+    if [ -f tests/storm.sh ]; then
+        step 'a short storm' sh tests/storm.sh --short
+    else
+        skip 'a short storm' 'no tests/storm.sh'
+    fi
+    [ "$form" = all ] || return 0
+    test_on 'tests on Redis 6.2' "${LEASEHOLD_REDIS62:-}"
+    test_on 'tests on Valkey' "${LEASEHOLD_VALKEY:-}"
+    test_with_redisson 3.52.0
+}
+
+# Compiles, for all of its time.
+checks() {
+    step 'docs' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features
+    step 'doc tests' cargo test --all-features --doc
+    step_with_component clippy 'each feature alone' lint_features_alone
+    step "dependencies on Rust $msrv" check_msrv_of_dependencies
+    seconds=40
+    [ "$form" = plain ] || seconds=90
+    scheduler "$seconds"
+    [ "$form" = all ] || return 0
+    step_with_component clippy 'all targets without features' cargo clippy --all-targets -- -D warnings
+    step 'docs of private items' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features --document-private-items
+    check_dependencies
+    if find_msrv_cargo; then
+        step "check on Rust $msrv" check_msrv
+    else
+        skip "check on Rust $msrv" "no $msrv toolchain"
+    fi
+    check_platforms
+    test_minimal_versions
+}
 
 if ! command -v cargo >/dev/null 2>&1; then
     echo 'cargo is missing: install Rust first' >&2
@@ -338,52 +481,30 @@ if [ -z "${RUST_TEST_THREADS:-}" ] && [ "$(getconf _NPROCESSORS_ONLN 2>/dev/null
     export RUST_TEST_THREADS=10
 fi
 
-# Where the tests with ZooKeeper can run they must. Without a JDK the summary says that they do not.
-if [ -z "${LEASEHOLD_ZOOKEEPER:-}" ]; then
-    if [ -z "$(lacks_for_java)" ]; then export LEASEHOLD_ZOOKEEPER=1; else export LEASEHOLD_ZOOKEEPER=0; fi
-fi
-
 step 'find a server' find_servers
-install_rust
-step_with_component fmt 'format' cargo fmt --check
-step_with_component clippy 'clippy' cargo clippy --all-targets --all-features -- -D warnings
-step_with_component clippy 'clippy without features' cargo clippy --all-targets -- -D warnings
-step 'docs' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features
-step 'docs of private items' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features --document-private-items
-# Three steps, because cargo stops at the first of them that fails.
-step 'unit tests' cargo test --all-features --lib --bins
-step 'unit tests with TLS alone' cargo test --features tls --lib
-step 'metrics alone' cargo check --features metrics --lib
-step 'the command alone' cargo check --features cli --bins
-test_on_postgres
-if [ -n "${LEASEHOLD_SERVER:-}" ]; then
-    step 'tests' cargo test --all-features --test it -- --skip postgres --skip zookeeper
-    step 'tests of the command' cargo test --all-features --test cli
-    step 'doc tests' cargo test --all-features --doc
+if [ "$form" = quick ]; then
+    quick
 else
-    for name in 'tests' 'tests of the command' 'doc tests'; do skip "$name" 'no server'; done
+    without_postgres=
+    [ -n "${LEASEHOLD_POSTGRES:-0}" ] && [ "${LEASEHOLD_POSTGRES:-0}" != 0 ] || without_postgres='--skip postgres'
+    without_zookeeper=
+    [ "${LEASEHOLD_ZOOKEEPER:-}" != 0 ] && [ -z "$(lacks_for_java)" ] || without_zookeeper='--skip zookeeper'
+    [ "$form" = plain ] || install_rust
+    format_and_lints
+    build 'build' build_tests
+    beside checks
+    tests
 fi
-test_on 'tests on Redis 6.2' "${LEASEHOLD_REDIS62:-}"
-test_on 'tests on Valkey' "${LEASEHOLD_VALKEY:-}" --skip redlock::
-test_against_redisson
-test_on_zookeeper
-step 'examples and benches' cargo build --all-features --examples --benches
-check_dependencies
-step "dependencies on Rust $msrv" check_msrv_of_dependencies
-if find_msrv_cargo; then
-    step "check on Rust $msrv" check_msrv
-else
-    skip "check on Rust $msrv" "no $msrv toolchain"
-fi
-check_platforms
-test_minimal_versions
-if [ -f examples/try.sh ]; then
-    step 'see it work' sh examples/try.sh
-else
-    skip 'see it work' 'no examples/try.sh'
-fi
+wait "$compiling"
+compiling=
+cat "$work/checks"
 
+cat "$work"/summary.* >"$work/all"
+count() { grep -c "$1" "$work/all"; }
 printf '\n== summary\n'
-cat "$work/summary"
-printf 'steps: %s passed, %s failed, %s skipped\n' "$passed" "$failed" "$skipped"
-[ "$failed" -eq 0 ]
+cat "$work/all"
+[ ! -s "$work/skipped" ] || sed 's/^/not run: /' "$work/skipped"
+built=$(awk '$NF == "build" { sum += $(NF - 1) } END { print sum + 0 }' "$work/all")
+printf 'steps: %s passed, %s failed, %s skipped; %s s, of which %s s to build\n' \
+    "$(count ' ok ')" "$(count ' FAILED ')" "$(count ' skipped: ')" $(($(date +%s) - started)) "$built"
+[ "$(count ' FAILED ')" -eq 0 ]

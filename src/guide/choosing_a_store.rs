@@ -85,7 +85,7 @@
 //!   `it::costs::redis_is_asked_once_for_a_lock_and_once_for_its_unlock`,
 //!   `it::replicas::each_grant_waits_once_for_the_replica`,
 //!   `it::costs::each_master_of_redlock_is_asked_as_often_as_one_redis`,
-//!   `it::costs::a_database_is_asked_once_for_a_lock_and_once_for_its_unlock`,
+//!   `it::costs::postgres_is_asked_once_for_a_lock_and_once_for_its_unlock`,
 //!   `it::costs::a_zookeeper_makes_two_changes_in_two_round_trips`
 //! - **what is written for them**: the same, with
 //!   `it::costs::a_zookeeper_makes_two_changes_in_two_round_trips`,

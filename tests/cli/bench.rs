@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::json::checked;
 use crate::program::{Program, leasehold, leasehold_at, run};
-use crate::rig::{Cluster, Masters, PROMPT, Server, wait_until};
+use crate::rig::{Cluster, PROMPT, Server, wait_until};
+use crate::support::Masters;
 
 const SHORT: [&str; 3] = ["bench", "--seconds", "0.2"];
 const PARTS: [&str; 5] = ["cycle", "one_name_one_client", "one_name_many_clients", "hand_off", "own_names"];
@@ -147,14 +148,6 @@ fn other_stores_have_figures_and_no_ratio() {
     let json = measured(&masters.urls().join(" "), &["--redlock"]);
     assert!(json["no_ratio"].as_str().unwrap().contains("several"), "{json}");
     masters.assert_clean();
-    #[cfg(feature = "tls")]
-    if Server::has_tls() {
-        let certificates = crate::rig::Certificates::new();
-        let server = Server::start_tls(&certificates, &[]);
-        let json = measured(&server.url(), &["--ca-file", certificates.ca_file().to_str().unwrap()]);
-        assert!(json["no_ratio"].as_str().unwrap().contains("redis://"), "{json}");
-        nothing_stays(&server);
-    }
 }
 
 #[test]
@@ -172,8 +165,8 @@ fn a_cluster_has_figures() {
 
 #[cfg(feature = "postgres")]
 #[test]
-fn a_database_has_figures() {
-    let Some(server) = crate::rig::Postgres::start() else { return };
+fn a_postgres_has_figures() {
+    let server = crate::rig::Postgres::start();
     let json = measured(&server.url(), &[]);
     assert!(json["ratio"].is_null(), "{json}");
     server.assert_clean();
@@ -181,11 +174,21 @@ fn a_database_has_figures() {
 
 #[cfg(feature = "zookeeper")]
 #[test]
-fn an_ensemble_has_figures() {
-    let Some(server) = crate::rig::zookeeper::ZooKeeper::start_with("tickTime=2000") else { return };
+fn a_zookeeper_has_figures() {
+    let server = crate::rig::zookeeper::ZooKeeper::start_with("tickTime=2000");
     let json = measured(&server.url(), &[]);
     assert!(json["ratio"].is_null(), "{json}");
     // The nodes of names go by themselves when they are empty.
     wait_until("no hold stays", || server.ephemerals().is_empty());
     wait_until("no connection is left", || server.connections().is_empty());
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn over_tls_there_is_no_ratio() {
+    let certificates = crate::rig::Certificates::new();
+    let server = Server::start_tls(&certificates, &[]);
+    let json = measured(&server.url(), &["--ca-file", certificates.ca_file().to_str().unwrap()]);
+    assert!(json["no_ratio"].as_str().unwrap().contains("redis://"), "{json}");
+    nothing_stays(&server);
 }

@@ -2,6 +2,7 @@
 
 use crate::program::{Gate, Program, leasehold, leasehold_at, path, run};
 use crate::rig::{Proxy, Server, ms, wait_until};
+use crate::support::Clients;
 
 /// Waiting for it would never end, and `show` says the same of it.
 #[test]

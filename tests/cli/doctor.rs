@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::json::checked;
 use crate::program::{leasehold, leasehold_at, path, run};
-use crate::rig::{Cluster, ClusterOptions, MASTER_NAME, Masters, SentinelOptions, Sentinels, Server, acl_rule};
+use crate::rig::{Cluster, ClusterOptions, MASTER_NAME, SentinelOptions, Sentinels, Server, acl_rule};
+use crate::support::{Clients, Masters};
 
 /// Persistent, as one should be.
 const GOOD: [&str; 2] = ["--appendonly", "yes"];
@@ -253,9 +254,6 @@ fn sentinels_are_asked_and_their_master() {
 #[cfg(feature = "tls")]
 #[test]
 fn a_server_with_tls_is_asked() {
-    if !Server::has_tls() {
-        return;
-    }
     let certificates = crate::rig::Certificates::new();
     let server = Server::start_tls(&certificates, &GOOD);
     let file = certificates.ca_file();
@@ -269,8 +267,8 @@ fn a_server_with_tls_is_asked() {
 
 #[cfg(feature = "postgres")]
 #[test]
-fn a_database_is_asked() {
-    let Some(server) = crate::rig::Postgres::start_with("fsync = on") else { return };
+fn a_postgres_is_asked() {
+    let server = crate::rig::Postgres::start_with("fsync = on");
     drop(server.client());
     let said = Said::by(&server.url(), &[]);
     assert_eq!(said.status, 0, "{}", said.text);
@@ -282,8 +280,8 @@ fn a_database_is_asked() {
 
 #[cfg(feature = "zookeeper")]
 #[test]
-fn an_ensemble_is_asked() {
-    let Some(server) = crate::rig::zookeeper::ZooKeeper::start_with("tickTime=2000") else { return };
+fn a_zookeeper_is_asked() {
+    let server = crate::rig::zookeeper::ZooKeeper::start_with("tickTime=2000");
     let said = Said::by(&server.url(), &[]);
     assert_eq!(said.status, 0, "{}", said.text);
     said.says("role", "ok", "standalone");

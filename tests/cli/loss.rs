@@ -2,6 +2,7 @@
 
 use crate::program::{Program, leasehold, lives};
 use crate::rig::{Server, wait_until};
+use crate::support::Clients;
 
 pub(crate) const STUBBORN: &str = "trap '' TERM; echo $$; while :; do sleep 0.02; done";
 

@@ -12,15 +12,17 @@ mod loss;
 mod outages;
 mod pages;
 mod program;
-#[allow(dead_code, unused_imports, reason = "made for the other binary, which uses all of it")]
-#[path = "../it/rig/mod.rs"]
-mod rig;
 mod run;
 mod screen;
 mod secrets;
 mod signals;
 mod stores;
+#[allow(dead_code, unused_imports, reason = "shared; no program uses all of it")]
+#[path = "../support/mod.rs"]
+mod support;
 mod terminal;
 mod top;
 mod unlock;
 mod watch;
+
+use leasehold_rig as rig;

@@ -2,6 +2,7 @@
 
 use crate::program::{Program, leasehold, leasehold_at, lives};
 use crate::rig::{PROMPT, Proxy, Server, wait_until};
+use crate::support::Clients;
 
 #[test]
 fn a_server_that_hangs_is_69_and_the_command_is_not_started() {

@@ -6,6 +6,7 @@ use leasehold::LockClient;
 
 use crate::program::{Gate, Program, leasehold, leasehold_at, run};
 use crate::rig::{Server, ms, wait_until};
+use crate::support::Clients;
 
 #[test]
 fn the_status_is_that_of_the_command() {

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use crate::program::{Program, is_stopped, leasehold, leasehold_at, lives, path};
 use crate::rig::{PROMPT, Server, ms, signal, wait_until};
+use crate::support::Clients;
 
 const SIGNALS: [(&str, i32); 6] = [("TERM", 15), ("INT", 2), ("HUP", 1), ("QUIT", 3), ("USR1", 10), ("USR2", 12)];
 

@@ -9,6 +9,7 @@ use crossbeam_channel::Receiver;
 
 use crate::program::{Gate, is_stopped, path};
 use crate::rig::{CAP, PROMPT, Server, ms, signal, wait_until};
+use crate::support::Clients;
 
 /// A session at a terminal of its own.
 pub(crate) struct Session {

@@ -10,6 +10,7 @@ use crate::json::checked;
 use crate::program::{Program, leasehold, leasehold_at, run};
 use crate::rig::{Proxy, Server, ms, signal, wait_until};
 use crate::screen::screen;
+use crate::support::Clients;
 use crate::terminal::Session;
 
 const ENTERED: &str = "\u{1b}[?1049h";
@@ -326,7 +327,7 @@ fn json_ends_when_the_reader_leaves() {
 #[cfg(feature = "postgres")]
 #[test]
 fn over_postgres() {
-    let Some(server) = crate::rig::Postgres::start() else { return };
+    let server = crate::rig::Postgres::start();
     let client = server.client();
     let held = client.mutex("job").lock_owned().unwrap();
     let program = Program::start(leasehold_at(&server.url(), &["top", "--interval", "100ms", "--json"]));

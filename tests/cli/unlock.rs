@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::json::json_of;
 use crate::program::{Program, leasehold, path, run};
 use crate::rig::{CAP, Server, wait_until};
+use crate::support::Clients;
 
 const JAVA: &str = "0f0ba0e5-46ae-4ab8-a4ba-9b8b5f6c1d2e:34";
 
@@ -170,8 +171,8 @@ fn a_lock_that_has_changed_hands_stays() {
 
 #[cfg(feature = "postgres")]
 #[test]
-fn a_database_is_unlocked() {
-    let Some(server) = crate::rig::Postgres::start() else { return };
+fn a_postgres_is_unlocked() {
+    let server = crate::rig::Postgres::start();
     let client = server.client();
     let guard = client.lock("job").unwrap();
     assert_eq!(run(crate::program::leasehold_at(&server.url(), &["unlock", "job"])).0, Some(75));

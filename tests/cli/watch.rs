@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::json::checked;
 use crate::program::{Program, leasehold, leasehold_at, run};
 use crate::rig::{Proxy, Server, wait_until};
+use crate::support::Clients;
 
 fn watch(url: &str, more: &[&str]) -> Program {
     Program::start(leasehold_at(url, &[&["watch", "job", "--interval", "20ms"], more].concat()))
@@ -228,7 +229,7 @@ fn a_terminal_gets_bars_as_wide_as_it_is() {
 #[cfg(feature = "postgres")]
 #[test]
 fn over_postgres() {
-    let Some(server) = crate::rig::Postgres::start() else { return };
+    let server = crate::rig::Postgres::start();
     let client = server.client();
     let program = watch(&server.url(), &["--json"]);
     expect(&program, &["free"]);

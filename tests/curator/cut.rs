@@ -42,7 +42,7 @@ fn waits(server: &ZooKeeper) -> bool {
 
 #[test]
 fn a_holder_whose_server_has_lost_its_leader_knows_before_the_next_one_has_the_lock() {
-    let Some(ensemble) = Ensemble::start_with(patient()) else { return };
+    let ensemble = Ensemble::start_with(patient());
     let (cut, leader) = (ensemble.followers()[0], ensemble.server(ensemble.leader()));
     let client = client(&ensemble.server(cut).url());
     let held = KINDS[0].take(&client, "m");
@@ -65,10 +65,10 @@ fn a_holder_whose_server_has_lost_its_leader_knows_before_the_next_one_has_the_l
 /// without its leader.
 #[test]
 fn a_curator_whose_server_has_lost_its_leader_goes_on_believing() {
-    let Some(ensemble) = Ensemble::start_with(patient()) else { return };
+    let ensemble = Ensemble::start_with(patient());
     let (cut, leader) = (ensemble.followers()[0], ensemble.server(ensemble.leader()));
     let session = format!("session={}", LEASE.as_millis());
-    let Some(jvm) = curator(&ensemble.server(cut).address(), &[&session]) else { return };
+    let jvm = curator(&ensemble.server(cut).address(), &[&session]);
     let java = jvm.thread();
     java.begin(&format!("mutex m believes {}", LONG.as_millis()));
     wait_until("it holds it", || leader.children("/m").len() == 1);
@@ -94,7 +94,7 @@ fn a_curator_whose_server_has_lost_its_leader_goes_on_believing() {
 
 #[test]
 fn a_holder_that_is_cut_off_knows_before_the_next_one_has_the_lock() {
-    let Some(server) = ZooKeeper::start() else { return };
+    let server = ZooKeeper::start();
     let proxy = Proxy::before_zookeeper(&server);
     let client = client(&proxy.zookeeper_url());
     let held = KINDS[0].take(&client, "m");
@@ -113,7 +113,7 @@ fn a_holder_that_is_cut_off_knows_before_the_next_one_has_the_lock() {
 
 #[test]
 fn a_holder_that_was_stopped_knows_at_the_first_look() {
-    let Some(server) = ZooKeeper::start() else { return };
+    let server = ZooKeeper::start();
     let mut child = Child::spawn("cut::holding_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
     assert_eq!(child.expect("held: "), "true");
     std::thread::scope(|s| {
@@ -142,7 +142,7 @@ fn holding_process() {
 /// A session that lives on: the hold does too, and says so again.
 #[test]
 fn a_short_cut_costs_no_hold() {
-    let Some(server) = ZooKeeper::start() else { return };
+    let server = ZooKeeper::start();
     let proxy = Proxy::before_zookeeper(&server);
     let client = client(&proxy.zookeeper_url());
     let held = KINDS[0].take(&client, "m");

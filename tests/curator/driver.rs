@@ -11,9 +11,9 @@ use crate::rig::zookeeper::{ZooKeeper, java};
 /// Starts a client. `addresses`: hosts with ports and commas between, with a chroot or without;
 /// `settings`: see `Link.java`, for example `session=4000`. `None` if there is no Java, which has
 /// been said.
-pub(crate) fn curator(addresses: &str, settings: &[&str]) -> Option<Jvm> {
+pub(crate) fn curator(addresses: &str, settings: &[&str]) -> Jvm {
     let quiet = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=off".to_owned()];
-    Some(Jvm::spawn(java("curator.Main", &quiet)?.arg(addresses).args(settings)))
+    Jvm::spawn(java("curator.Main", &quiet).arg(addresses).args(settings))
 }
 
 /// Nanoseconds on the clock of `System.nanoTime()`, which is that of the whole machine.
@@ -64,23 +64,22 @@ pub(crate) struct World {
 
 impl World {
     /// Its own server and process, for a test that breaks them or needs other settings.
-    pub(crate) fn with(settings: &[&str]) -> Option<Self> {
-        let server = ZooKeeper::start()?;
-        Some(Self { jvm: curator(&server.address(), settings)?, server })
+    pub(crate) fn with(settings: &[&str]) -> Self {
+        let server = ZooKeeper::start();
+        Self { jvm: curator(&server.address(), settings), server }
     }
 }
 
-/// `None` if there is no Curator here, which has been said.
-pub(crate) fn world() -> Option<Arc<World>> {
+pub(crate) fn world() -> Arc<World> {
     // The last test that drops it ends it, so that nothing is left running.
     static SHARED: Mutex<Weak<World>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock();
     if let Some(world) = shared.upgrade() {
-        return Some(world);
+        return world;
     }
-    let world = Arc::new(World::with(&[])?);
+    let world = Arc::new(World::with(&[]));
     *shared = Arc::downgrade(&world);
-    Some(world)
+    world
 }
 
 /// The word that an answer of the bench has for a figure, as a number.
@@ -92,7 +91,7 @@ pub(crate) fn figure(answer: &str, name: &str) -> f64 {
 
 #[test]
 fn curator_does_what_it_is_told() {
-    let Some(world) = World::with(&["session=2000"]) else { return };
+    let world = World::with(&["session=2000"]);
     let (jvm, server) = (&world.jvm, &world.server);
     let (one, two) = (jvm.thread(), jvm.thread());
     assert_eq!(one.call("client x timeout"), "2000");
@@ -159,7 +158,7 @@ fn curator_does_what_it_is_told() {
 
 #[test]
 fn curator_says_when_it_is_cut_off() {
-    let Some(world) = World::with(&["session=1500"]) else { return };
+    let world = World::with(&["session=1500"]);
     let thread = world.jvm.thread();
     thread.call("mutex m lock");
     wait_until("it is connected", || world.jvm.changes().len() == 1);

@@ -26,9 +26,9 @@ struct Scene {
 }
 
 impl Scene {
-    fn set() -> Option<Self> {
+    fn set() -> Self {
         let options = EnsembleOptions { sync_limit: 30, settings: "maxSessionTimeout=60000" };
-        let ensemble = Ensemble::start_with(options)?;
+        let ensemble = Ensemble::start_with(options);
         let leader = ensemble.leader();
         let follower = ensemble.followers()[0];
         let to_leader = Proxy::before_zookeeper(ensemble.server(leader));
@@ -44,7 +44,7 @@ impl Scene {
         }
         to_leader.inject("create2 /m/", Fault::CutRequestAt(usize::MAX));
         to_leader.refuse(true);
-        Some(Self { client, to_leader, to_follower, ensemble })
+        Self { client, to_leader, to_follower, ensemble }
     }
 
     fn nodes(&self) -> Vec<String> {
@@ -62,7 +62,7 @@ impl Scene {
 /// that for as long as the session.
 #[test]
 fn a_create_of_unknown_outcome_is_found_by_the_same_call() {
-    let Some(scene) = Scene::set() else { return };
+    let scene = Scene::set();
     scene.to_follower.refuse(false);
     let held = scene.client.mutex("m").try_lock_for(ms(10_000)).unwrap().expect("its own place is the first");
     scene.to_leader.wait_hits(1);
@@ -77,7 +77,7 @@ fn a_create_of_unknown_outcome_is_found_by_the_same_call() {
 /// background.
 #[test]
 fn a_create_of_unknown_outcome_goes_by_itself() {
-    let Some(scene) = Scene::set() else { return };
+    let scene = Scene::set();
     let error = scene.client.mutex("m").try_lock_for(ms(5000)).expect_err("its connection ended");
     assert_eq!(error.kind(), ErrorKind::Unreachable);
     scene.to_leader.wait_hits(1);

@@ -1,6 +1,5 @@
 //! Tests against a live Apache Curator: both libraries use the same nodes on one ZooKeeper, or on
-//! three. They need a JDK 17 and Maven; where these are missing every test says so and passes,
-//! unless `LEASEHOLD_ZOOKEEPER=1`.
+//! three. They need a JDK 17 and Maven, and fail where these are missing.
 //!
 //! `LEASEHOLD_CURATOR_VERSION` and `LEASEHOLD_ZOOKEEPER_VERSION` take other versions;
 //! `LEASEHOLD_LONG=1` makes the stress and fault tests long.
@@ -20,9 +19,11 @@ mod ghost;
 mod java;
 mod kinds;
 mod players;
-#[allow(dead_code, unused_imports, reason = "made for the other binary, which uses all of it")]
-#[path = "../it/rig/mod.rs"]
-mod rig;
 mod shared;
 mod stress;
+#[allow(dead_code, unused_imports, reason = "shared; no program uses all of it")]
+#[path = "../support/mod.rs"]
+mod support;
 mod turns;
+
+use leasehold_rig as rig;

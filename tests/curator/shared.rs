@@ -12,7 +12,7 @@ fn nodes(server: &ZooKeeper, path: &str) -> usize {
 
 #[test]
 fn readers_of_both_sides_share_and_keep_writers_out() {
-    let Some(world) = world() else { return };
+    let world = world();
     let (client, java, writer) =
         (LockClient::open(&world.server.url()).unwrap(), world.jvm.thread(), world.jvm.thread());
     let lock = client.rw_lock("readers");
@@ -37,7 +37,7 @@ fn readers_of_both_sides_share_and_keep_writers_out() {
 
 #[test]
 fn curator_reads_inside_its_write_and_keeps_reading() {
-    let Some(world) = world() else { return };
+    let world = world();
     let (client, java) = (LockClient::open(&world.server.url()).unwrap(), world.jvm.thread());
     let (lock, name) = (client.rw_lock("nested-java"), "nested-java");
     java.call(&format!("write {name} lock"));
@@ -58,7 +58,7 @@ fn curator_reads_inside_its_write_and_keeps_reading() {
 
 #[test]
 fn a_downgrade_of_curator_lets_our_readers_in() {
-    let Some(world) = world() else { return };
+    let world = world();
     let (client, java) = (LockClient::open(&world.server.url()).unwrap(), world.jvm.thread());
     let lock = client.rw_lock("downgrade-java");
     java.call("write downgrade-java lock");
@@ -77,7 +77,7 @@ fn a_downgrade_of_curator_lets_our_readers_in() {
 
 #[test]
 fn our_read_inside_a_write_outlives_it_for_curator() {
-    let Some(world) = world() else { return };
+    let world = world();
     let (client, reads, writes) =
         (LockClient::open(&world.server.url()).unwrap(), world.jvm.thread(), world.jvm.thread());
     let lock = client.rw_lock("nested-ours");
@@ -100,7 +100,7 @@ fn our_read_inside_a_write_outlives_it_for_curator() {
 
 #[test]
 fn our_downgrade_lets_readers_of_curator_in() {
-    let Some(world) = world() else { return };
+    let world = world();
     let (client, reads, writes) =
         (LockClient::open(&world.server.url()).unwrap(), world.jvm.thread(), world.jvm.thread());
     let write = client.rw_lock("downgrade-ours").write_owned().unwrap();
@@ -120,7 +120,7 @@ fn our_downgrade_lets_readers_of_curator_in() {
 /// The number of permits is a count of Curator's, so that both sides go by the same.
 #[test]
 fn a_semaphore_has_one_limit_for_both_sides() {
-    let Some(world) = world() else { return };
+    let world = world();
     let (client, one, two) = (LockClient::open(&world.server.url()).unwrap(), world.jvm.thread(), world.jvm.thread());
     let semaphore = client.semaphore("permits");
     assert_eq!(semaphore.try_set_permits(3).unwrap(), leasehold::SetPermits::New);
@@ -157,7 +157,7 @@ fn a_semaphore_has_one_limit_for_both_sides() {
 
 #[test]
 fn a_semaphore_of_one_is_a_mutex_that_is_not_reentrant() {
-    let Some(world) = world() else { return };
+    let world = world();
     let (client, java) = (LockClient::open(&world.server.url()).unwrap(), world.jvm.thread());
     let semaphore = client.semaphore("one");
     assert_eq!(semaphore.try_set_permits(1).unwrap(), leasehold::SetPermits::New);
@@ -173,7 +173,7 @@ fn a_semaphore_of_one_is_a_mutex_that_is_not_reentrant() {
 
 #[test]
 fn a_latch_is_a_count_of_curator() {
-    let Some(world) = world() else { return };
+    let world = world();
     let (client, java) = (LockClient::open(&world.server.url()).unwrap(), world.jvm.thread());
     let latch = client.latch("latch");
     assert!(latch.try_set_count(2).unwrap());
@@ -199,7 +199,7 @@ fn a_latch_is_a_count_of_curator() {
 /// so, but a latch that is deleted opens a barrier.
 #[test]
 fn a_latch_that_is_deleted_opens_a_barrier_of_curator() {
-    let Some(world) = world() else { return };
+    let world = world();
     let (client, java) = (LockClient::open(&world.server.url()).unwrap(), world.jvm.thread());
     let latch = client.latch("as-barrier");
     assert!(latch.try_set_count(1).unwrap());

@@ -13,7 +13,7 @@ fn for_each_kind(test: &str, point: impl Fn(&World, &Kind, &str) + Sync) {
 }
 
 fn for_each(kinds: &[Kind], test: &str, point: impl Fn(&World, &Kind, &str) + Sync) {
-    let Some(world) = world() else { return };
+    let world = world();
     std::thread::scope(|s| {
         for kind in kinds {
             let (world, point) = (&world, &point);
@@ -117,8 +117,8 @@ fn turns_are_in_the_order_of_the_queue() {
 
 #[test]
 fn what_a_killed_process_held_comes_free() {
-    let Some(world) = World::with(&["session=1500"]) else { return };
-    let Some(other) = curator(&world.server.address(), &["session=1500"]) else { return };
+    let world = World::with(&["session=1500"]);
+    let other = curator(&world.server.address(), &["session=1500"]);
     let client = LockClient::builder().url(world.server.url()).lease(ms(1500)).build().unwrap();
     let (dead, waits) = (world.jvm.thread(), other.thread());
     dead.call("mutex m lock");
@@ -138,7 +138,7 @@ fn what_a_killed_process_held_comes_free() {
 /// Only Java asks a holder to leave, and only Java does.
 #[test]
 fn a_revoker_changes_nothing_for_our_hold() {
-    let Some(world) = world() else { return };
+    let world = world();
     let client = LockClient::open(&world.server.url()).unwrap();
     let (java, waits) = (world.jvm.thread(), world.jvm.thread());
     let guard = client.mutex("revoked").lock_owned().unwrap();
@@ -155,7 +155,7 @@ fn a_revoker_changes_nothing_for_our_hold() {
 /// Removed by Java's own tools, or by anybody else: the loss is noticed, and the lock goes on.
 #[test]
 fn a_node_that_somebody_deletes_is_a_lost_hold() {
-    let Some(world) = world() else { return };
+    let world = world();
     let client = LockClient::builder().url(world.server.url()).lease(ms(2000)).build().unwrap();
     let java = world.jvm.thread();
     let guard = client.mutex("deleted").lock_owned().unwrap();

@@ -84,11 +84,8 @@ fn assert_kind_of_channels(cluster: &Cluster, name: &str, sharded: bool) {
 
 #[test]
 fn wake_ups_cross_over_sharded_channels() {
-    if crate::jvm::program().is_none() {
-        return;
-    }
     let mut cluster = patient_cluster();
-    let Some(jvm) = Jvm::connect(&cluster.urls(), &["cluster=AUTO"]) else { return };
+    let jvm = Jvm::connect(&cluster.urls(), &["cluster=AUTO"]);
     let sharded = has_sharded(cluster.node(0));
     let client = builder(&cluster).build().unwrap();
     wake_each_other(&cluster, &client, &jvm, &names("before"), 2);
@@ -105,18 +102,15 @@ fn wake_ups_cross_over_sharded_channels() {
     // It stays deaf, and what it no longer hears keeps it from subscribing to some other names.
     // Another process of Redisson hears everything.
     drop(jvm);
-    let Some(jvm) = Jvm::connect(&cluster.urls(), &["cluster=AUTO"]) else { return };
+    let jvm = Jvm::connect(&cluster.urls(), &["cluster=AUTO"]);
     wake_each_other(&cluster, &client, &jvm, &names_in_one_slot("auto"), 1);
     drop(jvm);
 }
 
 #[test]
 fn wake_ups_cross_over_classic_channels() {
-    if crate::jvm::program().is_none() {
-        return;
-    }
     let mut cluster = patient_cluster();
-    let Some(jvm) = Jvm::connect(&cluster.urls(), &["cluster=OFF"]) else { return };
+    let jvm = Jvm::connect(&cluster.urls(), &["cluster=OFF"]);
     let client = builder(&cluster).sharded_channels(false).build().unwrap();
     wake_each_other(&cluster, &client, &jvm, &names("before"), 2);
     are_woken_after(&mut cluster, &client, &jvm, &names_in_one_slot("off"), Java::SubscribesAgain, |cluster, names| {
@@ -131,11 +125,8 @@ fn wake_ups_cross_over_classic_channels() {
 
 #[test]
 fn wake_ups_survive_the_failover_of_a_shard() {
-    if crate::jvm::program().is_none() {
-        return;
-    }
     let mut cluster = patient_cluster();
-    let Some(jvm) = Jvm::connect(&cluster.urls(), &["cluster=AUTO"]) else { return };
+    let jvm = Jvm::connect(&cluster.urls(), &["cluster=AUTO"]);
     let client = builder(&cluster).build().unwrap();
     let names = names_in_one_slot("shard");
     are_woken_after(&mut cluster, &client, &jvm, &names, Java::SubscribesAgain, |cluster, names| {
@@ -149,12 +140,9 @@ fn wake_ups_survive_the_failover_of_a_shard() {
 /// Over classic channels: of the others Redisson would miss too much.
 #[test]
 fn never_two_inside_while_slots_move() {
-    if crate::jvm::program().is_none() {
-        return;
-    }
     let mut cluster = patient_cluster();
     let settings = ["cluster=OFF", &format!("watchdog={LEASE}"), "fairWait=2000"];
-    let Some(jvm) = Jvm::connect(&cluster.urls(), &settings) else { return };
+    let jvm = Jvm::connect(&cluster.urls(), &settings);
     let client = patience(builder(&cluster).sharded_channels(false).lease(ms(LEASE))).build().unwrap();
     let dir = cluster.node(0).dir().to_owned();
     in_trouble(&mut cluster, &dir, &client, &jvm, Mode::Count, |cluster, _| {

@@ -6,6 +6,7 @@ use leasehold::{Builder, LockClient};
 
 use crate::jvm::Jvm;
 use crate::rig::{CAP, Child, Server, ms, wait_until};
+use crate::support::Clients;
 use crate::world::{World, prompt, world};
 
 fn wait_for_queue(server: &Server, name: &str, length: usize) {
@@ -15,7 +16,7 @@ fn wait_for_queue(server: &Server, name: &str, length: usize) {
 
 #[test]
 fn turns_are_in_the_order_of_the_queue() {
-    let Some(world) = world() else { return };
+    let world = world();
     let client = world.client();
     let javas: Vec<_> = (0..4).map(|_| world.jvm.thread()).collect();
     let (got, order) = crossbeam_channel::unbounded();
@@ -44,7 +45,7 @@ fn turns_are_in_the_order_of_the_queue() {
 
 #[test]
 fn a_waiter_that_gives_up_leaves_the_queue_to_the_others() {
-    let Some(world) = world() else { return };
+    let world = world();
     let (client, java, patient) = (world.client(), world.jvm.thread(), world.jvm.thread());
     let fair = client.fair("leave");
     let guard = fair.lock_owned().unwrap();
@@ -82,9 +83,9 @@ fn waiting_process() {
 /// minutes in a service.
 #[test]
 fn killed_waiters_hold_up_the_others_only_for_a_while() {
-    let Some(world) = World::with(&["fairWait=3000"]) else { return };
+    let world = World::with(&["fairWait=3000"]);
     for first in ["ours", "Java"] {
-        let Some(doomed) = Jvm::start(&world.server, &["fairWait=3000"]) else { return };
+        let doomed = Jvm::start(&world.server, &["fairWait=3000"]);
         let client = patience(world.server.builder()).lease(ms(3000)).build().unwrap();
         let java = world.jvm.thread();
         let guard = client.fair("killed").lock_owned().unwrap();
@@ -122,7 +123,7 @@ fn killed_waiters_hold_up_the_others_only_for_a_while() {
 /// longer. A Redisson waiter behind it is notified when its turn has come.
 #[test]
 fn a_leasehold_waiter_that_died_behind_redisson_blocks_no_longer_once_redisson_has_left() {
-    let Some(world) = world() else { return };
+    let world = world();
     let client = patience(world.server.builder()).build().unwrap();
     let (java, last) = (world.jvm.thread(), world.jvm.thread());
     let guard = client.fair("killed").lock_owned().unwrap();

@@ -88,9 +88,7 @@ pub(crate) fn in_trouble<S>(
 fn connections_are_cut_scripts_flushed_and_the_server_restarted() {
     // What the server acknowledged is on its disk: no hold is forgotten.
     let args = ["--appendonly", "yes", "--appendfsync", "always"];
-    let Some(World { jvm, mut server }) = World::on(&args, &[&format!("watchdog={LEASE}"), "fairWait=2000"]) else {
-        return;
-    };
+    let World { jvm, mut server } = World::on(&args, &[&format!("watchdog={LEASE}"), "fairWait=2000"]);
     let (dir, client) = (server.dir().to_owned(), client(&server));
     in_trouble(&mut server, &dir, &client, &jvm, Mode::Count, |server, _| {
         let rounds = 9;
@@ -111,11 +109,11 @@ fn connections_are_cut_scripts_flushed_and_the_server_restarted() {
 /// others go on.
 #[test]
 fn processes_of_both_libraries_are_killed() {
-    let Some(World { jvm, mut server }) = World::with(&[&format!("watchdog={LEASE}"), "fairWait=2000"]) else { return };
+    let World { jvm, mut server } = World::with(&[&format!("watchdog={LEASE}"), "fairWait=2000"]);
     let (dir, client) = (server.dir().to_owned(), client(&server));
     in_trouble(&mut server, &dir, &client, &jvm, Mode::Mark, |server, path_of| {
         for _ in 0..2 {
-            let doomed_java = java(server).unwrap();
+            let doomed_java = java(server);
             let mut doomed = Process::start(server, LEASE);
             let _javas: Vec<_> = PRIMITIVES
                 .iter()

@@ -12,25 +12,12 @@ fn version() -> String {
     std::env::var("LEASEHOLD_REDISSON").unwrap_or_else(|_| "4.7.0".to_owned())
 }
 
-/// The program, ready to run, if `LEASEHOLD_INTEROP=1` asks for it. If it cannot be built, prints
-/// the reason and returns `None`, which lets the test pass, unless `LEASEHOLD_REQUIRE_INTEROP=1`
-/// says that it must run.
-pub(crate) fn program() -> Option<&'static Path> {
+/// The program, ready to run. Ends the test if it cannot be built.
+pub(crate) fn program() -> &'static Path {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    let set = |name: &str| std::env::var(name).is_ok_and(|value| value == "1");
-    let required = set("LEASEHOLD_REQUIRE_INTEROP");
-    if !required && !set("LEASEHOLD_INTEROP") {
-        println!("DID NOT RUN against a live Redisson: LEASEHOLD_INTEROP=1 asks for it");
-        return None;
-    }
-    match BUILT.get_or_init(build) {
-        Ok(jar) => Some(jar),
-        Err(why) => {
-            assert!(!required, "LEASEHOLD_REQUIRE_INTEROP=1, and there is no Redisson: {why}");
-            println!("DID NOT RUN against a live Redisson: {why}");
-            None
-        }
-    }
+    BUILT.get_or_init(build).as_ref().unwrap_or_else(|why| {
+        panic!("no Redisson: {why} (install a JDK 17 and Maven, or leave the tests `interop` out)")
+    })
 }
 
 /// Maven runs only when something has changed: later runs need no network and no time.
@@ -68,19 +55,19 @@ fn run(what: &str, command: &mut Command) -> Result<(), String> {
 
 impl Jvm {
     /// `settings` as arguments of the program, for example `watchdog=3000`.
-    pub(crate) fn start(server: &Server, settings: &[&str]) -> Option<Self> {
+    pub(crate) fn start(server: &Server, settings: &[&str]) -> Self {
         Self::start_on(std::slice::from_ref(server), settings)
     }
 
     /// With a client for each of the servers.
-    pub(crate) fn start_on(servers: &[Server], settings: &[&str]) -> Option<Self> {
+    pub(crate) fn start_on(servers: &[Server], settings: &[&str]) -> Self {
         Self::connect(&servers.iter().map(Server::url).collect::<Vec<_>>(), settings)
     }
 
     /// `sentinel=mymaster` among the settings says that the servers are sentinels, `cluster=AUTO`
     /// that they are nodes of a cluster (see `Servers.java`).
-    pub(crate) fn connect(urls: &[String], settings: &[&str]) -> Option<Self> {
-        let jar = program()?;
+    pub(crate) fn connect(urls: &[String], settings: &[&str]) -> Self {
+        let jar = program();
         let addresses: Vec<&str> = urls.iter().map(|url| url.trim_end_matches('/')).collect();
         let mut java = Command::new("java");
         java.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
@@ -88,7 +75,7 @@ impl Jvm {
             .arg(jar)
             .arg(addresses.join(","))
             .args(settings);
-        Some(Self::spawn(&mut java))
+        Self::spawn(&mut java)
     }
 }
 

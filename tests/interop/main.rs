@@ -1,6 +1,5 @@
 //! Tests against a live Redisson: both libraries use the same names on one server.
-//! `LEASEHOLD_INTEROP=1` asks for them. They need Java 17 and Maven; where these are missing every
-//! test says so and passes, unless `LEASEHOLD_REQUIRE_INTEROP=1`.
+//! They need a JDK 17 and Maven, and fail where these are missing.
 //!
 //! `LEASEHOLD_REDISSON=3.52.0` takes another version than the newest; `LEASEHOLD_LONG=1` makes the
 //! stress tests long.
@@ -18,15 +17,17 @@ mod latch;
 mod multi;
 mod players;
 mod redlock;
-#[allow(dead_code, unused_imports, reason = "made for the other binary, which uses all of it")]
-#[path = "../it/rig/mod.rs"]
-mod rig;
 mod rw;
 mod semaphores;
 mod sentinel;
 mod staying;
 mod stress;
+#[allow(dead_code, unused_imports, reason = "shared; no program uses all of it")]
+#[path = "../support/mod.rs"]
+mod support;
 mod turns;
 mod wakeups;
 mod watchdogs;
 mod world;
+
+use leasehold_rig as rig;

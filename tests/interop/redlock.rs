@@ -12,8 +12,9 @@ use parking_lot::Mutex;
 
 use crate::jvm::{Jvm, listeners};
 use crate::players::Mode;
-use crate::rig::{CAP, Masters, Server, ms, wait_for_votes, wait_until};
+use crate::rig::{CAP, Server, ms, wait_until};
 use crate::stress::{Javas, judge, play_for_a_while, set_up};
+use crate::support::{Masters, wait_for_votes};
 use crate::world::prompt;
 
 struct Trio {
@@ -23,11 +24,10 @@ struct Trio {
 }
 
 impl Trio {
-    fn with(settings: &[&str]) -> Option<Self> {
-        crate::jvm::program()?;
+    fn with(settings: &[&str]) -> Self {
         let masters = Masters((0..3).map(|_| Server::start_tcp(&[])).collect());
         wait_for_votes(&masters.builder().admit_fresh_nodes().build().unwrap(), 3);
-        Some(Self { jvm: Jvm::start_on(&masters.0, settings)?, masters })
+        Self { jvm: Jvm::start_on(&masters.0, settings), masters }
     }
 
     fn client(&self) -> LockClient {
@@ -51,15 +51,15 @@ impl Trio {
 }
 
 /// Shared by tests that break nothing.
-fn trio() -> Option<Arc<Trio>> {
+fn trio() -> Arc<Trio> {
     static SHARED: Mutex<Weak<Trio>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock();
     if let Some(trio) = shared.upgrade() {
-        return Some(trio);
+        return trio;
     }
-    let trio = Arc::new(Trio::with(&[])?);
+    let trio = Arc::new(Trio::with(&[]));
     *shared = Arc::downgrade(&trio);
-    Some(trio)
+    trio
 }
 
 fn waits(server: &Server, name: &str) -> bool {
@@ -68,7 +68,7 @@ fn waits(server: &Server, name: &str) -> bool {
 
 #[test]
 fn each_keeps_the_other_out() {
-    let Some(trio) = trio() else { return };
+    let trio = trio();
     let (client, java) = (trio.client(), trio.jvm.thread());
     let mutex = client.mutex("tries");
     let guard = mutex.lock().unwrap();
@@ -102,7 +102,7 @@ fn each_keeps_the_other_out() {
 
 #[test]
 fn a_waiter_is_woken_by_the_release() {
-    let Some(trio) = trio() else { return };
+    let trio = trio();
     let (client, java) = (trio.client(), trio.jvm.thread());
     for wait in ["tryLock 60000", "tryLock 60000 20000"] {
         let guard = client.lock("woken").unwrap();
@@ -124,7 +124,7 @@ fn a_waiter_is_woken_by_the_release() {
 /// for a third of its 60 s while it holds the two other masters.
 #[test]
 fn a_redisson_waiter_does_not_sleep_after_an_acquire_that_is_undone() {
-    let Some(trio) = trio() else { return };
+    let trio = trio();
     let (java, done) = (trio.jvm.thread(), AtomicBool::new(false));
     let clients: Vec<LockClient> = (0..3).map(|_| trio.client()).collect();
     std::thread::scope(|s| {
@@ -153,7 +153,7 @@ fn a_redisson_waiter_does_not_sleep_after_an_acquire_that_is_undone() {
 /// A fixed lease is not renewed, and a late release takes nothing from the next holder.
 #[test]
 fn fixed_leases_end_for_the_other_library() {
-    let Some(trio) = trio() else { return };
+    let trio = trio();
     let (client, java) = (trio.client(), trio.jvm.thread());
     let mutex = client.mutex("leases");
     let guard = client.mutex("leases").with_lease(ms(2000)).lock_owned().unwrap();
@@ -183,7 +183,7 @@ fn fixed_leases_end_for_the_other_library() {
 /// the machine may be busy. Then one of the holders is killed.
 #[test]
 fn both_watchdogs_renew_on_all_masters() {
-    let Some(trio) = Trio::with(&["watchdog=5000"]) else { return };
+    let trio = Trio::with(&["watchdog=5000"]);
     let client = trio.masters.builder().lease(ms(5000)).io_timeout(ms(2500)).build().unwrap();
     let (ours, theirs) = (client.mutex("ours"), client.mutex("theirs"));
     let guard = ours.lock().unwrap();
@@ -213,7 +213,7 @@ fn both_watchdogs_renew_on_all_masters() {
 #[test]
 fn one_dead_master_of_three_stops_neither_library() {
     for dead in 0..3 {
-        let Some(mut trio) = Trio::with(&["retries=0"]) else { return };
+        let mut trio = Trio::with(&["retries=0"]);
         let client = trio.client();
         trio.masters.0[dead].kill();
         let alive = trio.masters.0.iter().enumerate().find(|(at, _)| *at != dead).unwrap().1;
@@ -248,7 +248,7 @@ fn holders(trio: &Trio, dead: usize) -> usize {
 /// As long as no master loses its data, and none is so slow that a lease ends meanwhile.
 #[test]
 fn never_two_inside_on_three_masters() {
-    let Some(trio) = Trio::with(&[]) else { return };
+    let trio = Trio::with(&[]);
     let client = trio.masters.builder().lease(ms(30_000)).build().unwrap();
     let (path, counter) = set_up(trio.masters.0[0].dir(), &client, "redlock");
     let javas = Javas::begin(&trio.jvm, "redlock", &path, Mode::Count, 4);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::jvm::{Waits, listeners};
 use crate::rig::{CAP, Server, ms, wait_until};
+use crate::support::Clients;
 use crate::world::{World, prompt, world};
 
 fn waits(server: &Server, name: &str) -> bool {
@@ -16,7 +17,7 @@ fn both_wait(server: &Server, name: &str) -> bool {
 
 #[test]
 fn readers_of_both_libraries_read_together_and_keep_both_writers_out() {
-    let Some(world) = world() else { return };
+    let world = world();
     let (client, java, writer) = (world.client(), world.jvm.thread(), world.jvm.thread());
     let rw = client.rw_lock("rw1");
     let ours = rw.read_owned().unwrap();
@@ -39,7 +40,7 @@ fn readers_of_both_libraries_read_together_and_keep_both_writers_out() {
 
 #[test]
 fn a_leasehold_writer_waits_for_redisson_readers() {
-    let Some(world) = world() else { return };
+    let world = world();
     let (client, java) = (world.client(), world.jvm.thread());
     let rw = client.rw_lock("rw2");
     java.call("read rw2 lock");
@@ -57,7 +58,7 @@ fn a_leasehold_writer_waits_for_redisson_readers() {
 
 #[test]
 fn a_writers_release_lets_the_readers_of_both_libraries_in() {
-    let Some(world) = world() else { return };
+    let world = world();
     let client = world.client();
     let readers: Vec<_> = (0..3).map(|_| world.jvm.thread()).collect();
     for (writer, name) in [("Java", "rw3"), ("ours", "rw3b")] {
@@ -98,7 +99,7 @@ fn a_writers_release_lets_the_readers_of_both_libraries_in() {
 /// (Other tests check that a `00` follows.)
 #[test]
 fn a_leasehold_writers_release_reaches_a_redisson_reader_that_is_about_to_wait() {
-    let Some(world) = world() else { return };
+    let world = world();
     let (client, java) = (world.client(), world.jvm.thread());
     for n in 0..300 {
         let name = format!("rw6-{n}");
@@ -115,7 +116,7 @@ fn a_leasehold_writers_release_reaches_a_redisson_reader_that_is_about_to_wait()
 /// ends first: they wait for the lease.
 #[test]
 fn a_downgrade_is_seen_by_the_other_library() {
-    let Some(world) = world() else { return };
+    let world = world();
     let (client, java) = (world.client(), world.jvm.thread());
     let rw = client.rw_lock("rw4");
     let writing = rw.write_owned().unwrap();
@@ -142,7 +143,7 @@ fn a_downgrade_is_seen_by_the_other_library() {
 /// The renewals and releases of each library leave the read holds of the other alone.
 #[test]
 fn readers_of_both_libraries_are_renewed_beside_each_other() {
-    let Some(world) = World::with(&["watchdog=2000"]) else { return };
+    let world = World::with(&["watchdog=2000"]);
     let client = world.server.builder().lease(ms(2000)).build().unwrap();
     let (java, other) = (world.jvm.thread(), world.jvm.thread());
     let rw = client.rw_lock("rw5");
@@ -167,7 +168,7 @@ fn readers_of_both_libraries_are_renewed_beside_each_other() {
 /// Java's renewals set the TTL of the whole lock to a tenth of our lease, or less; then Java dies.
 #[test]
 fn our_readers_outlive_a_java_reader_with_a_shorter_watchdog() {
-    let Some(world) = World::with(&["watchdog=3000"]) else { return };
+    let world = World::with(&["watchdog=3000"]);
     let (client, java) = (world.client(), world.jvm.thread());
     let first = client.rw_lock("rw7").read_owned().unwrap();
     java.call("read rw7 lock");

@@ -13,7 +13,7 @@ fn waits(server: &Server, name: &str) -> bool {
 
 #[test]
 fn permits_of_both_libraries_are_counted_together() {
-    let Some(world) = world() else { return };
+    let world = world();
     let (client, java) = (world.client(), world.jvm.thread());
     let semaphore = client.semaphore("s1");
     assert_eq!(java.call("permits s1 trySetPermits 4"), "true");
@@ -48,7 +48,7 @@ fn permits_of_both_libraries_are_counted_together() {
 /// leasehold permits only.
 #[test]
 fn redisson_returns_leasehold_permits() {
-    let Some(world) = world() else { return };
+    let world = world();
     let (client, java) = (world.client(), world.jvm.thread());
     let semaphore = client.semaphore("s2");
     semaphore.try_set_permits(3).unwrap();
@@ -63,7 +63,7 @@ fn redisson_returns_leasehold_permits() {
 
 #[test]
 fn several_permits_at_once_wait_for_all_of_them() {
-    let Some(world) = world() else { return };
+    let world = world();
     let (client, java) = (world.client(), world.jvm.thread());
     let semaphore = client.semaphore("s3");
     semaphore.try_set_permits(2).unwrap();
@@ -94,8 +94,8 @@ fn holding_process() {
 /// they were acquired with.
 #[test]
 fn permits_of_killed_processes_come_back_to_the_other_library() {
-    let Some(world) = World::with(&[]) else { return };
-    let Some(doomed) = Jvm::start(&world.server, &[]) else { return };
+    let world = World::with(&[]);
+    let doomed = Jvm::start(&world.server, &[]);
     let (client, java) = (world.client(), world.jvm.thread());
     let semaphore = client.semaphore("s4");
     semaphore.try_set_permits(1).unwrap();
@@ -129,8 +129,8 @@ fn counting_process() {
 /// until somebody adds them again.
 #[test]
 fn counts_of_killed_processes_are_gone_until_they_are_added_again() {
-    let Some(world) = World::with(&[]) else { return };
-    let Some(doomed) = Jvm::start(&world.server, &[]) else { return };
+    let world = World::with(&[]);
+    let doomed = Jvm::start(&world.server, &[]);
     let (client, java) = (world.client(), world.jvm.thread());
     let semaphore = client.counting_semaphore("c2");
     semaphore.try_set_permits(4).unwrap();
@@ -158,7 +158,7 @@ fn counts_of_killed_processes_are_gone_until_they_are_added_again() {
 
 #[test]
 fn both_libraries_share_one_count() {
-    let Some(world) = world() else { return };
+    let world = world();
     let (client, java) = (world.client(), world.jvm.thread());
     let semaphore = client.counting_semaphore("c1");
     assert!(semaphore.try_set_permits(3).unwrap());

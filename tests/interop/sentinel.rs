@@ -29,7 +29,7 @@ fn builder(sentinels: &Sentinels) -> Builder {
     LockClient::builder().urls(sentinels.urls()).sentinel("mymaster")
 }
 
-fn java(sentinels: &Sentinels, settings: &[&str]) -> Option<Jvm> {
+fn java(sentinels: &Sentinels, settings: &[&str]) -> Jvm {
     Jvm::connect(&sentinels.urls(), &[&["sentinel=mymaster"], settings].concat())
 }
 
@@ -59,11 +59,8 @@ fn kill_master(sentinels: &mut Sentinels) -> usize {
 
 #[test]
 fn wake_ups_cross_and_survive_failovers() {
-    if crate::jvm::program().is_none() {
-        return;
-    }
     let mut sentinels = patient_sentinels();
-    let Some(jvm) = java(&sentinels, &[]) else { return };
+    let jvm = java(&sentinels, &[]);
     // Leasehold waiters of a fair lock poll every third of it.
     let client = builder(&sentinels).waiter_timeout(Duration::from_secs(60)).build().unwrap();
     wake_each_other(&sentinels, &client, &jvm, &names("before"), 2);
@@ -83,11 +80,8 @@ fn wake_ups_cross_and_survive_failovers() {
 /// does by itself.
 #[test]
 fn never_two_inside_while_the_master_is_killed() {
-    if crate::jvm::program().is_none() {
-        return;
-    }
     let mut sentinels = patient_sentinels();
-    let Some(jvm) = java(&sentinels, &[&format!("watchdog={LEASE}"), "fairWait=2000"]) else { return };
+    let jvm = java(&sentinels, &[&format!("watchdog={LEASE}"), "fairWait=2000"]);
     let client = patience(builder(&sentinels).lease(ms(LEASE)).replicas(1)).build().unwrap();
     let dir = sentinels.server(0).dir().to_owned();
     in_trouble(&mut sentinels, &dir, &client, &jvm, Mode::Count, |sentinels, _| {
@@ -107,7 +101,7 @@ fn never_two_inside_while_the_master_is_killed() {
 fn from_the_kill_to_the_next_grant() {
     for _ in 0..5 {
         let mut sentinels = Sentinels::start();
-        let Some(jvm) = java(&sentinels, &[]) else { return };
+        let jvm = java(&sentinels, &[]);
         let (client, thread) = (builder(&sentinels).build().unwrap(), jvm.thread());
         drop(client.lock("ours").unwrap());
         thread.call("lock theirs lock");

@@ -8,6 +8,7 @@ use leasehold::{Builder, LockClient};
 use crate::jvm::{JavaThread, Jvm};
 use crate::players::{Counter, Mode, Process, Tally, play, rounds};
 use crate::rig::{Server, ms, wait_until};
+use crate::support::Clients;
 use crate::world::World;
 
 /// Threads in each process.
@@ -35,7 +36,7 @@ pub(crate) fn client(server: &Server) -> LockClient {
     patience(server.builder().lease(ms(LEASE))).build().unwrap()
 }
 
-pub(crate) fn java(server: &Server) -> Option<Jvm> {
+pub(crate) fn java(server: &Server) -> Jvm {
     Jvm::start(server, &[&format!("watchdog={LEASE}"), "fairWait=2000"])
 }
 
@@ -109,8 +110,8 @@ pub(crate) fn judge(primitive: &str, counter: &Counter, ours: Tally, theirs: Tal
 
 #[test]
 fn never_two_inside() {
-    let Some(world) = World::with(&[&format!("watchdog={LEASE}"), "fairWait=2000"]) else { return };
-    let Some(second) = java(&world.server) else { return };
+    let world = World::with(&[&format!("watchdog={LEASE}"), "fairWait=2000"]);
+    let second = java(&world.server);
     let client = client(&world.server);
     let mut process = Process::start(&world.server, LEASE);
     for primitive in ["lock", "fenced", "fair", "rw", "multi", "permits", "counting"] {
@@ -141,8 +142,8 @@ fn never_two_inside() {
 
 #[test]
 fn nobody_passes_a_latch_before_all_have_counted() {
-    let Some(world) = World::with(&[]) else { return };
-    let Some(second) = Jvm::start(&world.server, &[]) else { return };
+    let world = World::with(&[]);
+    let second = Jvm::start(&world.server, &[]);
     let client = client(&world.server);
     let mut process = Process::start(&world.server, LEASE);
     let (turns, players) = (if is_long() { 500 } else { 40 }, 4 * THREADS);

@@ -43,7 +43,7 @@ macro_rules! turns {
 
             #[test]
             fn leasehold_holds_and_redisson_waits() {
-                let Some(world) = world() else { return };
+                let world = world();
                 let (client, java) = (world.client(), world.jvm.thread());
                 let name = concat!($java, "-1");
                 let ours = $make(&client, name);
@@ -67,7 +67,7 @@ macro_rules! turns {
 
             #[test]
             fn redisson_holds_and_leasehold_waits() {
-                let Some(world) = world() else { return };
+                let world = world();
                 let (client, java) = (world.client(), world.jvm.thread());
                 let name = concat!($java, "-2");
                 let ours = $make(&client, name);
@@ -93,7 +93,7 @@ macro_rules! turns {
 
             #[test]
             fn timed_tries_are_woken() {
-                let Some(world) = world() else { return };
+                let world = world();
                 let (client, java) = (world.client(), world.jvm.thread());
                 let name = concat!($java, "-3");
                 let ours = $make(&client, name);
@@ -109,7 +109,7 @@ macro_rules! turns {
 
             #[test]
             fn leases_end() {
-                let Some(world) = world() else { return };
+                let world = world();
                 let (client, java) = (world.client(), world.jvm.thread());
                 let name = concat!($java, "-4");
                 // Another thread of the Java process: a lease that was given stays with the lock
@@ -126,7 +126,7 @@ macro_rules! turns {
 
             #[test]
             fn each_can_force_the_other_out() {
-                let Some(world) = world() else { return };
+                let world = world();
                 let (client, java, operator) = (world.client(), world.jvm.thread(), world.jvm.thread());
                 let name = concat!($java, "-5");
                 let ours = $make(&client, name);

@@ -7,6 +7,7 @@ use leasehold::LockClient;
 
 use crate::jvm::{JavaThread, Jvm};
 use crate::rig::wait_until;
+use crate::support::Clients;
 use crate::world::{Home, PROMPT, world};
 
 const ROUNDS: usize = 5;
@@ -139,7 +140,7 @@ fn tell(primitive: &str, mut java: Vec<Duration>, mut ours: Vec<Duration>) {
 
 #[test]
 fn releases_wake_the_other_library_by_a_message() {
-    let Some(world) = world() else { return };
+    let world = world();
     // Leasehold waiters of a fair lock poll every third of it.
     let client = world.server.builder().waiter_timeout(Duration::from_secs(60)).build().unwrap();
     wake_each_other(&world.server, &client, &world.jvm, &|p, words| format!("wake-{}-{words}", p.java), ROUNDS);
@@ -187,7 +188,7 @@ pub(crate) fn wake_each_other(home: &impl Home, client: &LockClient, jvm: &Jvm, 
 #[test]
 fn java_learns_of_the_end_of_a_lock_that_stays_taken() {
     const LEAST: Duration = Duration::from_secs(2);
-    let Some(world) = world() else { return };
+    let world = world();
     let client = world.server.builder().lease(Duration::from_secs(300)).build().unwrap();
     let waiter = world.jvm.thread();
     let kept: [Primitive; 3] = [
@@ -213,7 +214,7 @@ fn java_learns_of_the_end_of_a_lock_that_stays_taken() {
 
 #[test]
 fn a_latch_that_opens_wakes_both_libraries_by_a_message() {
-    let Some(world) = world() else { return };
+    let world = world();
     let (client, counter, waiter) = (world.client(), world.jvm.thread(), world.jvm.thread());
     let (mut java_was_through, mut we_were_through) = (Vec::new(), Vec::new());
     for round in 0..ROUNDS {

@@ -3,13 +3,14 @@
 use std::time::Instant;
 
 use crate::rig::ms;
+use crate::support::Clients;
 use crate::world::World;
 
 /// For every primitive with leases, over more than two leases of each library, with the other
 /// library trying all the time.
 #[test]
 fn both_watchdogs_renew_side_by_side() {
-    let Some(world) = World::with(&["watchdog=5000"]) else { return };
+    let world = World::with(&["watchdog=5000"]);
     let client = world.server.builder().lease(ms(5000)).io_timeout(ms(2500)).build().unwrap();
     let (java, tries) = (world.jvm.thread(), world.jvm.thread());
 

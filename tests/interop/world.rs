@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use crate::jvm::{Jvm, listeners};
 use crate::rig::Server;
+use crate::support::Clients;
 
 /// A waiter that a message woke took less time; one that polled, after 5 s at the earliest, took
 /// more.
@@ -21,15 +22,14 @@ pub(crate) struct World {
 
 impl World {
     /// Its own server and process, for a test that breaks them or needs other settings.
-    pub(crate) fn with(settings: &[&str]) -> Option<Self> {
+    pub(crate) fn with(settings: &[&str]) -> Self {
         Self::on(&[], settings)
     }
 
     /// With these arguments for the server.
-    pub(crate) fn on(args: &[&str], settings: &[&str]) -> Option<Self> {
-        crate::jvm::program()?;
+    pub(crate) fn on(args: &[&str], settings: &[&str]) -> Self {
         let server = Server::start_tcp(args);
-        Some(Self { jvm: Jvm::start(&server, settings)?, server })
+        Self { jvm: Jvm::start(&server, settings), server }
     }
 
     pub(crate) fn client(&self) -> LockClient {
@@ -59,17 +59,16 @@ impl Home for Server {
     }
 }
 
-/// `None` if there is no Redisson here, which has been reported.
-pub(crate) fn world() -> Option<Arc<World>> {
+pub(crate) fn world() -> Arc<World> {
     // The last test that drops it ends it, so that nothing is left running.
     static SHARED: Mutex<Weak<World>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock();
     if let Some(world) = shared.upgrade() {
-        return Some(world);
+        return world;
     }
-    let world = Arc::new(World::with(&[])?);
+    let world = Arc::new(World::with(&[]));
     *shared = Arc::downgrade(&world);
-    Some(world)
+    world
 }
 
 /// Releases what the other library waits for, and checks that it got it early enough to have been

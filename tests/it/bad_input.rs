@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold::{Error, ErrorKind, LockClient};
 
 use crate::rig::{Server, ms};
+use crate::support::Clients;
 
 const SECRET: &str = "s3cr3t-pw";
 const BAD_LEASES: [Duration; 5] =

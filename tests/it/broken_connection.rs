@@ -5,6 +5,7 @@ use std::time::Instant;
 use leasehold::LockClient;
 
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
+use crate::support::Clients;
 
 /// Timers alone would notice it after a lease, and the pings for a lease of 30 s after 13 s.
 #[test]

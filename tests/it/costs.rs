@@ -3,7 +3,8 @@
 
 use leasehold::LockClient;
 
-use crate::rig::{Fault, Masters, Proxy, Server, ms};
+use crate::rig::{Fault, Proxy, Server, ms};
+use crate::support::{Clients, Masters};
 
 const CYCLES: u32 = 10;
 
@@ -35,7 +36,7 @@ fn each_master_of_redlock_is_asked_as_often_as_one_redis() {
     let masters = Masters::fresh(3);
     let proxies: Vec<Proxy> = masters.0.iter().map(Proxy::start).collect();
     let client = LockClient::builder().urls(proxies.iter().map(Proxy::url)).redlock().build().unwrap();
-    crate::rig::wait_for_votes(&client, 3);
+    crate::support::wait_for_votes(&client, 3);
     let asked = exchanges(&client, &proxies);
     assert!(asked.iter().all(|asked| *asked <= 2 * CYCLES), "{asked:?}");
     // The slowest is not waited for. It need not be the same one each time.
@@ -54,7 +55,7 @@ fn a_redis_has_ten_connections_of_a_client_at_most() {
     let masters = Masters::fresh(3);
     let lease = ms(1500);
     let client = masters.builder().lease(lease).longest_lease(lease).admit_fresh_nodes().build().unwrap();
-    crate::rig::wait_for_votes(&client, 3);
+    crate::support::wait_for_votes(&client, 3);
     has_ten_connections_at_most(&client, &masters.0[0]);
     drop(client);
     masters.assert_clean();
@@ -95,8 +96,8 @@ fn the_renewals_of_a_hundred_holds_travel_together() {
 
 #[cfg(feature = "postgres")]
 #[test]
-fn a_database_is_asked_once_for_a_lock_and_once_for_its_unlock() {
-    let Some(server) = crate::rig::Postgres::shared() else { return };
+fn postgres_is_asked_once_for_a_lock_and_once_for_its_unlock() {
+    let server = crate::rig::Postgres::shared();
     let proxy = Proxy::before_postgres(&server);
     let client = LockClient::open(&proxy.url()).unwrap();
     assert_eq!(exchanges(&client, &[proxy]), [2 * CYCLES]);
@@ -108,7 +109,7 @@ fn a_database_is_asked_once_for_a_lock_and_once_for_its_unlock() {
 #[cfg(feature = "zookeeper")]
 #[test]
 fn a_wait_in_zookeeper_sends_nothing_but_heartbeats() {
-    let Some(server) = crate::rig::zookeeper::ZooKeeper::start_with("tickTime=2000") else { return };
+    let server = crate::rig::zookeeper::ZooKeeper::start_with("tickTime=2000");
     let (holder, waiter) = (LockClient::open(&server.url()).unwrap(), LockClient::open(&server.url()).unwrap());
     let guard = holder.lock("costs").unwrap();
     std::thread::scope(|s| {
@@ -131,9 +132,7 @@ fn a_wait_in_zookeeper_sends_nothing_but_heartbeats() {
 #[cfg(feature = "zookeeper")]
 #[test]
 fn a_zookeeper_makes_two_changes_in_two_round_trips() {
-    let Some(server) = crate::rig::zookeeper::ZooKeeper::start() else { return };
-    // No container: the server would remove it now and then, which is a change too.
-    server.look(|session| session.create("/costs", b"", crate::rig::zookeeper::PERSISTENT).unwrap());
+    let server = crate::rig::zookeeper::ZooKeeper::start();
     let proxy = Proxy::before_zookeeper(&server);
     let client = LockClient::open(&proxy.zookeeper_url()).unwrap();
     let token = || client.lock("costs").unwrap().fencing_token().unwrap().get();

@@ -9,7 +9,8 @@ use std::time::Duration;
 use leasehold::{Builder, Credentials, CredentialsProvider, ErrorKind, LockClient};
 use parking_lot::Mutex;
 
-use crate::rig::{Fault, Load, Masters, Proxy, Server, logged_anywhere, ms, record_logs, wait_until};
+use crate::rig::{Fault, Proxy, Server, logged_anywhere, ms, record_logs, wait_until};
+use crate::support::{Clients, Load, Masters};
 
 const EXPIRED: Fault = Fault::Reply(b"-NOAUTH Authentication required.\r\n");
 

@@ -3,6 +3,7 @@
 use leasehold::{LockClient, escape_name, unescape_name};
 
 use crate::rig::{Cluster, Server};
+use crate::support::Clients;
 
 /// What some store refuses as a name, keeps for itself, or gives a meaning to.
 const INPUTS: [&str; 26] = [
@@ -105,8 +106,8 @@ fn in_memory() {
 
 #[cfg(feature = "postgres")]
 #[test]
-fn over_a_database() {
-    let Some(server) = crate::rig::Postgres::shared() else { return };
+fn over_postgres() {
+    let server = crate::rig::Postgres::shared();
     let client = server.client();
     all_are_locks_of_their_own(&client);
     other_kinds(&client, true);

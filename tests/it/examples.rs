@@ -1,29 +1,29 @@
 //! Every example runs against a real server and reports success.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
 use crate::rig::{Server, signal, wait_until};
 
-const TLS: &str = if cfg!(feature = "tls") { "tls" } else { "testing" };
-const POSTGRES: &str = if cfg!(feature = "postgres") { "postgres" } else { "testing" };
-const ZOOKEEPER: &str = if cfg!(feature = "zookeeper") { "zookeeper" } else { "testing" };
+const BUILD: &str = "cargo build --all-features --examples";
 
-/// The directory of the built examples; `cargo test --test it` alone does not build them.
-fn examples() -> &'static PathBuf {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--examples", "--features"])
-            .arg(["testing", TLS, POSTGRES, ZOOKEEPER].join(","))
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status()
-            .unwrap();
-        assert!(built.success(), "the examples are built");
-        std::env::current_exe().unwrap().parent().unwrap().parent().unwrap().join("examples")
-    })
+/// A built example. `cargo test --test it` alone does not build them, and one that is older than the
+/// code would prove nothing.
+#[track_caller]
+fn example(name: &str) -> PathBuf {
+    // target/debug/deps/it-...
+    let tests = std::env::current_exe().unwrap();
+    let program = tests.ancestors().nth(2).unwrap().join("examples").join(name);
+    let changed = |file: &Path| std::fs::metadata(file).and_then(|about| about.modified()).ok();
+    let built = changed(&program).unwrap_or_else(|| panic!("the examples are not built: {BUILD}"));
+    // `program: source source ...`
+    let sources = std::fs::read_to_string(program.with_extension("d")).unwrap();
+    for source in sources.split_whitespace().skip(1) {
+        let newer = changed(Path::new(source)).is_none_or(|changed| changed > built);
+        assert!(!newer, "{source} has changed since the examples were built: {BUILD}");
+    }
+    program
 }
 
 /// Runs an example and returns its last line.
@@ -32,7 +32,7 @@ fn run(name: &str, url: Option<&str>) -> String {
 }
 
 fn run_with(name: &str, args: &[&str]) -> String {
-    last_line_of(name, Command::new(examples().join(name)).args(args))
+    last_line_of(name, Command::new(example(name)).args(args))
 }
 
 fn last_line_of(name: &str, command: &mut Command) -> String {
@@ -71,7 +71,7 @@ fn the_small_examples_succeed() {
 #[test]
 fn a_pool_that_is_told_to_stop_leaves_nothing() {
     let server = Server::start();
-    let mut pool = Command::new(examples().join("graceful_stop"));
+    let mut pool = Command::new(example("graceful_stop"));
     let mut pool = pool.arg(server.url()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(pool.stdout.take().unwrap()).lines().map_while(Result::ok);
     let mut working = lines.by_ref().filter(|line| line.contains(" works on the "));
@@ -93,31 +93,26 @@ fn the_worker_pool_is_exact_under_faults() {
 
 #[cfg(feature = "postgres")]
 #[test]
-fn the_worker_pool_is_exact_in_a_database_too() {
-    if crate::rig::Postgres::is_installed() {
-        assert!(run_with("worker_pool", &["--store", "postgres"]).ends_with(": exact"));
-    }
+fn the_worker_pool_is_exact_in_postgres_too() {
+    assert!(run_with("worker_pool", &["--store", "postgres"]).ends_with(": exact"));
 }
 
 /// What `examples/try.sh --store zookeeper` runs.
 #[cfg(feature = "zookeeper")]
 #[test]
 fn the_worker_pool_is_exact_in_zookeeper_too() {
-    if let Some(jar) = crate::rig::zookeeper::jar() {
-        let mut pool = Command::new(examples().join("worker_pool"));
-        pool.args(["--store", "zookeeper"]).env("LEASEHOLD_ZOOKEEPER_JAR", jar);
-        assert!(last_line_of("worker_pool", &mut pool).ends_with(": exact"));
-    }
+    let mut pool = Command::new(example("worker_pool"));
+    pool.args(["--store", "zookeeper"]).env("LEASEHOLD_ZOOKEEPER_JAR", crate::rig::zookeeper::jar());
+    assert!(last_line_of("worker_pool", &mut pool).ends_with(": exact"));
 }
 
 #[cfg(feature = "zookeeper")]
 #[test]
 fn a_holder_that_is_cut_off_from_zookeeper_writes_nothing() {
-    if let Some(server) = crate::rig::zookeeper::ZooKeeper::lend(crate::on_zookeeper::SETTINGS) {
-        let last_line = run("zookeeper", Some(&server.url_in("/example")));
-        assert_eq!(last_line, "each night has one report, and no late one");
-        server.assert_clean_but(&["/example"]);
-    }
+    let server = crate::rig::zookeeper::ZooKeeper::lend(crate::on_zookeeper::SETTINGS);
+    let last_line = run("zookeeper", Some(&server.url_in("/example")));
+    assert_eq!(last_line, "each night has one report, and no late one");
+    server.assert_clean_but(&["/example"]);
 }
 
 #[test]
@@ -127,19 +122,16 @@ fn the_pool_goes_on_when_a_master_is_killed() {
 
 #[cfg(feature = "tls")]
 #[test]
-fn only_the_right_certificates_are_served() {
-    if Server::has_tls() {
-        assert_eq!(run("tls", None), "only who has the right certificates is served");
-    }
+fn only_the_right_certificates_are_served_with_tls() {
+    assert_eq!(run("tls", None), "only who has the right certificates is served");
 }
 
 #[cfg(feature = "postgres")]
 #[test]
-fn a_late_holder_cannot_commit() {
-    if let Some(server) = crate::rig::Postgres::shared() {
-        let last_line = run("postgres", Some(&server.url_of_libpq()));
-        assert_eq!(last_line, "no late commit, and no money lost");
-    }
+fn a_late_holder_cannot_commit_in_postgres() {
+    let server = crate::rig::Postgres::shared();
+    let last_line = run("postgres", Some(&server.url_of_libpq()));
+    assert_eq!(last_line, "no late commit, and no money lost");
 }
 
 #[test]
@@ -167,7 +159,7 @@ fn get(address: &str, path: &str) -> String {
 fn metrics_are_scraped_over_a_socket() {
     use std::io::{BufRead, BufReader};
     let server = Server::start();
-    let mut example = Command::new(examples().join("metrics"))
+    let mut example = Command::new(example("metrics"))
         .args([&server.url(), "127.0.0.1:0", "2"])
         .stdout(std::process::Stdio::piped())
         .spawn()
@@ -196,7 +188,7 @@ fn metrics_are_scraped_over_a_socket() {
 /// A new example must be added to the list above.
 #[test]
 fn no_example_is_left_out() {
-    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
     let mut names: Vec<_> = std::fs::read_dir(dir)
         .unwrap()
         .filter_map(|entry| entry.unwrap().file_name().to_str()?.strip_suffix(".rs").map(str::to_owned))

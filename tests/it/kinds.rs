@@ -7,6 +7,7 @@ use leasehold::fencing::FencingToken;
 use leasehold::{ErrorKind, LockClient};
 
 use crate::rig::{Server, ms};
+use crate::support::Clients;
 
 #[track_caller]
 fn refused<T: std::fmt::Debug>(result: leasehold::Result<T>, kind: ErrorKind) {

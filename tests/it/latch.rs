@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold::{ErrorKind, LockClient};
 
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
+use crate::support::Clients;
 
 const CHANNEL: &str = "redisson_countdownlatch__channel__{l}";
 

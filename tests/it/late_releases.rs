@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use leasehold::{Builder, LockClient};
 
+use crate::lua::{script, sha};
 use crate::replicas::Pair;
-use crate::rig::{
-    CAP, Cluster, ClusterOptions, Fault, Masters, Proxy, Server, ms, script, sha, wait_for_votes, wait_until,
-};
+use crate::rig::{CAP, Cluster, ClusterOptions, Fault, Proxy, Server, ms, wait_until};
+use crate::support::{Clients, Masters, wait_for_votes};
 
 /// So long that nothing here can pass because a lease ended.
 const LONG: Duration = Duration::from_secs(120);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use leasehold::{ErrorKind, Loss};
 
 use crate::rig::{Child, Fault, Proxy, Server, logged, ms, record_logs, wait_until};
+use crate::support::Clients;
 
 const SHORT: Duration = Duration::from_millis(400);
 

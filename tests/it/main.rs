@@ -23,9 +23,11 @@ mod late_releases;
 mod listing;
 mod loss;
 mod loss_reasons;
+mod lua;
 #[cfg(feature = "testing")]
 mod memory;
 mod min_hold;
+mod mixed_kinds;
 mod model;
 mod multi;
 mod mutex;
@@ -42,7 +44,6 @@ mod redisson_readers;
 mod redlock;
 mod replicas;
 mod restarts;
-mod rig;
 #[cfg(feature = "postgres")]
 mod rig_postgres;
 mod rig_servers;
@@ -60,9 +61,13 @@ mod stats;
 mod stopping;
 mod stray_frames;
 mod stress;
+#[path = "../support/mod.rs"]
+mod support;
 mod tidy;
 #[cfg(feature = "tls")]
 mod tls;
 mod turns;
 mod unheard;
 mod waiting;
+
+use leasehold_rig as rig;

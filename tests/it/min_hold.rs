@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, Held, LockClient};
 
-use crate::rig::{CAP, Child, Masters, Proxy, Server, ms, wait_until};
+use crate::rig::{CAP, Child, Proxy, Server, ms, wait_until};
+use crate::support::{Clients, Masters};
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(120);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use leasehold::ErrorKind;
 
 use crate::rig::{Server, ms, wait_until};
+use crate::support::Clients;
 
 #[test]
 fn one_holder_at_a_time() {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use leasehold::{ErrorKind, LockClient};
 
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
+use crate::support::Clients;
 
 /// So long that a lock left behind would be seen: no test can pass because a lease ended.
 const LEASE: Duration = Duration::from_secs(60);

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use leasehold::{ErrorKind, LockClient};
 
-use crate::rig::{Child, Server, count_under_the_lock, ms, wait_until};
+use crate::rig::{Child, Server, cannot_run, ms, wait_until};
+use crate::support::{Clients, count_under_the_lock};
 
 #[test]
 fn eight_processes_count_exactly() {
@@ -100,7 +101,7 @@ fn a_fork_with_the_same_process_id_in_another_namespace_owns_nothing() {
     let [unshare, options @ ..] = IN_A_NAMESPACE;
     let permitted = std::process::Command::new(unshare).args(options).arg("true").status();
     if !permitted.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: this user may not make namespaces");
+        cannot_run("this user may not make namespaces");
         return;
     }
     let server = Server::start();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold::{ErrorKind, LockClient};
 
 use crate::rig::{CAP, PROMPT, Proxy, Server, ms, threads_named, wait_until};
+use crate::support::Clients;
 
 /// So long that no test can pass because a lease, or the timer of a waiter, ended.
 const LONG: Duration = Duration::from_secs(60);
@@ -77,9 +78,6 @@ fn messages_of_two_waiters_in_one_write_wake_both() {
 #[test]
 #[cfg(feature = "tls")]
 fn messages_of_two_waiters_in_one_record_of_tls_wake_both() {
-    if !Server::has_tls() {
-        return;
-    }
     let certificates = crate::rig::Certificates::new();
     let server = Server::start_tls(&certificates, &[]);
     let tls = leasehold::Tls::new().ca_file(certificates.ca_file());

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold::{LockClient, OwnedRwLockReadGuard};
 
 use crate::rig::{Proxy, Server, ms, wait_until};
+use crate::support::Clients;
 
 const REDISSON: &str = "11111111-2222-4333-8444-555555555555:1";
 const WATCHDOG: Duration = ms(3000);

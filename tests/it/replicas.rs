@@ -4,7 +4,9 @@ use std::time::Instant;
 
 use leasehold::{Builder, ErrorKind, LockClient};
 
-use crate::rig::{CAP, Fault, PROMPT, Proxy, Server, ms, script, sha, wait_until};
+use crate::lua::{script, sha};
+use crate::rig::{CAP, Fault, PROMPT, Proxy, Server, ms, wait_until};
+use crate::support::Clients;
 
 /// A server with a replica that follows it.
 pub(crate) struct Pair {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use leasehold::ErrorKind;
 
 use crate::rig::{Server, wait_until};
+use crate::support::Clients;
 
 const LEASE: Duration = Duration::from_millis(900);
 

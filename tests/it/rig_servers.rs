@@ -1,6 +1,44 @@
-//! The servers that the other tests start: sentinels, clusters, TLS.
+//! What the other tests start: the proxy, sentinels, clusters, TLS.
 
-use crate::rig::{Certificates, Cluster, ClusterOptions, Fault, SentinelOptions, Sentinels, Server, ms, wait_until};
+use crate::rig::{
+    Certificates, Cluster, ClusterOptions, Fault, Proxy, SentinelOptions, Sentinels, Server, ms, wait_until,
+};
+
+#[test]
+fn faults_hit_where_they_should() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let connect = || {
+        let c = redis::Client::open(proxy.url()).unwrap().get_connection_with_timeout(ms(1000)).unwrap();
+        c.set_read_timeout(Some(ms(200))).unwrap();
+        c
+    };
+    let set = |value: &str| redis::cmd("SET").arg("k").arg(value).query::<String>(&mut connect());
+    let value = || server.cmd::<Option<String>>(&["GET", "k"]);
+
+    set("plain").unwrap();
+    for (fault, applied) in [
+        (Fault::CutBeforeSend, false),
+        (Fault::CutRequestAt(9), false),
+        (Fault::CutAfterApplied, true),
+        (Fault::CutReplyAt(2), true),
+        (Fault::BlackHoleReply, true),
+        (Fault::StallReply(ms(500)), true),
+        (Fault::Garbage, false),
+    ] {
+        server.cmd::<()>(&["SET", "k", "before"]);
+        proxy.inject("marked", fault);
+        assert!(set("marked").is_err(), "{fault:?}");
+        assert_eq!(value().as_deref() == Some("marked"), applied, "{fault:?}");
+    }
+    proxy.inject_after("held", 1, Fault::Hold);
+    set("held first").unwrap();
+    assert!(set("held").is_err());
+    assert_eq!(value().as_deref(), Some("held first"));
+    proxy.release_held();
+    wait_until("the held request arrives", || value().as_deref() == Some("held"));
+    proxy.wait_hits(8);
+}
 
 #[test]
 fn sentinels_name_another_master_after_a_failover() {
@@ -33,11 +71,11 @@ fn sentinels_replace_a_master_that_dies() {
 
 #[test]
 fn sentinels_and_servers_with_passwords_and_tls() {
-    let certificates = Server::has_tls().then(Certificates::new);
+    let certificates = Certificates::new();
     let sentinels = Sentinels::start_with(SentinelOptions {
         server_args: &["--requirepass", "of-servers", "--masterauth", "of-servers"],
         sentinel_lines: &["requirepass of-sentinels", "sentinel auth-pass mymaster of-servers"],
-        tls: certificates.as_ref(),
+        tls: Some(&certificates),
         proxies: false,
     });
     sentinels.failover();
@@ -46,9 +84,6 @@ fn sentinels_and_servers_with_passwords_and_tls() {
 
 #[test]
 fn a_server_speaks_tls_with_whichever_certificate_it_is_given() {
-    if !Server::has_tls() {
-        return;
-    }
     let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &["--tls-auth-clients", "yes", "--repl-diskless-sync", "no"]);
     assert_eq!(server.url(), format!("rediss://127.0.0.1:{}/", server.port()));
@@ -123,9 +158,9 @@ fn a_replica_takes_over_the_slots_of_its_primary() {
 
 #[test]
 fn a_cluster_with_passwords_and_tls() {
-    let certificates = Server::has_tls().then(Certificates::new);
+    let certificates = Certificates::new();
     let args = ["--requirepass", "p", "--masterauth", "p"];
-    let options = ClusterOptions { args: &args, tls: certificates.as_ref(), node_timeout: 2000, ..Default::default() };
+    let options = ClusterOptions { args: &args, tls: Some(&certificates), node_timeout: 2000, ..Default::default() };
     let cluster = Cluster::start_with(options);
     cluster.cmd_at_owner::<()>("job", &["SET", "job", "1"]);
     let slot = cluster.slot("job");

@@ -10,8 +10,7 @@ use crate::rig::{Child, Fault, Proxy, ms, signal, wait_until};
 
 #[test]
 fn a_server_says_what_its_clients_leave_behind() {
-    // Sessions of two seconds at most.
-    let Some(server) = ZooKeeper::start_with("tickTime=100") else { return };
+    let server = ZooKeeper::start();
     assert_eq!(server.mode(), Some(Mode::Standalone));
     server.assert_clean();
     let mut session = server.raw();
@@ -43,28 +42,23 @@ fn a_server_says_what_its_clients_leave_behind() {
 }
 
 #[test]
-fn a_missing_java_is_a_failure_with_its_remedy_unless_it_shall_be_left_out() {
-    let without = |wish: &str| {
-        let mut program = std::process::Command::new(std::env::current_exe().unwrap());
-        program.args(["rig_zookeeper::asks_for_a_server", "--exact", "--ignored"]);
-        let output = program.env("PATH", "/no/such/directory").env("LEASEHOLD_ZOOKEEPER", wish).output().unwrap();
-        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    let (passes, says) = without("");
-    assert!(!passes && says.contains("LEASEHOLD_ZOOKEEPER=0") && says.contains("JDK 17"), "{says}");
-    let (passes, says) = without("0");
-    assert!(passes, "{says}");
+fn a_missing_java_is_a_failure_with_its_remedy() {
+    let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+    program.args(["rig_zookeeper::asks_for_a_server", "--exact", "--ignored"]);
+    let output = program.env("PATH", "/no/such/directory").output().unwrap();
+    let says = String::from_utf8_lossy(&output.stdout);
+    assert!(!output.status.success() && says.contains("--skip zookeeper") && says.contains("JDK 17"), "{says}");
 }
 
 #[test]
 #[ignore = "a program for another test"]
 fn asks_for_a_server() {
-    let _ = crate::rig::zookeeper::has_zookeeper();
+    let _ = crate::rig::zookeeper::jar();
 }
 
 #[test]
 fn a_session_outlives_its_server() {
-    let Some(server) = ZooKeeper::start() else { return };
+    let server = ZooKeeper::start();
     let mut session = server.raw();
     session.create("/n", b"1", EPHEMERAL).unwrap();
     session.create("/p", b"1", PERSISTENT).unwrap();
@@ -85,9 +79,6 @@ fn a_session_outlives_its_server() {
 
 #[test]
 fn a_server_ends_with_the_process_that_started_it() {
-    if !crate::rig::zookeeper::has_zookeeper() {
-        return;
-    }
     let mut child = Child::spawn("rig_zookeeper::starts_a_server", &[]);
     let directories = child.expect("directories: ");
     let pids: Vec<u32> = child.expect("pids: ").split(' ').map(|pid| pid.parse().unwrap()).collect();
@@ -106,7 +97,7 @@ fn a_server_ends_with_the_process_that_started_it() {
 #[test]
 #[ignore = "a program for another test"]
 fn starts_a_server() {
-    let servers = [ZooKeeper::start().unwrap(), ZooKeeper::start().unwrap()];
+    let servers = [ZooKeeper::start(), ZooKeeper::start()];
     println!("@@directories: {} {}", servers[0].dir().display(), servers[1].dir().display());
     println!("@@pids: {} {}", servers[0].pid(), servers[1].pid());
     std::thread::park();
@@ -114,7 +105,7 @@ fn starts_a_server() {
 
 #[test]
 fn an_ensemble_elects_another_leader_and_keeps_what_it_had() {
-    let Some(ensemble) = Ensemble::start() else { return };
+    let ensemble = Ensemble::start();
     let first = ensemble.leader();
     let created = |index: usize, path: &str| {
         let mut session = ensemble.server(index).raw();
@@ -145,7 +136,7 @@ fn an_ensemble_elects_another_leader_and_keeps_what_it_had() {
 #[test]
 fn a_follower_that_is_cut_off_serves_on_for_a_while() {
     let options = EnsembleOptions { sync_limit: 12, ..EnsembleOptions::default() };
-    let Some(ensemble) = Ensemble::start_with(options) else { return };
+    let ensemble = Ensemble::start_with(options);
     let [follower, other] = ensemble.followers();
     let mut session = Raw::connect(ensemble.server(follower).port(), ms(1_000)).unwrap();
     session.create("/n", b"", EPHEMERAL).unwrap();
@@ -166,7 +157,7 @@ fn a_follower_that_is_cut_off_serves_on_for_a_while() {
 
 #[test]
 fn a_follower_that_lags_shows_late_what_others_have() {
-    let Some(ensemble) = Ensemble::start() else { return };
+    let ensemble = Ensemble::start();
     let follower = ensemble.followers()[0];
     ensemble.lag(follower, ms(1_000));
     let mut late = ensemble.server(follower).raw();
@@ -183,7 +174,7 @@ fn a_follower_that_lags_shows_late_what_others_have() {
 
 #[test]
 fn faults_of_frames_hit_where_they_should() {
-    let Some(server) = ZooKeeper::start() else { return };
+    let server = ZooKeeper::start();
     let proxy = Proxy::before_zookeeper(&server);
     assert_eq!(proxy.zookeeper_url(), format!("zookeeper://127.0.0.1:{}", proxy.port()));
     let connect = || Raw::connect(proxy.port(), ms(10_000)).expect("a session through the proxy");

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold::{ErrorKind, LockClient};
 
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
+use crate::support::Clients;
 
 /// Long enough that no lease ends during a test.
 const LEASE: Duration = Duration::from_secs(60);

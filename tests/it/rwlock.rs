@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold::{ErrorKind, LockClient};
 
 use crate::rig::{Child, Fault, PROMPT, Proxy, Server, ms, wait_until};
+use crate::support::Clients;
 
 const MARKER: &str = "leasehold_writer:{w}";
 const CHANNEL: &str = "redisson_rwlock:{w}";

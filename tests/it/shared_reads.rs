@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use leasehold::{ErrorKind, LockClient, OwnedRwLockReadGuard, RwLock};
 
 use crate::rig::{CAP, Child, Fault, Proxy, Server, ms, run_for_ever, wait_until};
+use crate::support::Clients;
 
 const NAME: &str = "config";
 const READERS: usize = 6;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Blocker, LockClient, Primitive};
 
 use crate::rig::{CAP, Server, ms, wait_until};
+use crate::support::Clients;
 
 fn named<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|s| {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use leasehold::{Error, ErrorKind, Figures, Listener, LockClient, LockInfo, Loss, Primitive};
 
-use crate::rig::{CAP, Cluster, Masters, PROMPT, Proxy, Server, ms, wait_until};
+use crate::rig::{CAP, Cluster, PROMPT, Proxy, Server, ms, wait_until};
+use crate::support::{Clients, Masters};
 
 fn figures(client: &LockClient, primitive: Primitive) -> Figures {
     client.stats().primitive(primitive).cloned().unwrap_or_default()
@@ -135,8 +136,8 @@ fn the_main_figures_in_a_cluster() {
 fn the_main_figures_with_redlock() {
     let masters = Masters::fresh(3);
     let (one, other) = (masters.client(), masters.client());
-    crate::rig::wait_for_votes(&one, 3);
-    crate::rig::wait_for_votes(&other, 3);
+    crate::support::wait_for_votes(&one, 3);
+    crate::support::wait_for_votes(&other, 3);
     main_figures(&one, &other);
     has_traffic(&other);
     drop((one, other));
@@ -158,8 +159,8 @@ fn the_main_figures_in_memory_which_has_no_traffic() {
 
 #[cfg(feature = "postgres")]
 #[test]
-fn the_main_figures_in_a_database() {
-    let Some(server) = crate::rig::Postgres::shared() else { return };
+fn the_main_figures_in_postgres() {
+    let server = crate::rig::Postgres::shared();
     let (one, other) = (server.client(), server.client());
     main_figures(&one, &other);
     has_traffic(&other);
@@ -170,7 +171,7 @@ fn the_main_figures_in_a_database() {
 #[cfg(feature = "zookeeper")]
 #[test]
 fn the_main_figures_over_zookeeper() {
-    let Some(server) = crate::rig::zookeeper::ZooKeeper::lend(crate::on_zookeeper::SETTINGS) else { return };
+    let server = crate::rig::zookeeper::ZooKeeper::lend(crate::on_zookeeper::SETTINGS);
     let client = || LockClient::builder().url(server.url_in("/figures")).build().unwrap();
     let (one, other) = (client(), client());
     main_figures(&one, &other);

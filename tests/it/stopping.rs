@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold::{CancelToken, ErrorKind, LockClient, Result};
 
 use crate::rig::{CAP, Fault, PROMPT, Proxy, Server, ms, wait_until};
+use crate::support::Clients;
 
 /// So long that no test can pass because a lease ended.
 const LONG: Duration = Duration::from_secs(60);

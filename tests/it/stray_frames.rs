@@ -6,6 +6,7 @@ use std::time::Duration;
 use leasehold::{ErrorKind, LockClient};
 
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
+use crate::support::Clients;
 
 /// Frames of RESP2 and of RESP3, and errors that servers are and are not known to send.
 const FRAMES: [&[u8]; 11] = [

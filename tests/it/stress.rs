@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use leasehold::{ErrorKind, LockClient};
 
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
+use crate::support::Clients;
 
 /// Far longer than the test, so that a thread inside is inside for certain, whatever happened to
 /// its connection.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use leasehold::{ErrorKind, LockClient, ReentrantMutexGuard};
 
 use crate::rig::{CAP, Child, Fault, Proxy, Server, ms, run_for_ever, wait_for, wait_until};
+use crate::support::Clients;
 
 const NAME: &str = "job";
 const THREADS: usize = 4;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold::LockClient;
 
 use crate::rig::{CAP, Server, ms};
+use crate::support::Clients;
 
 const THREADS: usize = 6;
 /// How often the waiter has to get in.

@@ -1,6 +1,7 @@
 //! Waiters of different locks in one client: each is woken by its own lock.
 
 use crate::rig::{PROMPT, Server, ms, wait_until};
+use crate::support::Clients;
 
 #[test]
 fn a_plain_lock_behind_a_fair_hold_of_its_client_is_woken() {

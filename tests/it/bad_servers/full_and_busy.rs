@@ -3,7 +3,8 @@
 use leasehold::ErrorKind;
 
 use super::{LEASE, all_methods_fail, client, fails, nothing_left, query, settings, works};
-use crate::rig::{Masters, Server, logged, ms, record_logs, wait_until};
+use crate::rig::{Server, logged, ms, record_logs, wait_until};
+use crate::support::Masters;
 
 #[test]
 fn a_full_server_takes_no_lock_but_gives_back_those_it_has() {

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use leasehold::{Builder, ErrorKind, LockClient};
 
 use super::{builder, channels, names_on_each_node};
-use crate::rig::{CAP, Cluster, ClusterOptions, Fault, Load, PROMPT, Server, ms, threads_named, wait_until};
+use crate::rig::{CAP, Cluster, ClusterOptions, Fault, PROMPT, Server, ms, threads_named, wait_until};
+use crate::support::Load;
 
 /// So long that nothing here can pass because a lease ended.
 const LONG: Duration = Duration::from_secs(120);

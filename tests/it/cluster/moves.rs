@@ -7,7 +7,8 @@ use leasehold::LockClient;
 
 use super::{builder, client};
 use crate::contract::primitives::{PRIMITIVES, Primitive};
-use crate::rig::{CAP, Cluster, PROMPT, count_under_the_lock, ms, wait_for, wait_until};
+use crate::rig::{CAP, Cluster, PROMPT, ms, wait_for, wait_until};
+use crate::support::count_under_the_lock;
 
 /// A node that does not own the slot.
 fn other_node(cluster: &Cluster, slot: u16) -> usize {

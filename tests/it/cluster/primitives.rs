@@ -6,7 +6,8 @@ use leasehold::{ErrorKind, LockClient, NodeState};
 
 use super::{builder, client, names_on_each_node};
 use crate::contract::primitives::{Exclusive, PRIMITIVES};
-use crate::rig::{CAP, Cluster, Fault, PROMPT, count_under_the_lock, ms, wait_for, wait_until};
+use crate::rig::{CAP, Cluster, Fault, PROMPT, ms, wait_for, wait_until};
+use crate::support::count_under_the_lock;
 
 /// Taken by one client, waited for by the other, given up, and granted to that one promptly.
 fn in_turns(label: &str, one: &dyn Exclusive, two: &dyn Exclusive) {

@@ -7,7 +7,8 @@ use leasehold::{Builder, Credentials, ErrorKind, LockClient};
 use parking_lot::Mutex;
 
 use super::{builder, channels, names_on_each_node};
-use crate::rig::{CAP, Cluster, ClusterOptions, Load, PROMPT, Server, acl_rule, logged, ms, record_logs, wait_until};
+use crate::rig::{CAP, Cluster, ClusterOptions, PROMPT, Server, acl_rule, logged, ms, record_logs, wait_until};
+use crate::support::Load;
 
 fn works(client: &LockClient, name: &str) {
     client.lock(name).unwrap().unlock().unwrap();
@@ -172,9 +173,6 @@ fn a_user_needs_what_the_rule_says() {
 fn all_nodes_have_tls() {
     use crate::rig::Certificates;
     use leasehold::Tls;
-    if !Server::has_tls() {
-        return;
-    }
     let certificates = Certificates::new();
     let tls = || Tls::new().ca_file(certificates.ca_file());
     let mut cluster = Cluster::start_with(ClusterOptions { tls: Some(&certificates), ..ClusterOptions::default() });

@@ -6,73 +6,56 @@ use std::time::{Duration, Instant};
 
 use leasehold::ErrorKind;
 
+use super::case::{Case, builder};
+use super::network::Network;
 use super::primitives::{Exclusive, PRIMITIVES};
-use super::{
-    Case, LONG, Network, SHORT, SOON, assert_lost, builder, count_losses, everywhere, for_all, for_all_with_own_server,
-    short,
-};
+use super::{LONG, SHORT, SOON, assert_lost, count_losses, short};
 use crate::rig::{CAP, Child, Server, ms};
 
-#[test]
-fn a_successful_unlock_reports_no_loss() {
-    everywhere(|case| {
-        let primitive = case.primitive.label;
-        let client = case.open_with(short);
-        let mut reported = Vec::new();
-        for _ in 0..3 {
-            let guard = client.lock().unwrap();
-            reported.push(count_losses(&*guard));
-            assert!(!guard.wait_lost(ms(1)), "{primitive}: not lost yet");
-            guard.unlock().unwrap();
-            case.assert_free("unlocked");
-        }
-        // When the callback thread reports this loss, it has also checked the leases of the first
-        // three.
+pub(super) fn a_successful_unlock_reports_no_loss(case: &mut Case) {
+    let primitive = case.primitive.label;
+    let client = case.open_with(short);
+    let mut reported = Vec::new();
+    for _ in 0..3 {
         let guard = client.lock().unwrap();
-        let last = count_losses(&*guard);
-        case.forget(false);
-        assert_lost(primitive, guard, &last);
-        assert!(
-            reported.iter().all(|reported| reported.load(Ordering::SeqCst) == 0),
-            "{primitive}: an unlock is no loss"
-        );
-    });
+        reported.push(count_losses(&*guard));
+        assert!(!guard.wait_lost(ms(1)), "{primitive}: not lost yet");
+        guard.unlock().unwrap();
+        case.assert_free("unlocked");
+    }
+    // When the callback thread reports this loss, it has also checked the leases of the first
+    // three.
+    let guard = client.lock().unwrap();
+    let last = count_losses(&*guard);
+    case.forget(false);
+    assert_lost(primitive, guard, &last);
+    assert!(reported.iter().all(|reported| reported.load(Ordering::SeqCst) == 0), "{primitive}: an unlock is no loss");
 }
 
-#[test]
-fn a_hold_that_the_server_forgot_is_reported_in_every_way() {
-    everywhere(|case| {
-        let primitive = case.primitive.label;
-        let (a, b) = (case.open_with(short), case.open());
-        for all in [false, true] {
-            let guard = a.lock().unwrap();
-            let (reported, token) = (count_losses(&*guard), guard.token());
-            case.forget(all);
-            assert_lost(primitive, guard, &reported);
-            let next = b.try_lock().unwrap().expect(primitive);
-            assert!(
-                next.token() > token || !case.primitive.has_token,
-                "{primitive}: {:?} after {token:?}",
-                next.token()
-            );
-        }
-    });
+pub(super) fn a_hold_that_the_server_forgot_is_reported_in_every_way(case: &mut Case) {
+    let primitive = case.primitive.label;
+    let (a, b) = (case.open_with(short), case.open());
+    for all in [false, true] {
+        let guard = a.lock().unwrap();
+        let (reported, token) = (count_losses(&*guard), guard.token());
+        case.forget(all);
+        assert_lost(primitive, guard, &reported);
+        let next = b.try_lock().unwrap().expect(primitive);
+        assert!(next.token() > token || !case.primitive.has_token, "{primitive}: {:?} after {token:?}", next.token());
+    }
 }
 
 /// A holder that has lost its lock without knowing it must not release the hold of the next.
-#[test]
-fn a_late_release_harms_nobody() {
-    everywhere(|case| {
-        let primitive = case.primitive.label;
-        let (a, b) = (case.open(), case.open());
-        let stale = a.lock().unwrap();
-        case.forget(false);
-        let next = b.try_lock().unwrap().expect(primitive);
-        assert_eq!(stale.unlock().unwrap_err().kind(), ErrorKind::Lost, "{primitive}: the release reports it");
-        assert!(a.try_lock().unwrap().is_none(), "{primitive}: the next one still has it");
-        next.extend(LONG).expect(primitive);
-        next.unlock().expect(primitive);
-    });
+pub(super) fn a_late_release_harms_nobody(case: &mut Case) {
+    let primitive = case.primitive.label;
+    let (a, b) = (case.open(), case.open());
+    let stale = a.lock().unwrap();
+    case.forget(false);
+    let next = b.try_lock().unwrap().expect(primitive);
+    assert_eq!(stale.unlock().unwrap_err().kind(), ErrorKind::Lost, "{primitive}: the release reports it");
+    assert!(a.try_lock().unwrap().is_none(), "{primitive}: the next one still has it");
+    next.extend(LONG).expect(primitive);
+    next.unlock().expect(primitive);
 }
 
 /// The lease ends in the client before it ends at the server, even when the client cannot ask.
@@ -91,22 +74,16 @@ fn lost_by_time(case: &Case, client: &dyn Exclusive, cut: impl Fn(), mend: impl 
     assert!(next.is_some(), "{primitive}: others follow");
 }
 
-#[test]
-fn a_lease_ends_in_time_while_the_server_is_suspended() {
-    for_all_with_own_server(|case| {
-        let client = case.open_with(short);
-        let all = |each: fn(&Server)| case.servers.0.iter().for_each(each);
-        lost_by_time(case, &*client, || all(Server::suspend), || all(Server::resume));
-    });
+pub(super) fn a_lease_ends_in_time_while_the_server_is_suspended(case: &mut Case) {
+    let client = case.open_with(short);
+    let all = |each: fn(&Server)| case.servers.0.iter().for_each(each);
+    lost_by_time(case, &*client, || all(Server::suspend), || all(Server::resume));
 }
 
-#[test]
-fn a_lease_ends_in_time_while_the_network_is_silent() {
-    for_all(|case| {
-        let proxy = Network::start(case);
-        let client = case.open_through(&proxy, short);
-        lost_by_time(case, &*client, || proxy.silence(true), || proxy.silence(false));
-    });
+pub(super) fn a_lease_ends_in_time_while_the_network_is_silent(case: &mut Case) {
+    let proxy = Network::start(case);
+    let client = case.open_through(&proxy, short);
+    lost_by_time(case, &*client, || proxy.silence(true), || proxy.silence(false));
 }
 
 fn holder(case: &Case) -> Child {
@@ -134,110 +111,92 @@ fn holder_process() {
     println!("@@unlock={:?}", guard.unlock().map_err(|e| e.kind()));
 }
 
-#[test]
-fn a_killed_holder_delays_the_next_by_no_more_than_its_lease() {
-    for_all(|case| {
-        let primitive = case.primitive.label;
-        let client = case.open();
-        let mut child = holder(case);
-        assert!(client.try_lock().unwrap().is_none(), "{primitive}: the child has it");
-        child.kill();
-        let start = Instant::now();
-        let guard = client.lock().unwrap();
-        let (took, lease) = (start.elapsed(), SHORT + case.primitive.grace);
-        assert!(
-            guard.is_held() && took < lease + Duration::from_secs(4),
-            "{primitive}: {took:?} for a lease of {lease:?}"
-        );
-    });
+pub(super) fn a_killed_holder_delays_the_next_by_no_more_than_its_lease(case: &mut Case) {
+    let primitive = case.primitive.label;
+    let client = case.open();
+    let mut child = holder(case);
+    assert!(client.try_lock().unwrap().is_none(), "{primitive}: the child has it");
+    child.kill();
+    let start = Instant::now();
+    let guard = client.lock().unwrap();
+    let (took, lease) = (start.elapsed(), SHORT + case.primitive.grace);
+    assert!(guard.is_held() && took < lease + Duration::from_secs(4), "{primitive}: {took:?} for a lease of {lease:?}");
 }
 
 /// The first check after the process resumes must report the loss, and what the process then does
 /// must not touch the next holder.
-#[test]
-fn a_suspended_holder_knows_of_its_loss_when_it_resumes() {
-    for_all(|case| {
-        let primitive = case.primitive.label;
-        let client = case.open();
-        let mut child = holder(case);
-        child.signal("STOP");
-        let mine = client.lock().unwrap();
-        child.signal("CONT");
-        child.say("look");
-        assert_eq!(child.expect("is_held="), "false", "{primitive}");
-        assert_eq!(child.expect("unlock="), "Err(Lost)", "{primitive}");
-        child.wait();
-        let other = case.open();
-        assert!(other.try_lock().unwrap().is_none(), "{primitive}: the next one still has it");
-        mine.unlock().expect(primitive);
-    });
+pub(super) fn a_suspended_holder_knows_of_its_loss_when_it_resumes(case: &mut Case) {
+    let primitive = case.primitive.label;
+    let client = case.open();
+    let mut child = holder(case);
+    child.signal("STOP");
+    let mine = client.lock().unwrap();
+    child.signal("CONT");
+    child.say("look");
+    assert_eq!(child.expect("is_held="), "false", "{primitive}");
+    assert_eq!(child.expect("unlock="), "Err(Lost)", "{primitive}");
+    child.wait();
+    let other = case.open();
+    assert!(other.try_lock().unwrap().is_none(), "{primitive}: the next one still has it");
+    mine.unlock().expect(primitive);
 }
 
 /// The waiter knows of a lease of two minutes, and the holder that could release it is gone.
-#[test]
-fn a_waiter_gets_in_when_the_server_comes_back_empty() {
-    for_all_with_own_server(|case| {
-        let primitive = case.primitive.label;
-        let (a, b) = (case.open(), case.open());
-        let guard = a.lock().unwrap();
-        std::thread::scope(|s| {
-            let waiter = s.spawn(|| b.lock().map(|guard| guard.is_held()));
-            case.wait_for_a_waiter();
-            case.servers.0.iter_mut().for_each(Server::restart);
-            if !case.primitive.stays.is_empty() {
-                // The semaphore no longer exists: the waiter gets that error, unless the test
-                // created it again in time.
-                case.prepare();
+pub(super) fn a_waiter_gets_in_when_the_server_comes_back_empty(case: &mut Case) {
+    let primitive = case.primitive.label;
+    let (a, b) = (case.open(), case.open());
+    let guard = a.lock().unwrap();
+    std::thread::scope(|s| {
+        let waiter = s.spawn(|| b.lock().map(|guard| guard.is_held()));
+        case.wait_for_a_waiter();
+        case.servers.0.iter_mut().for_each(Server::restart);
+        if !case.primitive.stays.is_empty() {
+            // The semaphore no longer exists: the waiter gets that error, unless the test
+            // created it again in time.
+            case.prepare();
+        }
+        match waiter.join().unwrap() {
+            Ok(held) => assert!(held, "{primitive}"),
+            Err(e) => {
+                assert_eq!(e.kind(), ErrorKind::Conflict, "{primitive}: {e:?}");
+                assert!(!case.primitive.stays.is_empty(), "{primitive}: {e:?}");
             }
-            match waiter.join().unwrap() {
-                Ok(held) => assert!(held, "{primitive}"),
-                Err(e) => {
-                    assert_eq!(e.kind(), ErrorKind::Conflict, "{primitive}: {e:?}");
-                    assert!(!case.primitive.stays.is_empty(), "{primitive}: {e:?}");
-                }
-            }
-        });
-        assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost, "{primitive}: the first hold");
-    });
-}
-
-#[test]
-fn renewal_keeps_it_for_many_leases() {
-    everywhere(|case| {
-        let primitive = case.primitive.label;
-        let (a, b) = (case.open_with(short), case.open());
-        let guard = a.lock().unwrap();
-        assert!(!guard.wait_lost(SHORT * 3), "{primitive}: renewed");
-        assert!(guard.is_held() && guard.remaining() <= SHORT, "{primitive}: {:?}", guard.remaining());
-        assert!(b.try_lock().unwrap().is_none(), "{primitive}: at the server as well");
-        guard.unlock().expect(primitive);
-    });
-}
-
-#[test]
-fn a_fixed_lease_ends_unless_extended() {
-    everywhere(|case| {
-        let primitive = case.primitive.label;
-        let open = || (case.primitive.open)(case.client(|builder| builder), &case.name, Some(ms(700)));
-        let (a, b) = (open(), case.open());
-        let guard = a.lock().unwrap();
-        let reported = count_losses(&*guard);
-        assert_lost(primitive, guard, &reported);
-        let start = Instant::now();
-        b.lock().unwrap().unlock().expect(primitive);
-        assert!(start.elapsed() < case.primitive.grace + SOON, "{primitive}: {:?}", start.elapsed());
-
-        let guard = a.lock().unwrap();
-        match guard.extend(LONG) {
-            Ok(()) => {
-                assert!(guard.remaining() > LONG / 2, "{primitive}: {:?}", guard.remaining());
-                guard.extend(ms(300)).expect(primitive);
-                assert!(guard.remaining() > LONG / 2, "{primitive}: never shortened");
-                assert!(b.try_lock().unwrap().is_none(), "{primitive}: at the server as well");
-                guard.unlock().expect(primitive);
-            }
-            // The lease ended between the two lines, which happens on a busy machine.
-            Err(e) => assert_eq!(e.kind(), ErrorKind::Lost, "{primitive}"),
         }
     });
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost, "{primitive}: the first hold");
+}
+
+pub(super) fn renewal_keeps_it_for_many_leases(case: &mut Case) {
+    let primitive = case.primitive.label;
+    let (a, b) = (case.open_with(short), case.open());
+    let guard = a.lock().unwrap();
+    assert!(!guard.wait_lost(SHORT * 3), "{primitive}: renewed");
+    assert!(guard.is_held() && guard.remaining() <= SHORT, "{primitive}: {:?}", guard.remaining());
+    assert!(b.try_lock().unwrap().is_none(), "{primitive}: at the server as well");
+    guard.unlock().expect(primitive);
+}
+
+pub(super) fn a_fixed_lease_ends_unless_extended(case: &mut Case) {
+    let primitive = case.primitive.label;
+    let open = || (case.primitive.open)(case.client(|builder| builder), &case.name, Some(ms(700)));
+    let (a, b) = (open(), case.open());
+    let guard = a.lock().unwrap();
+    let reported = count_losses(&*guard);
+    assert_lost(primitive, guard, &reported);
+    let start = Instant::now();
+    b.lock().unwrap().unlock().expect(primitive);
+    assert!(start.elapsed() < case.primitive.grace + SOON, "{primitive}: {:?}", start.elapsed());
+
+    let guard = a.lock().unwrap();
+    match guard.extend(LONG) {
+        Ok(()) => {
+            assert!(guard.remaining() > LONG / 2, "{primitive}: {:?}", guard.remaining());
+            guard.extend(ms(300)).expect(primitive);
+            assert!(guard.remaining() > LONG / 2, "{primitive}: never shortened");
+            assert!(b.try_lock().unwrap().is_none(), "{primitive}: at the server as well");
+            guard.unlock().expect(primitive);
+        }
+        // The lease ended between the two lines, which happens on a busy machine.
+        Err(e) => assert_eq!(e.kind(), ErrorKind::Lost, "{primitive}"),
+    }
 }

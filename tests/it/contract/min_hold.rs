@@ -4,12 +4,14 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Builder, ErrorKind};
 
+use super::case::Case;
+use super::network::Network;
 use super::primitives::Exclusive;
-use super::{Case, LONG, Network, SOON, assert_unasked, everywhere, for_all};
+use super::{LONG, SOON, assert_unasked};
 use crate::rig::{Fault, ms, wait_until};
 
 /// Short enough to wait for, long enough to look at the lock meanwhile on a busy machine.
-const LEAST: Duration = ms(3000);
+const LEAST: Duration = ms(2000);
 /// Milliseconds are cut off on the way, and two clocks are compared.
 const SLACK: Duration = ms(100);
 
@@ -25,109 +27,94 @@ fn keeping(case: &Case, of: &dyn Exclusive, least: Duration) -> Option<Box<dyn E
     Some(lock)
 }
 
-#[test]
-fn it_stays_taken_until_its_time_is_over_and_no_longer() {
-    everywhere(|case| {
-        let primitive = case.primitive.label;
-        let (a, b) = (case.open(), case.open());
-        let Some(kept) = keeping(case, &*a, LEAST) else { return };
-        let guard = kept.lock().unwrap();
-        let (began, token) = (Instant::now(), guard.token());
-        guard.unlock().expect(primitive);
-        // Neither for its own thread, nor for another thread of the client, nor for others.
-        let others = std::thread::scope(|s| s.spawn(|| a.try_lock().unwrap().is_none()).join().unwrap());
-        let is_taken = a.try_lock().unwrap().is_none() && b.try_lock().unwrap().is_none() && others;
-        assert!(is_taken || began.elapsed() >= LEAST, "{primitive}: it was free at once");
-        let next = b.try_lock_for(SOON).unwrap().expect(primitive);
-        assert!(began.elapsed() + SLACK >= LEAST, "{primitive}: free after {:?}", began.elapsed());
-        assert!(next.token() > token, "{primitive}");
-        next.unlock().expect(primitive);
-        // A job that takes longer than that frees it at once.
-        let kept = a.with_min_hold(ms(1)).unwrap();
-        let guard = kept.lock().unwrap();
-        std::thread::sleep(ms(20));
-        guard.unlock().expect(primitive);
-        case.assert_free("its time was over");
-    });
+pub(super) fn it_stays_taken_until_its_time_is_over_and_no_longer(case: &mut Case) {
+    let primitive = case.primitive.label;
+    let (a, b) = (case.open(), case.open());
+    let Some(kept) = keeping(case, &*a, LEAST) else { return };
+    let guard = kept.lock().unwrap();
+    let (began, token) = (Instant::now(), guard.token());
+    guard.unlock().expect(primitive);
+    // Neither for its own thread, nor for another thread of the client, nor for others.
+    let others = std::thread::scope(|s| s.spawn(|| a.try_lock().unwrap().is_none()).join().unwrap());
+    let is_taken = a.try_lock().unwrap().is_none() && b.try_lock().unwrap().is_none() && others;
+    assert!(is_taken || began.elapsed() >= LEAST, "{primitive}: it was free at once");
+    let next = b.try_lock_for(SOON).unwrap().expect(primitive);
+    assert!(began.elapsed() + SLACK >= LEAST, "{primitive}: free after {:?}", began.elapsed());
+    assert!(next.token() > token, "{primitive}");
+    next.unlock().expect(primitive);
+    // A job that takes longer than that frees it at once.
+    let kept = a.with_min_hold(ms(1)).unwrap();
+    let guard = kept.lock().unwrap();
+    std::thread::sleep(ms(20));
+    guard.unlock().expect(primitive);
+    case.assert_free("its time was over");
 }
 
 /// It was told of a lease that lasts for minutes, and sleeps. One waiter at a time: the release by
 /// one would wake the other.
-#[test]
-fn whoever_waits_learns_of_the_end_that_comes_sooner() {
-    everywhere(|case| {
-        let primitive = case.primitive.label;
-        let (a, b) = (case.open(), case.open());
-        let Some(kept) = keeping(case, &*a, LEAST) else { return };
-        for waits in [&b, &a] {
-            let guard = kept.lock().unwrap();
-            let began = Instant::now();
-            std::thread::scope(|s| {
-                let waiter = s.spawn(|| {
-                    // At its deadline it would ask once more.
-                    let guard = waits.try_lock_for(SOON * 3).unwrap().expect(primitive);
-                    let passed = began.elapsed();
-                    assert!(passed + SLACK >= LEAST, "{primitive}: free after {passed:?}");
-                    assert!(passed < LEAST + SOON, "{primitive}: it was not told");
-                    guard.unlock().expect(primitive);
-                });
-                if std::ptr::eq(waits, &b) {
-                    case.wait_for_a_waiter();
-                }
+pub(super) fn whoever_waits_learns_of_the_end_that_comes_sooner(case: &mut Case) {
+    let primitive = case.primitive.label;
+    let (a, b) = (case.open(), case.open());
+    let Some(kept) = keeping(case, &*a, LEAST) else { return };
+    for waits in [&b, &a] {
+        let guard = kept.lock().unwrap();
+        let began = Instant::now();
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| {
+                // At its deadline it would ask once more.
+                let guard = waits.try_lock_for(SOON * 3).unwrap().expect(primitive);
+                let passed = began.elapsed();
+                assert!(passed + SLACK >= LEAST, "{primitive}: free after {passed:?}");
+                assert!(passed < LEAST + SOON, "{primitive}: it was not told");
                 guard.unlock().expect(primitive);
-                waiter.join().expect(primitive);
             });
-        }
-    });
+            if std::ptr::eq(waits, &b) {
+                case.wait_for_a_waiter();
+            }
+            guard.unlock().expect(primitive);
+            waiter.join().expect(primitive);
+        });
+    }
 }
 
 /// The lease is renewed no more, and would have ended.
-#[test]
-fn it_outlasts_a_short_lease() {
-    everywhere(|case| {
-        let primitive = case.primitive.label;
-        let (a, b) = (case.open_with(super::short), case.open());
-        let Some(kept) = keeping(case, &*a, LEAST) else { return };
-        let guard = kept.lock().unwrap();
-        let began = Instant::now();
-        drop(guard);
-        let next = b.try_lock_for(SOON).unwrap().expect(primitive);
-        assert!(began.elapsed() + SLACK >= LEAST, "{primitive}: free after {:?}", began.elapsed());
-        next.unlock().expect(primitive);
-    });
+pub(super) fn it_outlasts_a_short_lease(case: &mut Case) {
+    let primitive = case.primitive.label;
+    let (a, b) = (case.open_with(super::short), case.open());
+    let Some(kept) = keeping(case, &*a, LEAST) else { return };
+    let guard = kept.lock().unwrap();
+    let began = Instant::now();
+    drop(guard);
+    let next = b.try_lock_for(SOON).unwrap().expect(primitive);
+    assert!(began.elapsed() + SLACK >= LEAST, "{primitive}: free after {:?}", began.elapsed());
+    next.unlock().expect(primitive);
 }
 
-#[test]
-fn a_hold_that_was_lost_is_reported_and_harms_nobody() {
-    everywhere(|case| {
-        let primitive = case.primitive.label;
-        let (a, b) = (case.open(), case.open());
-        let Some(kept) = keeping(case, &*a, LONG) else { return };
-        let guard = kept.lock().unwrap();
-        case.forget(false);
-        let next = b.try_lock().unwrap().expect(primitive);
-        assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost, "{primitive}");
-        next.ensure_held().and_then(|()| next.extend(LONG)).expect(primitive);
-        next.unlock().expect(primitive);
-        case.assert_free("the next gave it up");
-    });
+pub(super) fn a_hold_that_was_lost_is_reported_and_harms_nobody(case: &mut Case) {
+    let primitive = case.primitive.label;
+    let (a, b) = (case.open(), case.open());
+    let Some(kept) = keeping(case, &*a, LONG) else { return };
+    let guard = kept.lock().unwrap();
+    case.forget(false);
+    let next = b.try_lock().unwrap().expect(primitive);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost, "{primitive}");
+    next.ensure_held().and_then(|()| next.extend(LONG)).expect(primitive);
+    next.unlock().expect(primitive);
+    case.assert_free("the next gave it up");
 }
 
 /// A client that is closed keeps what it has given up early.
-#[test]
-fn closing_keeps_it_too() {
-    everywhere(|case| {
-        let primitive = case.primitive.label;
-        let (a, b) = (case.open(), case.open());
-        let Some(kept) = keeping(case, &*a, LEAST) else { return };
-        let guard = kept.lock().unwrap();
-        let began = Instant::now();
-        a.close(SOON).expect(primitive);
-        assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Closed, "{primitive}");
-        let next = b.try_lock_for(SOON).unwrap().expect(primitive);
-        assert!(began.elapsed() + SLACK >= LEAST, "{primitive}: free after {:?}", began.elapsed());
-        next.unlock().expect(primitive);
-    });
+pub(super) fn closing_keeps_it_too(case: &mut Case) {
+    let primitive = case.primitive.label;
+    let (a, b) = (case.open(), case.open());
+    let Some(kept) = keeping(case, &*a, LEAST) else { return };
+    let guard = kept.lock().unwrap();
+    let began = Instant::now();
+    a.close(SOON).expect(primitive);
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Closed, "{primitive}");
+    let next = b.try_lock_for(SOON).unwrap().expect(primitive);
+    assert!(began.elapsed() + SLACK >= LEAST, "{primitive}: free after {:?}", began.elapsed());
+    next.unlock().expect(primitive);
 }
 
 /// A reply that never comes costs this long.
@@ -136,26 +123,25 @@ fn impatient(builder: Builder) -> Builder {
 }
 
 /// Repeated until it has got there; the lease would last for minutes.
-#[test]
-fn a_lost_request_is_repeated_and_names_the_same_end() {
+pub(super) fn a_lost_request_is_repeated_and_names_the_same_end(case: &mut Case) {
     const FAULTS: [Fault; 3] = [Fault::CutBeforeSend, Fault::CutAfterApplied, Fault::BlackHoleReply];
-    for_all(|case| {
-        let (proxy, direct) = (Network::start(case), case.open());
-        for (n, fault) in FAULTS.into_iter().enumerate() {
-            let what = format!("{}: {fault:?}", case.primitive.label);
-            let client = case.open_through(&proxy, impatient);
-            let Some(kept) = keeping(case, &*client, LEAST) else { return };
-            let guard = kept.lock().unwrap();
-            let began = Instant::now();
-            proxy.inject(&case.name, fault);
-            if let Err(e) = guard.unlock() {
-                assert_unasked(&what, &e);
-            }
-            proxy.wait_hits(u32::try_from(n).unwrap() + 1);
-            let next = direct.try_lock_for(SOON).unwrap().expect(&what);
-            assert!(began.elapsed() + SLACK >= LEAST, "{what}: free after {:?}", began.elapsed());
-            next.unlock().expect(&what);
-            wait_until(&format!("{what} leaves nothing"), || case.keys().is_empty());
+    /// More than the reply that never comes costs.
+    const LEAST: Duration = ms(1500);
+    let (proxy, direct) = (Network::start(case), case.open());
+    for (n, fault) in FAULTS.into_iter().enumerate() {
+        let what = format!("{}: {fault:?}", case.primitive.label);
+        let client = case.open_through(&proxy, impatient);
+        let Some(kept) = keeping(case, &*client, LEAST) else { return };
+        let guard = kept.lock().unwrap();
+        let began = Instant::now();
+        proxy.inject(&case.name, fault);
+        if let Err(e) = guard.unlock() {
+            assert_unasked(&what, &e);
         }
-    });
+        proxy.wait_hits(u32::try_from(n).unwrap() + 1);
+        let next = direct.try_lock_for(SOON).unwrap().expect(&what);
+        assert!(began.elapsed() + SLACK >= LEAST, "{what}: free after {:?}", began.elapsed());
+        next.unlock().expect(&what);
+        wait_until(&format!("{what} leaves nothing"), || case.keys().is_empty());
+    }
 }

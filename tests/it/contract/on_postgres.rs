@@ -9,8 +9,8 @@ use crate::rig::{Postgres, Proxy};
 
 struct Database(Postgres);
 
-pub(super) fn start() -> Option<Arc<dyn Elsewhere>> {
-    Postgres::shared().map(|server| Arc::new(Database(server)) as Arc<dyn Elsewhere>)
+pub(super) fn start() -> Arc<dyn Elsewhere> {
+    Arc::new(Database(Postgres::shared()))
 }
 
 impl Elsewhere for Database {

@@ -4,22 +4,13 @@ use leasehold::{Check, LockClient, POSTGRES_SCHEMA, Severity};
 
 use super::{IO_TIMEOUT, diagnosed, is_healthy, only, says};
 use crate::rig::{Postgres, wait_until};
-
-/// A server, or nothing to test: then the rig has said so.
-macro_rules! server {
-    ($settings:expr) => {
-        match Postgres::start_with($settings) {
-            Some(server) => server,
-            None => return,
-        }
-    };
-}
+use crate::support::Clients;
 
 const GOOD: &str = "fsync = on";
 
 #[test]
 fn a_database_that_is_as_it_should_be_has_neither_warnings_nor_problems() {
-    let server = server!(GOOD);
+    let server = Postgres::start_with(GOOD);
     let diagnosis = diagnosed(server.builder());
     is_healthy(&diagnosis);
     says(&diagnosis, Check::Schema, Severity::Note, "the first connection installs it");
@@ -51,11 +42,11 @@ fn a_database_that_is_as_it_should_be_has_neither_warnings_nor_problems() {
 
 #[test]
 fn settings_that_forget_grants_are_warnings() {
-    let server = server!("fsync = off");
+    let server = Postgres::start_with("fsync = off");
     says(&diagnosed(server.builder()), Check::Persistence, Severity::Warning, "fsync is off");
-    let server = server!("fsync = on\nsynchronous_commit = off");
+    let server = Postgres::start_with("fsync = on\nsynchronous_commit = off");
     says(&diagnosed(server.builder()), Check::Persistence, Severity::Warning, "synchronous_commit is off");
-    let server = server!("fsync = on\nmax_connections = 8\nsuperuser_reserved_connections = 3");
+    let server = Postgres::start_with("fsync = on\nmax_connections = 8\nsuperuser_reserved_connections = 3");
     says(&diagnosed(server.builder()), Check::Connections, Severity::Warning, "max_connections");
     server.run_sql("ALTER DATABASE postgres SET default_transaction_read_only = on");
     says(&diagnosed(server.builder()), Check::Role, Severity::Problem, "read-only");
@@ -63,7 +54,7 @@ fn settings_that_forget_grants_are_warnings() {
 
 #[test]
 fn a_standby_is_a_problem_where_it_is_named_alone() {
-    let server = server!(GOOD);
+    let server = Postgres::start_with(GOOD);
     drop(server.client());
     let standby = server.standby(GOOD);
     standby.run();
@@ -77,7 +68,7 @@ fn a_standby_is_a_problem_where_it_is_named_alone() {
 
 #[test]
 fn rights_that_are_missing_are_named() {
-    let server = server!(GOOD);
+    let server = Postgres::start_with(GOOD);
     server.run_sql("CREATE ROLE app LOGIN");
     let url = server.url().replace("leasehold@", "app@");
     let ask = || diagnosed(LockClient::builder().url(&url));
@@ -114,7 +105,7 @@ fn rights_that_are_missing_are_named() {
 
 #[test]
 fn a_database_that_is_stopped_or_gone_is_a_finding() {
-    let server = server!(GOOD);
+    let server = Postgres::start_with(GOOD);
     server.suspend();
     let diagnosis = diagnosed(server.builder().io_timeout(IO_TIMEOUT));
     server.resume();

@@ -6,6 +6,7 @@ use leasehold::{Check, LockClient, Severity};
 
 use super::{IO_TIMEOUT, diagnosed, diagnosis_of, found, is_healthy, only, says};
 use crate::rig::{Server, ms, wait_until};
+use crate::support::Clients;
 
 /// Persistent, as one should be.
 const GOOD: [&str; 2] = ["--appendonly", "yes"];
@@ -182,10 +183,7 @@ fn a_lease_below_what_the_latency_allows_is_a_warning() {
 
 #[cfg(feature = "tls")]
 #[test]
-fn the_end_of_the_certificate_is_told() {
-    if !Server::has_tls() {
-        return;
-    }
+fn the_end_of_the_certificate_of_tls_is_told() {
     let certificates = crate::rig::Certificates::new();
     let server = Server::start_tls(&certificates, &GOOD);
     let with = |tls: leasehold::Tls| diagnosed(LockClient::builder().url(server.url()).tls(tls));

@@ -3,7 +3,8 @@
 use leasehold::{Builder, Check, LockClient, Severity};
 
 use super::{diagnosed, found, is_healthy, says};
-use crate::rig::{Masters, Server, acl_rule};
+use crate::rig::{Server, acl_rule};
+use crate::support::Masters;
 
 const GOOD: [&str; 2] = ["--appendonly", "yes"];
 

@@ -3,7 +3,8 @@
 use leasehold::{Check, LockClient, Severity};
 
 use super::{IO_TIMEOUT, diagnosed, found, is_healthy, only, says};
-use crate::rig::{Cluster, ClusterOptions, Masters, SentinelOptions, Sentinels};
+use crate::rig::{Cluster, ClusterOptions, SentinelOptions, Sentinels};
+use crate::support::Masters;
 
 #[test]
 fn masters_that_all_vote_are_as_they_should_be() {

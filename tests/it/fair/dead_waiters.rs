@@ -9,6 +9,7 @@ use super::{
     wait_for_queue,
 };
 use crate::rig::{CAP, Child, PROMPT, Server, ms, wait_until};
+use crate::support::Clients;
 
 #[test]
 fn a_live_waiter_is_never_removed_and_polls_little() {

@@ -6,7 +6,9 @@ use std::time::Duration;
 use leasehold::{ErrorKind, LockClient};
 
 use super::{queue, wait_for_queue};
-use crate::rig::{Fault, Proxy, Server, ms, script, wait_until};
+use crate::lua::script;
+use crate::rig::{Fault, Proxy, Server, ms, wait_until};
+use crate::support::Clients;
 
 /// So long that a lock left behind would be seen.
 const LEASE: Duration = Duration::from_secs(60);

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use leasehold::{ErrorKind, FairMutex, LockClient};
 
-use crate::rig::{Server, ms, script, wait_until};
+use crate::lua::script;
+use crate::rig::{Server, ms, wait_until};
+use crate::support::Clients;
 
 const QUEUE: &str = "redisson_lock_queue:{t}";
 const DEADLINES: &str = "redisson_lock_timeout:{t}";

@@ -3,7 +3,8 @@
 use redis::Value;
 
 use super::{A, B, C, FAIR_CHANNEL, FAIR_KEYS, FOREIGN_WAIT, J, K, SLACK, assert_near, messages};
-use crate::rig::{Bench, Server};
+use crate::lua::Bench;
+use crate::rig::Server;
 
 /// The last six hexadecimal digits of a leasehold client id are the timeout of its waiters in ms:
 /// 15 s for the others, 5 minutes here.

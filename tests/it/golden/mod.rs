@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 
 use redis::Value;
 
-use crate::rig::{Bench, Server, wait_until};
+use crate::lua::Bench;
+use crate::rig::{Server, wait_until};
 
 const A: &str = "aaaaaaaa-aaaa-8aaa-8aaa-aaaaaa003a98:1";
 const B: &str = "bbbbbbbb-bbbb-8bbb-8bbb-bbbbbb003a98:1";

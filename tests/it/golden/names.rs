@@ -1,7 +1,9 @@
 //! The names of all keys and channels, as the public API uses them.
 
 use super::{Messages, assert_near, messages};
-use crate::rig::{Bench, Server, wait_until};
+use crate::lua::Bench;
+use crate::rig::{Server, wait_until};
+use crate::support::Clients;
 
 /// Each name with the hash tag that its other keys share.
 const NAMES: [(&str, &str); 2] = [("foo", "{foo}"), ("a{b}c", "a{b}c")];

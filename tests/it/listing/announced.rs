@@ -5,10 +5,8 @@ use std::time::Duration;
 use leasehold::{Builder, ErrorKind, LockClient, Primitive};
 
 use super::{LONG, names, only, report};
-use crate::rig::{
-    CAP, CLIENT_INDEX, Child, Cluster, MASTER_NAME, Masters, Sentinels, Server, acl_rule, ms, wait_for_votes,
-    wait_until,
-};
+use crate::rig::{CAP, CLIENT_INDEX, Child, Cluster, MASTER_NAME, Sentinels, Server, acl_rule, ms, wait_until};
+use crate::support::{Clients, Masters, wait_for_votes};
 
 const JAVA: &str = "0f0ba0e5-46ae-4ab8-a4ba-9b8b5f6c1d2e:34";
 
@@ -94,14 +92,17 @@ fn behind_sentinels_in_a_cluster_and_on_several_masters() {
 }
 
 #[test]
-fn in_memory_and_in_postgres() {
+fn in_memory() {
     let first = LockClient::in_memory();
     others_see_what_is_announced(|builder| builder.build_in_memory_shared(&first).unwrap(), true);
-    #[cfg(feature = "postgres")]
-    if let Some(server) = crate::rig::Postgres::shared() {
-        others_see_what_is_announced(|builder| builder.url(server.url()).build().unwrap(), true);
-        server.assert_clean();
-    }
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn in_postgres() {
+    let server = crate::rig::Postgres::shared();
+    others_see_what_is_announced(|builder| builder.url(server.url()).build().unwrap(), true);
+    server.assert_clean();
 }
 
 /// Whoever holds it says nothing, and who waits listens.

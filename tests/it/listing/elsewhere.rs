@@ -6,6 +6,8 @@ use leasehold::fencing::FencingToken;
 use leasehold::{ErrorKind, LockClient, Primitive};
 
 use super::{LONG, Says, listed, names, only, others_see_what_stands, report};
+#[cfg(feature = "postgres")]
+use crate::support::Clients;
 
 #[test]
 fn a_memory_lists_what_it_has() {
@@ -42,7 +44,7 @@ fn a_memory_lists_what_it_has() {
 #[cfg(feature = "postgres")]
 #[test]
 fn others_see_it_in_postgres() {
-    let Some(server) = crate::rig::Postgres::shared() else { return };
+    let server = crate::rig::Postgres::shared();
     let says = Says { kinds: true, counts: true, leases: true, tokens: true };
     others_see_what_stands(|builder| builder.url(server.url()).build().unwrap(), says);
     others_see_what_stands(|builder| builder.url(server.url()).key_prefix("app*:").build().unwrap(), says);
@@ -63,7 +65,7 @@ fn others_see_it_in_postgres() {
 #[cfg(feature = "zookeeper")]
 #[test]
 fn others_see_it_in_zookeeper() {
-    let Some(server) = crate::rig::zookeeper::ZooKeeper::lend(crate::on_zookeeper::SETTINGS) else { return };
+    let server = crate::rig::zookeeper::ZooKeeper::lend(crate::on_zookeeper::SETTINGS);
     let says = Says { kinds: false, counts: false, leases: false, tokens: false };
     others_see_what_stands(|builder| builder.url(server.url()).build().unwrap(), says);
     others_see_what_stands(
@@ -83,7 +85,7 @@ fn others_see_it_in_zookeeper() {
 fn an_unreadable_node_in_zookeeper_does_not_end_a_list() {
     const ALL: i32 = 31;
     const READ: i32 = 1;
-    let Some(server) = crate::rig::zookeeper::ZooKeeper::lend(crate::on_zookeeper::SETTINGS) else { return };
+    let server = crate::rig::zookeeper::ZooKeeper::lend(crate::on_zookeeper::SETTINGS);
     let client = LockClient::builder().url(server.url()).lease(LONG).build().unwrap();
     let _guards: Vec<_> = ["a", "job", "x"].map(|name| client.lock(name).unwrap()).into();
     client.semaphore("pool").try_set_permits(3).unwrap();

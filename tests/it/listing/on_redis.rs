@@ -4,7 +4,8 @@ use leasehold::fencing::FencingToken;
 use leasehold::{ErrorKind, LockClient, Primitive};
 
 use super::{LONG, REDIS, listed, names, only, others_see_what_stands, report};
-use crate::rig::{Cluster, MASTER_NAME, Masters, Sentinels, Server, acl_rule, ms, wait_for_votes, wait_until};
+use crate::rig::{Cluster, MASTER_NAME, Sentinels, Server, acl_rule, ms, wait_until};
+use crate::support::{Clients, Masters, wait_for_votes};
 
 /// Ids as Redisson has them.
 const A: &str = "a8a5ef81-b5b7-4d39-a987-611a1db5d2fe:30";

@@ -12,6 +12,7 @@ use std::time::Duration;
 use leasehold::{ErrorKind, Held, LockClient, Loss, LossReason, RenewalTrouble};
 
 use crate::rig::{CAP, Child, Proxy, Server, logged_anywhere, ms, record_logs, wait_until};
+use crate::support::Clients;
 
 const SHORT: Duration = ms(1000);
 const LONG: Duration = Duration::from_secs(60);

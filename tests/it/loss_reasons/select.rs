@@ -5,6 +5,7 @@ use leasehold::Held;
 
 use super::{LONG, SHORT};
 use crate::rig::{CAP, Server, ms, wait_until};
+use crate::support::Clients;
 
 #[test]
 fn a_loss_ends_a_select_over_several_guards() {

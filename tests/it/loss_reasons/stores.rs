@@ -5,7 +5,10 @@ use leasehold::{ErrorKind, LossReason};
 #[cfg(feature = "postgres")]
 use super::SHORT;
 use super::{lost, told, troubles};
-use crate::rig::{CAP, Masters, ms, wait_for_votes};
+use crate::rig::{CAP, ms};
+#[cfg(feature = "postgres")]
+use crate::support::Clients;
+use crate::support::{Masters, wait_for_votes};
 
 #[test]
 fn without_a_majority_of_masters() {
@@ -31,8 +34,8 @@ fn without_a_majority_of_masters() {
 
 #[cfg(feature = "postgres")]
 #[test]
-fn over_a_database() {
-    let Some(server) = crate::rig::Postgres::start() else { return };
+fn over_postgres() {
+    let server = crate::rig::Postgres::start();
     let client = server.builder().lease(SHORT * 2).io_timeout(ms(400)).build().unwrap();
     let guard = client.lock("forced").unwrap();
     let before = told(&guard);

@@ -1,7 +1,6 @@
 //! Clients in memory: several on one store, and what a test can do to them.
 
 mod faults;
-mod twin;
 
 use std::time::Duration;
 

@@ -178,7 +178,7 @@ fn semaphore(mut run: Run) {
                     model.taken.swap_remove(n);
                 }
             }
-            14 | 19 => {
+            14 | 19 if run.place.has_the_dead() => {
                 let all = 0..model.taken.len();
                 let Some(n) = run.pick(all.filter(|n| model.taken[*n].state == Lease::Live)) else { continue };
                 run.note(format!("the lease of {} ends", model.taken[n].permits));

@@ -154,7 +154,7 @@ fn give_in_order(mut run: Run) {
                     model.pass_on(&mut run);
                 }
             }
-            15 => {
+            15 if run.place.has_the_dead() => {
                 // A leasehold waiter or a Redisson waiter: they differ only in the version of the
                 // id.
                 let version = if run.chance(2) { 8 } else { 4 };
@@ -164,10 +164,11 @@ fn give_in_order(mut run: Run) {
                 model.dead.push(dead);
             }
             16 if run.chance(2) => {
-                run.note("all connections end".into());
+                let Some(proxy) = &run.proxy else { continue };
                 // A waiter in the queue that has not been told so yet would fail with its first reply.
-                wait_until("all are answered", || run.proxy.is_at_rest());
-                run.proxy.cut_all();
+                wait_until("all are answered", || proxy.is_at_rest());
+                proxy.cut_all();
+                run.note("all connections end".into());
                 // From now on any idle connection may turn out to be closed, and the request sent
                 // over it is repeated.
                 cut = true;

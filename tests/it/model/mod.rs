@@ -1,4 +1,4 @@
-//! Random operations of several holders, on a server and on a model in memory that says what each
+//! Random operations of several holders, on a server or in memory, and on a model that says what each
 //! operation must answer.
 //!
 //! One operation at a time, so that a seed determines a run: `LEASEHOLD_SEED=<seed>` runs the same
@@ -20,7 +20,7 @@ use leasehold::{ErrorKind, LockClient, Result};
 use self::place::Place;
 use crate::rig::{CAP, Fault, Proxy, wait_until};
 
-/// A test of each primitive on Redis, and in a PostgreSQL database.
+/// A test of each primitive on Redis, in a PostgreSQL database, and in memory.
 macro_rules! on_each_server {
     ($($name:ident: $primitive:literal by $run:expr;)*) => {
         $(
@@ -30,16 +30,26 @@ macro_rules! on_each_server {
             }
         )*
 
-        #[cfg(feature = "postgres")]
-        mod in_a_database {
+        #[cfg(feature = "testing")]
+        mod in_memory {
             use super::*;
 
             $(
                 #[test]
                 fn $name() {
-                    if let Some(run) = Run::in_a_database($primitive) {
-                        $run(run);
-                    }
+                    $run(Run::in_memory($primitive));
+                }
+            )*
+        }
+
+        #[cfg(feature = "postgres")]
+        mod in_postgres {
+            use super::*;
+
+            $(
+                #[test]
+                fn $name() {
+                    $run(Run::in_postgres($primitive));
                 }
             )*
         }
@@ -92,7 +102,7 @@ struct Run {
     seed: u64,
     dice: u64,
     trace: Vec<String>,
-    proxy: Proxy,
+    proxy: Option<Proxy>,
     place: Place,
 }
 
@@ -101,10 +111,14 @@ impl Run {
         Self::at(primitive, Place::redis())
     }
 
-    /// `None` if there is no PostgreSQL.
+    #[cfg(feature = "testing")]
+    fn in_memory(primitive: &'static str) -> Self {
+        Self::at(primitive, Place::memory())
+    }
+
     #[cfg(feature = "postgres")]
-    fn in_a_database(primitive: &'static str) -> Option<Self> {
-        Some(Self::at(primitive, Place::postgres()?))
+    fn in_postgres(primitive: &'static str) -> Self {
+        Self::at(primitive, Place::postgres())
     }
 
     fn at(primitive: &'static str, place: Place) -> Self {
@@ -115,8 +129,8 @@ impl Run {
 
     fn client(&self) -> LockClient {
         // The waiters of a fair lock, too, poll far later than a run ends.
-        let builder = LockClient::builder().url(self.proxy.url()).lease(LEASE).io_timeout(Duration::from_secs(5));
-        builder.waiter_timeout(Duration::from_secs(300)).build().unwrap()
+        let builder = LockClient::builder().lease(LEASE).io_timeout(Duration::from_secs(5));
+        self.place.open(builder.waiter_timeout(Duration::from_secs(300)), self.proxy.as_ref())
     }
 
     fn roll(&mut self, sides: usize) -> usize {
@@ -149,14 +163,17 @@ impl Run {
             3 => (2, Fault::CutBeforeSend),
             _ => return false,
         };
+        let Some(proxy) = &self.proxy else { return false };
         self.trace.push(format!("{times} x {fault:?}"));
-        self.proxy.inject_times(NAME, times, fault);
+        proxy.inject_times(NAME, times, fault);
         true
     }
 
     /// Removes the fault if this operation sent nothing, so that it does not hit a later one.
     fn mend(&self) {
-        self.proxy.inject("\u{1}no request has this\u{1}", Fault::CutBeforeSend);
+        if let Some(proxy) = &self.proxy {
+            proxy.inject("\u{1}no request has this\u{1}", Fault::CutBeforeSend);
+        }
     }
 
     /// The message for a failure.
@@ -207,7 +224,7 @@ impl Run {
 }
 
 /// A thread with holds of its own that runs operations for the test.
-pub(crate) struct Actor<S> {
+struct Actor<S> {
     jobs: Option<Sender<Job<S>>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -215,7 +232,7 @@ pub(crate) struct Actor<S> {
 type Job<S> = Box<dyn FnOnce(&mut S) + Send>;
 
 impl<S: 'static> Actor<S> {
-    pub(crate) fn new(make: impl FnOnce() -> S + Send + 'static) -> Self {
+    fn new(make: impl FnOnce() -> S + Send + 'static) -> Self {
         let (sender, jobs) = unbounded::<Job<S>>();
         let thread = std::thread::spawn(move || {
             let mut state = make();
@@ -234,7 +251,7 @@ impl<S: 'static> Actor<S> {
     }
 
     #[track_caller]
-    pub(crate) fn run<R: Send + 'static>(&self, job: impl FnOnce(&mut S) -> R + Send + 'static) -> R {
+    fn run<R: Send + 'static>(&self, job: impl FnOnce(&mut S) -> R + Send + 'static) -> R {
         self.start(job).recv_timeout(CAP).expect("no answer in all that time")
     }
 }

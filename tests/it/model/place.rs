@@ -3,15 +3,19 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use leasehold::LockClient;
+#[cfg(feature = "testing")]
+use leasehold::testing::Faults;
+use leasehold::{Builder, LockClient};
+#[cfg(feature = "testing")]
+use leasehold::{LockReport, Primitive};
 
 use super::NAME;
 #[cfg(feature = "postgres")]
 use crate::rig::Postgres;
 use crate::rig::{Proxy, Server};
+use crate::support::Clients;
 
-/// A server, and a connection that looks into it past the clients.
-#[allow(clippy::large_enum_variant, reason = "a test has one of them")]
+/// A server, and a connection that looks into it past the clients; or the memory of this process.
 pub(super) enum Place {
     Redis {
         connection: RefCell<redis::Connection>,
@@ -21,6 +25,12 @@ pub(super) enum Place {
     Postgres {
         connection: RefCell<postgres::Client>,
         server: Postgres,
+    },
+    /// What stands there is what a client is told.
+    #[cfg(feature = "testing")]
+    Memory {
+        client: LockClient,
+        faults: Faults,
     },
 }
 
@@ -43,19 +53,42 @@ impl Place {
         Self::Redis { connection: RefCell::new(server.connect()), server }
     }
 
-    /// `None` if there is no PostgreSQL.
     #[cfg(feature = "postgres")]
-    pub(super) fn postgres() -> Option<Self> {
-        let server = Postgres::shared()?;
-        Some(Self::Postgres { connection: RefCell::new(server.connect()), server })
+    pub(super) fn postgres() -> Self {
+        let server = Postgres::shared();
+        server.run_sql(leasehold::POSTGRES_SCHEMA);
+        Self::Postgres { connection: RefCell::new(server.connect()), server }
     }
 
-    pub(super) fn proxy(&self) -> Proxy {
+    #[cfg(feature = "testing")]
+    pub(super) fn memory() -> Self {
+        let client = LockClient::in_memory();
+        Self::Memory { faults: Faults::of(&client).unwrap(), client }
+    }
+
+    /// `None` in memory, where no reply is lost.
+    pub(super) fn proxy(&self) -> Option<Proxy> {
         match self {
-            Self::Redis { server, .. } => Proxy::start(server),
+            Self::Redis { server, .. } => Some(Proxy::start(server)),
             #[cfg(feature = "postgres")]
-            Self::Postgres { server, .. } => Proxy::before_postgres(server),
+            Self::Postgres { server, .. } => Some(Proxy::before_postgres(server)),
+            #[cfg(feature = "testing")]
+            Self::Memory { .. } => None,
         }
+    }
+
+    /// A client by way of the proxy, if there is one.
+    pub(super) fn open(&self, builder: Builder, proxy: Option<&Proxy>) -> LockClient {
+        match (self, proxy) {
+            #[cfg(feature = "testing")]
+            (Self::Memory { client, .. }, _) => builder.build_in_memory_shared(client).unwrap(),
+            (_, proxy) => builder.url(proxy.expect("it has one").url()).build().unwrap(),
+        }
+    }
+
+    #[cfg(feature = "testing")]
+    fn report(client: &LockClient) -> Option<LockReport> {
+        client.inspect(NAME).unwrap()
     }
 
     /// A client past the proxy.
@@ -64,6 +97,8 @@ impl Place {
             Self::Redis { server, .. } => server.client(),
             #[cfg(feature = "postgres")]
             Self::Postgres { server, .. } => server.client(),
+            #[cfg(feature = "testing")]
+            Self::Memory { client, .. } => LockClient::in_memory_shared(client).unwrap(),
         }
     }
 
@@ -108,6 +143,22 @@ impl Place {
                 held.others = connection.borrow_mut().query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect();
                 held
             }
+            #[cfg(feature = "testing")]
+            Self::Memory { client, .. } => {
+                let mut held = Held::default();
+                let Some(report) = Self::report(client) else { return held };
+                for lock in report.locks() {
+                    let (reads, writes) = (lock.primitive() == Primitive::Read, lock.primitive() == Primitive::Write);
+                    for holder in lock.holders() {
+                        let level = usize::try_from(holder.hold_count()).unwrap();
+                        held.levels.insert(format!("{}{}", holder.id(), if writes { ":write" } else { "" }), level);
+                        held.read_levels += if reads { level } else { 0 };
+                        held.mode = (reads || writes).then(|| if reads { "read" } else { "write" }.to_owned());
+                    }
+                }
+                held.others = report.queue().iter().map(|waiter| waiter.id().to_owned()).collect();
+                held
+            }
         }
     }
 
@@ -122,7 +173,18 @@ impl Place {
                 let rows = connection.borrow_mut().query("SELECT holder FROM leasehold.waiter ORDER BY place", &[]);
                 rows.unwrap().iter().map(|row| row.get(0)).collect()
             }
+            #[cfg(feature = "testing")]
+            Self::Memory { .. } => self.held().others,
         }
+    }
+
+    /// Whether a place in a queue, or permits, can be made to look as if their client were gone.
+    pub(super) fn has_the_dead(&self) -> bool {
+        #[cfg(feature = "testing")]
+        if matches!(self, Self::Memory { .. }) {
+            return false;
+        }
+        true
     }
 
     /// Puts a waiter at the end of the queue whose time is over.
@@ -140,6 +202,8 @@ impl Place {
                            ($1, nextval('leasehold.place'), $2, 'gone', now() - interval '1 s')";
                 connection.borrow_mut().execute(sql, &[&NAME, &holder]).unwrap();
             }
+            #[cfg(feature = "testing")]
+            Self::Memory { .. } => unreachable!("nobody dies in memory"),
         }
     }
 
@@ -153,6 +217,11 @@ impl Place {
                            WHERE s.name = k.name AND ends > clock_timestamp()) FROM leasehold.lock k";
                 connection.borrow_mut().query_opt(sql, &[]).unwrap().and_then(|row| row.get(0))
             }
+            #[cfg(feature = "testing")]
+            Self::Memory { client, .. } => {
+                let report = Self::report(client)?;
+                report.number().or_else(|| report.locks().first()?.number())
+            }
         }
     }
 
@@ -162,6 +231,8 @@ impl Place {
             Self::Redis { .. } => self.members().len(),
             #[cfg(feature = "postgres")]
             Self::Postgres { .. } => self.held().read_levels,
+            #[cfg(feature = "testing")]
+            Self::Memory { client, .. } => usize::try_from(client.semaphore(NAME).acquired_permits().unwrap()).unwrap(),
         }
     }
 
@@ -173,6 +244,8 @@ impl Place {
             }
             #[cfg(feature = "postgres")]
             Self::Postgres { .. } => self.held().levels.into_keys().map(String::into_bytes).collect(),
+            #[cfg(feature = "testing")]
+            Self::Memory { .. } => Vec::new(),
         }
     }
 
@@ -190,6 +263,8 @@ impl Place {
                     let sql = "UPDATE leasehold.share SET ends = now() - interval '1 s' WHERE holder = $1";
                     connection.borrow_mut().execute(sql, &[&holder]).unwrap();
                 }
+                #[cfg(feature = "testing")]
+                Self::Memory { .. } => unreachable!("nobody dies in memory"),
             }
         }
     }
@@ -213,6 +288,8 @@ impl Place {
                            DELETE FROM leasehold.share; DELETE FROM leasehold.waiter";
                 connection.borrow_mut().batch_execute(sql).unwrap();
             }
+            #[cfg(feature = "testing")]
+            Self::Memory { faults, .. } => drop(faults.lose(NAME)),
         }
     }
 
@@ -224,6 +301,8 @@ impl Place {
             Self::Postgres { connection, .. } => {
                 connection.borrow_mut().batch_execute(leasehold::POSTGRES_SCHEMA).unwrap();
             }
+            #[cfg(feature = "testing")]
+            Self::Memory { .. } => {}
         }
     }
 
@@ -239,6 +318,8 @@ impl Place {
                 drop(connection);
                 server.assert_clean();
             }
+            #[cfg(feature = "testing")]
+            Self::Memory { faults, .. } => assert_eq!(faults.held(), [""; 0]),
         }
     }
 }

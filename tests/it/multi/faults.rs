@@ -10,6 +10,7 @@ use leasehold::{ErrorKind, LockClient};
 
 use super::{LONG, SOON, give_up, hold, listens, patient, refused};
 use crate::rig::{CAP, Fault, Proxy, Server, ms, wait_until};
+use crate::support::Clients;
 
 const FAULTS: [Fault; 8] = [
     Fault::CutBeforeSend,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Error, ErrorKind, LockClient};
 
 use crate::rig::{Child, Server, ms, wait_until};
+use crate::support::Clients;
 
 /// Far more time than anything takes that does not wait for a lease.
 const SOON: Duration = Duration::from_secs(10);

@@ -8,6 +8,7 @@ use leasehold::{ErrorKind, LockClient};
 use super::server;
 use crate::rig::Postgres;
 use crate::rig::{Fault, Proxy, ms, signal, wait_until};
+use crate::support::Clients;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -148,7 +149,7 @@ fn a_stranger_with_the_same_process_id_lives_on() {
     wait_until("it has ended", || !backends(&server, "reused").contains(&backend));
     assert_eq!(server.held(), ["k"]);
     let Some(mut stranger) = connection_of(&server, backend) else {
-        eprintln!("SKIPPED: the kernel does not let a test choose process ids here");
+        crate::rig::cannot_run("the kernel does not let a test choose process ids here, but root");
         return;
     };
     proxy.refuse(false);

@@ -8,6 +8,7 @@ use leasehold::{ErrorKind, LockClient, POSTGRES_SCHEMA};
 use super::server;
 use crate::rig::Postgres;
 use crate::rig::{Child, Fault, Proxy, ms, wait_until};
+use crate::support::Clients;
 
 /// With time enough for the log-in, which takes long without optimizations.
 fn open(url: &str) -> leasehold::Result<LockClient> {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::server;
 use crate::rig::{Postgres, ms, wait_until};
+use crate::support::Clients;
 
 /// Beside each other readers find the row locked now and then, and no writer.
 #[test]

@@ -4,6 +4,7 @@
 use super::contention::read_beside_sweeps;
 use super::server;
 use crate::rig::{Postgres, ms, wait_until};
+use crate::support::Clients;
 
 /// The script of the earlier release.
 pub(super) const SCHEMA: &str = include_str!("schema_v1.sql");
@@ -16,13 +17,12 @@ fn channel(name: &str) -> String {
 }
 
 /// Whichever script was run first, and also when that of the earlier release is run once more.
-fn both_releases() -> Option<Postgres> {
-    let server = Postgres::shared()?;
-    server.run_sql("DROP SCHEMA leasehold, leasehold_v2 CASCADE");
+fn both_releases() -> Postgres {
+    let server = Postgres::shared();
     server.run_sql(SCHEMA);
     drop(server.client());
     server.run_sql(SCHEMA);
-    Some(server)
+    server
 }
 
 #[test]

@@ -8,6 +8,7 @@ use leasehold::{ErrorKind, LockClient};
 use super::server;
 use crate::rig::Postgres;
 use crate::rig::{CAP, Fault, PROMPT, Proxy, ms, wait_until};
+use crate::support::Clients;
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -9,6 +9,7 @@ use leasehold::{ErrorKind, LockClient};
 use super::server;
 use crate::rig::Postgres;
 use crate::rig::{CAP, ms, wait_until};
+use crate::support::Clients;
 
 fn state_of(error: &postgres::Error) -> String {
     error.code().map_or_else(|| format!("{error:?}"), |code| code.code().to_owned())

@@ -10,6 +10,7 @@ use leasehold::{ErrorKind, LockClient};
 use super::server;
 use crate::rig::Postgres;
 use crate::rig::{CAP, fresh_dir, ms, wait_until};
+use crate::support::Clients;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -17,7 +18,7 @@ const LONG: Duration = Duration::from_secs(60);
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// `None` where this process may not mount one, which is said on standard error.
+    /// `None` where this process may not mount one, which has been said.
     fn mount(size: &str) -> Option<Self> {
         let dir = fresh_dir();
         let options = format!("size={size},mode=777");
@@ -25,7 +26,7 @@ impl SmallDisk {
         if mounted.is_ok_and(|output| output.status.success()) {
             return Some(Self(dir));
         }
-        eprintln!("SKIPPED: a disk that is full needs the right to mount a tmpfs (run as root)");
+        crate::rig::cannot_run("a disk that is full needs the right to mount a tmpfs, which root has");
         let _ = std::fs::remove_dir(&dir);
         None
     }

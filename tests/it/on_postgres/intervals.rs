@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use super::server;
 use crate::rig::Postgres;
 use crate::rig::{ms, wait_until};
+use crate::support::Clients;
 
 const LEASE: Duration = ms(900);
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::server;
 use crate::rig::Postgres;
 use crate::rig::{ms, wait_until};
+use crate::support::Clients;
 
 /// 64 threads send their requests together over four connections.
 #[test]

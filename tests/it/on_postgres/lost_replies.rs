@@ -8,6 +8,7 @@ use leasehold::{ErrorKind, LockClient, Result};
 use super::server;
 use crate::rig::Postgres;
 use crate::rig::{Fault, Proxy, ms, wait_until};
+use crate::support::Clients;
 
 /// So long that no test passes because a lease ended.
 const LONG: Duration = Duration::from_secs(600);

@@ -19,16 +19,13 @@ mod search_path;
 mod secure;
 mod sessions;
 
-/// A database of its own on the server that all share, or nothing to test: the tests shall do without.
+/// A server for a test.
 macro_rules! server {
     () => {
-        server!(crate::rig::Postgres::shared())
+        crate::rig::Postgres::shared()
     };
     ($started:expr) => {
-        match $started {
-            Some(server) => server,
-            None => return,
-        }
+        $started
     };
 }
 pub(crate) use server;

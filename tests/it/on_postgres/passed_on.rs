@@ -12,6 +12,7 @@ use leasehold::{ErrorKind, LockClient, OwnedRwLockReadGuard, ReentrantMutexGuard
 use super::server;
 use crate::rig::Postgres;
 use crate::rig::{CAP, Child, Fault, Proxy, ms, wait_for, wait_until};
+use crate::support::Clients;
 use crate::turns::in_a_passed_turn;
 
 const NAME: &str = "job";

@@ -6,6 +6,7 @@ use leasehold::ErrorKind;
 
 use super::server;
 use crate::rig::{PROMPT, ms, wait_until};
+use crate::support::Clients;
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use super::server;
 use crate::rig::Postgres;
 use crate::rig::{CAP, ms, wait_until};
+use crate::support::Clients;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -17,14 +18,14 @@ fn both(a: &Postgres, b: &Postgres) -> String {
     format!("postgres://leasehold@/postgres?host={},{}", a.dir().display(), b.dir().display())
 }
 
-fn with_standby(settings: &str) -> Option<(Postgres, Postgres)> {
-    let primary = Postgres::start_with(&format!("wal_level = replica\n{settings}"))?;
+fn with_standby(settings: &str) -> (Postgres, Postgres) {
+    let primary = Postgres::start_with(&format!("wal_level = replica\n{settings}"));
     primary.run_sql(leasehold::POSTGRES_SCHEMA);
     let standby = primary.standby("hot_standby = on");
     standby.run();
     let streams = "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'";
     wait_until("the standby streams", || primary.number_of(streams) == 1);
-    Some((primary, standby))
+    (primary, standby)
 }
 
 fn set(server: &Postgres, setting: &str) {

@@ -5,6 +5,7 @@ use leasehold::LockClient;
 
 use super::server;
 use crate::rig::{Fault, Postgres, Proxy, ms, wait_until};
+use crate::support::Clients;
 
 /// What the role `mallory`, which may create functions in the schema `public`, puts there:
 /// functions of the same names as those of PostgreSQL, and operators for all types, also for those

@@ -27,8 +27,8 @@ fn refused(url: &str) -> leasehold::Error {
 }
 
 /// A server with this certificate, and a role `app` with a password.
-fn start(certificates: &Certificates, identity: &Identity) -> Option<Postgres> {
-    let server = Postgres::prepare("ssl = on\nssl_ca_file = 'root.crt'\npassword_encryption = 'scram-sha-256'")?;
+fn start(certificates: &Certificates, identity: &Identity) -> Postgres {
+    let server = Postgres::prepare("ssl = on\nssl_ca_file = 'root.crt'\npassword_encryption = 'scram-sha-256'");
     let root = server.data().join("root.crt");
     std::fs::copy(certificates.ca_file(), &root).unwrap();
     std::fs::set_permissions(&root, PermissionsExt::from_mode(0o600)).unwrap();
@@ -37,7 +37,7 @@ fn start(certificates: &Certificates, identity: &Identity) -> Option<Postgres> {
     server.run_sql(&format!(
         "{POSTGRES_SCHEMA}; CREATE ROLE app SUPERUSER LOGIN PASSWORD 'secret'; CREATE ROLE client SUPERUSER LOGIN"
     ));
-    Some(server)
+    server
 }
 
 /// Who may come in how, beside the tests themselves.

@@ -6,6 +6,7 @@ use leasehold::{ErrorKind, LockClient};
 
 use super::server;
 use crate::rig::{Postgres, ms, wait_until};
+use crate::support::Clients;
 
 const LONG: Duration = Duration::from_secs(60);
 

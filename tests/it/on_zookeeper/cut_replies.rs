@@ -18,8 +18,8 @@ struct Rig {
 }
 
 impl Rig {
-    fn start(stay: &'static [&'static str]) -> Option<Self> {
-        let server = ZooKeeper::lend(super::SETTINGS)?;
+    fn start(stay: &'static [&'static str]) -> Self {
+        let server = ZooKeeper::lend(super::SETTINGS);
         server.look(|session| {
             for path in stay {
                 session.create(path, b"", PERSISTENT).unwrap();
@@ -27,7 +27,7 @@ impl Rig {
         });
         let proxy = Proxy::before_zookeeper(&server);
         let client = client_of(&proxy.zookeeper_url(), |builder| builder);
-        Some(Self { server, proxy, client, stay })
+        Self { server, proxy, client, stay }
     }
 
     /// Runs `act` once for each length of the reply to the request with this word, which comes

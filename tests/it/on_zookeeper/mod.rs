@@ -18,17 +18,13 @@ use leasehold::{Builder, LockClient};
 use crate::rig::ms;
 use crate::rig::zookeeper::{Raw, ZooKeeper};
 
-/// A server that other tests have before and after this one, or nothing to test: the tests shall
-/// do without.
+/// A server for a test.
 macro_rules! server {
     () => {
-        server!(crate::rig::zookeeper::ZooKeeper::lend(crate::on_zookeeper::SETTINGS))
+        crate::rig::zookeeper::ZooKeeper::lend(crate::on_zookeeper::SETTINGS)
     };
     ($started:expr) => {
-        match $started {
-            Some(server) => server,
-            None => return,
-        }
+        $started
     };
 }
 pub(crate) use server;

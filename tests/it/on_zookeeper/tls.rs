@@ -16,7 +16,7 @@ const IO_TIMEOUT: Duration = ms(9000);
 /// A generous bound for "within the I/O timeout" on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
-fn start(certificates: &Certificates, identity: &Identity, settings: &str) -> Option<ZooKeeper> {
+fn start(certificates: &Certificates, identity: &Identity, settings: &str) -> ZooKeeper {
     ZooKeeper::start_tls(certificates, identity, &format!("{SETTINGS}\nssl.clientAuth=none\n{settings}"))
 }
 

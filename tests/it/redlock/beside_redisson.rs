@@ -1,6 +1,7 @@
 //! Beside `RedissonRedLock`.
 
-use crate::rig::{CAP, Masters, ms, wait_until};
+use crate::rig::{CAP, ms, wait_until};
+use crate::support::Masters;
 
 /// `RedissonRedLock` uses another id on each master. A waiter for such a lock sleeps, and operators
 /// see that it is held.

@@ -5,7 +5,8 @@ use std::time::Instant;
 use leasehold::{ErrorKind, LockClient, NodeState};
 
 use super::{FAULTS, behind};
-use crate::rig::{Fault, Masters, Proxy, Server, ms, wait_for_votes, wait_until};
+use crate::rig::{Fault, Proxy, Server, ms, wait_until};
+use crate::support::{Masters, wait_for_votes};
 
 /// Faults on one, two and all masters, during the acquire and the release: no key remains anywhere,
 /// and the next client gets the lock.

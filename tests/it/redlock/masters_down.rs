@@ -6,7 +6,8 @@ use std::time::Instant;
 use leasehold::{ErrorKind, LockClient, NodeState};
 
 use super::behind;
-use crate::rig::{CAP, Fault, Masters, Proxy, Server, ms, wait_for_votes, wait_until};
+use crate::rig::{CAP, Fault, Proxy, Server, ms, wait_until};
+use crate::support::{Masters, wait_for_votes};
 
 #[test]
 fn a_minority_may_be_dead_from_the_start_and_a_majority_not() {

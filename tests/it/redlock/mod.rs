@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Builder, ErrorKind, LockClient};
 
-use crate::rig::{
-    CAP, Child, Fault, Masters, Proxy, Server, acl_words, count_under_the_lock, ms, wait_for_votes, wait_until,
-};
+use crate::rig::{CAP, Child, Fault, Proxy, Server, acl_words, ms, wait_until};
+use crate::support::{Masters, count_under_the_lock, wait_for_votes};
 
 #[test]
 fn a_lock_is_held_on_all_and_given_back_on_all() {

@@ -6,7 +6,8 @@ use std::time::Instant;
 use leasehold::{ErrorKind, NodeState};
 
 use super::{LONGEST, builder, holds_on_two};
-use crate::rig::{CAP, Masters, Server, ms, wait_for_votes, wait_until};
+use crate::rig::{CAP, Server, ms, wait_until};
+use crate::support::{Masters, wait_for_votes};
 
 /// With the quarantine the lock stays with its holder. Without it the same steps give the lock to a
 /// second holder, so the test does test the quarantine.

@@ -5,7 +5,8 @@ use std::time::Instant;
 use leasehold::LockClient;
 
 use super::{FAULTS, behind};
-use crate::rig::{Fault, Masters, Proxy, ms, wait_for_votes, wait_until};
+use crate::rig::{Fault, Proxy, ms, wait_until};
+use crate::support::{Masters, wait_for_votes};
 
 /// A renewal whose replies are lost or late, on any number of masters, ends no hold, and is
 /// repeated in time.

@@ -2,7 +2,8 @@
 //! clocks say.
 
 use super::{builder, holds_on_two};
-use crate::rig::{CAP, Masters, ms, wait_for_votes, wait_until};
+use crate::rig::{CAP, ms, wait_until};
+use crate::support::{Masters, wait_for_votes};
 
 /// The clocks of masters and clients do not matter once a higher token was given.
 #[test]

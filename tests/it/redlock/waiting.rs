@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::rig::{Masters, ms, wait_until};
+use crate::rig::{ms, wait_until};
+use crate::support::Masters;
 
 #[test]
 fn a_waiter_is_woken_by_the_release() {

@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 
 use redis::{ConnectionLike, RedisResult, Value};
 
-use crate::rig::{Server, script};
+use crate::lua::script;
+use crate::rig::Server;
 
 const LOCK: &str = "L";
 const TOKEN: &str = "redisson_lock_token:{L}";

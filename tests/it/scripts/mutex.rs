@@ -6,7 +6,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{Bench, CHANNEL, Call, Counter, LOCK, LOW, Lock, NEVER, TOKEN, World, show};
-use crate::rig::{Server, script};
+use crate::lua::script;
+use crate::rig::Server;
 
 /// The plain lock in the golden vectors. Two rows differ from Redisson, which shortens the TTL and
 /// adds to the count.

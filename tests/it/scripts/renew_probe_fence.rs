@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{Bench, show, ttl};
-use crate::rig::{Server, script};
+use crate::lua::script;
+use crate::rig::Server;
 
 #[test]
 fn a_renewal_answers_for_each_lock() {

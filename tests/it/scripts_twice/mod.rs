@@ -19,7 +19,8 @@ use redis::{RedisResult, Value};
 
 use self::keep::KEEP;
 use self::tables::{CLIENT, COUNTS, FAIR, INDEX, LATCH, LOOK, MULTI, PERMITS, READ_WRITE, REDLOCK, RUN};
-use crate::rig::{Bench, Content, MILLIS, Picture, Server, kilo, scripts};
+use crate::lua::{Bench, Content, MILLIS, Picture, kilo, scripts};
+use crate::rig::Server;
 
 /// Three leasehold holders, and a Redisson holder: the version of its UUID is 4.
 const HOLDERS: [(&str, &str); 4] = [

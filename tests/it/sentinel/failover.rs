@@ -5,7 +5,8 @@ use std::time::Instant;
 use leasehold::{ErrorKind, LockClient, NodeState};
 
 use super::{LEASE, address, assert_left, builder, client, works};
-use crate::rig::{CAP, Load, SentinelOptions, Sentinels, Server, ms, wait_until};
+use crate::rig::{CAP, SentinelOptions, Sentinels, Server, ms, wait_until};
+use crate::support::Load;
 
 /// The sum stays exact under load while `fail` makes the rig fail over, and nothing is left.
 #[track_caller]

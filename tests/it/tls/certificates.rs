@@ -2,12 +2,12 @@
 
 use leasehold::{ErrorKind, LockClient, Tls};
 
-use super::{IO_TIMEOUT, LEASE, certificates, client, refused, settings, text, trusting, works};
+use super::{IO_TIMEOUT, LEASE, client, refused, settings, text, trusting, works};
 use crate::rig::{Certificates, Identity, Server, fresh_dir, logged, record_logs, wait_until};
 
 #[test]
 fn a_server_whose_authority_is_named_is_trusted() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &[]);
     works(&client(&server, trusting(&certificates)));
     works(&client(&server, Tls::new().ca_pem(text(&certificates.ca_file()))));
@@ -22,7 +22,7 @@ fn a_server_whose_authority_is_named_is_trusted() {
 
 #[test]
 fn a_certificate_that_is_wrong_is_refused_with_the_reason() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &[]);
     let refused_as = |says: &[&str], tls: Tls| {
         let error = refused(ErrorKind::Tls, says, settings(&server.url(), tls.clone()));
@@ -55,7 +55,7 @@ fn a_certificate_that_is_wrong_is_refused_with_the_reason() {
 
 #[test]
 fn a_user_logs_in_over_tls() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &["--requirepass", "of-all"]);
     server.cmd::<()>(&["ACL", "SETUSER", "app", "on", ">s3cr3t-pw", "~*", "&*", "+@all"]);
     let url = |user: &str| server.url().replace("//", &format!("//{user}@")) + "2";
@@ -67,7 +67,7 @@ fn a_user_logs_in_over_tls() {
 
 #[test]
 fn a_self_signed_certificate_that_is_named_is_trusted() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &[]);
     let own = certificates.self_signed();
     server.present(&own);
@@ -76,7 +76,7 @@ fn a_self_signed_certificate_that_is_named_is_trusted() {
 
 #[test]
 fn a_server_that_asks_for_a_client_certificate_gets_one() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let other = Certificates::new();
     let server = Server::start_tls(&certificates, &["--tls-auth-clients", "yes"]);
     let (own, strange) = (certificates.client(), other.client());
@@ -137,7 +137,7 @@ fn settings_that_cannot_work_are_refused_when_the_client_is_built() {
 #[test]
 fn certificates_are_rotated_while_a_client_lives() {
     record_logs();
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &["--tls-auth-clients", "yes"]);
     let dir = fresh_dir();
     let (ca, certificate, key) = (dir.join("ca.pem"), dir.join("client.pem"), dir.join("client.key"));
@@ -188,7 +188,7 @@ fn certificates_are_rotated_while_a_client_lives() {
 
 #[test]
 fn a_port_without_tls_asked_in_tls_and_the_other_way_round() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let secure = Server::start_tls(&certificates, &[]);
     let plain = Server::start_tcp(&[]);
     let with_tls = plain.url().replace("redis://", "rediss://");

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use leasehold::{ErrorKind, LockClient, ReentrantMutexGuard, Tls};
 
 use super::wire::{Toward, Wire};
-use super::{IO_TIMEOUT, LEASE, SOON, certificates, client, settings, trusting, works};
-use crate::rig::{Child, Fault, Masters, Proxy, Server, TlsFront, ms, wait_for_votes, wait_until};
+use super::{IO_TIMEOUT, LEASE, SOON, client, settings, trusting, works};
+use crate::rig::{Certificates, Child, Fault, Proxy, Server, TlsFront, ms, wait_until};
+use crate::support::{Clients, Masters, wait_for_votes};
 
 /// The connections that the server has accepted so far.
 fn accepted(server: &Server) -> u64 {
@@ -15,7 +16,7 @@ fn accepted(server: &Server) -> u64 {
 
 #[test]
 fn a_handshake_that_is_cut_at_any_byte_is_an_error_and_the_next_one_works() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &[]);
     let wire = Wire::to(&server);
     let builder = || settings(&wire.url(), trusting(&certificates));
@@ -41,7 +42,7 @@ fn a_handshake_that_is_cut_at_any_byte_is_an_error_and_the_next_one_works() {
 
 #[test]
 fn a_call_that_is_cut_at_any_byte_is_undone_or_repeated() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &[]);
     let wire = Wire::to(&server);
     let client = settings(&wire.url(), trusting(&certificates)).connections(1).build().unwrap();
@@ -63,7 +64,7 @@ fn a_call_that_is_cut_at_any_byte_is_undone_or_repeated() {
 
 #[test]
 fn an_end_that_falls_silent_costs_one_io_timeout() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &[]);
     let wire = Wire::to(&server);
     let builder = || settings(&wire.url(), trusting(&certificates)).io_timeout(ms(300));
@@ -93,7 +94,7 @@ fn an_end_that_falls_silent_costs_one_io_timeout() {
 /// Every byte would restart a plain timeout of the socket.
 #[test]
 fn bytes_that_trickle_extend_no_deadline() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &[]);
     let wire = Wire::to(&server);
     let client = settings(&wire.url(), trusting(&certificates)).io_timeout(ms(400)).build().unwrap();
@@ -113,7 +114,7 @@ fn bytes_that_trickle_extend_no_deadline() {
 /// reason to give up a connection.
 #[test]
 fn idle_connections_are_used_again() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &[]);
     for versions in ["TLSv1.3", "TLSv1.2"] {
         server.cmd::<()>(&["CONFIG", "SET", "tls-protocols", versions]);
@@ -131,7 +132,7 @@ fn idle_connections_are_used_again() {
 
 #[test]
 fn replies_in_tiny_records_and_in_large_ones_are_whole() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let server = Server::start();
     let front = TlsFront::start(&certificates, server.socket());
     for bytes in [1, 7, 5000, 0] {
@@ -147,7 +148,7 @@ fn replies_in_tiny_records_and_in_large_ones_are_whole() {
 /// A frame that nobody asked for is seen although it comes encrypted.
 #[test]
 fn a_stray_frame_costs_the_connection() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let front = TlsFront::of(&certificates, &proxy);
@@ -190,7 +191,7 @@ fn wakes_up(server: &Server, url: &str, tls: Tls, guard: ReentrantMutexGuard) {
 
 #[test]
 fn a_waiter_is_woken_behind_a_burst_of_messages() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &[]);
     let client = client(&server, trusting(&certificates));
     wakes_up(&server, &server.url(), trusting(&certificates), client.lock("held").unwrap());
@@ -200,7 +201,7 @@ fn a_waiter_is_woken_behind_a_burst_of_messages() {
 
 #[test]
 fn a_server_that_restarts_or_hangs_is_ridden_out() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let mut server = Server::start_tls(&certificates, &["--appendonly", "yes", "--appendfsync", "always"]);
     let [holder, other] = [(); 2].map(|()| client(&server, trusting(&certificates)));
     let guard = holder.lock("job").unwrap();
@@ -225,7 +226,7 @@ fn a_server_that_restarts_or_hangs_is_ridden_out() {
 
 #[test]
 fn redlock_works_over_tls_with_a_master_that_hangs_or_dies() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let mut masters = Masters((0..3).map(|_| Server::start_tls(&certificates, &[])).collect());
     let build = || {
         let builder = LockClient::builder().urls(masters.urls()).tls(trusting(&certificates)).redlock();
@@ -266,7 +267,7 @@ fn redlock_works_over_tls_with_a_master_that_hangs_or_dies() {
 /// A certificate that has expired costs one master.
 #[test]
 fn redlock_goes_on_without_a_master_whose_certificate_is_refused() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let masters = Masters((0..3).map(|_| Server::start_tls(&certificates, &[])).collect());
     let builder =
         || LockClient::builder().urls(masters.urls()).tls(trusting(&certificates)).redlock().admit_fresh_nodes();
@@ -289,7 +290,7 @@ fn redlock_goes_on_without_a_master_whose_certificate_is_refused() {
 
 #[test]
 fn a_server_with_too_many_clients_is_named_among_the_reasons() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &[]);
     let mut other = server.connect();
     redis::cmd("CONFIG").arg(&["SET", "maxclients", "1"]).exec(&mut other).unwrap();
@@ -301,7 +302,7 @@ fn a_server_with_too_many_clients_is_named_among_the_reasons() {
 /// A socket that brings a part of a record has nothing to read yet.
 #[test]
 fn redlock_does_not_wait_for_a_record_that_trickles() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let masters = Masters((0..3).map(|_| Server::start_tls(&certificates, &[])).collect());
     let wire = Wire::to(&masters.0[0]);
     let urls = [wire.url(), masters.0[1].url(), masters.0[2].url()];
@@ -322,7 +323,7 @@ fn redlock_does_not_wait_for_a_record_that_trickles() {
 /// The replies of all masters come in records of one byte: none of them may be waited for alone.
 #[test]
 fn redlock_gathers_replies_that_come_in_tiny_records() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let masters = Masters::fresh(3);
     let fronts: Vec<_> = masters.0.iter().map(|server| TlsFront::start(&certificates, server.socket())).collect();
     let urls: Vec<String> = fronts.iter().map(TlsFront::url).collect();
@@ -342,7 +343,7 @@ fn redlock_gathers_replies_that_come_in_tiny_records() {
 /// A process that is stopped while it waits for a reply finds its time over, and the reply there.
 #[test]
 fn a_client_that_was_stopped_finds_its_reply() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &[]);
     let (url, ca) = (server.url(), certificates.ca_file());
     let env = [("LEASEHOLD_TEST_URL", &*url), ("LEASEHOLD_TEST_CA", ca.to_str().unwrap())];
@@ -376,7 +377,7 @@ fn asking_process() {
 
 #[test]
 fn a_fork_owns_nothing_and_writes_nothing() {
-    let Some(certificates) = certificates() else { return };
+    let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &[]);
     let (url, ca) = (server.url(), certificates.ca_file());
     let env = [("LEASEHOLD_TEST_URL", &*url), ("LEASEHOLD_TEST_CA", ca.to_str().unwrap())];

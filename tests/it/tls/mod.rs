@@ -18,11 +18,6 @@ const IO_TIMEOUT: Duration = ms(1000);
 /// A generous bound for "within the I/O timeout" on a busy machine.
 const SOON: Duration = Duration::from_secs(6);
 
-/// `None` where the servers have no TLS.
-fn certificates() -> Option<Certificates> {
-    Server::has_tls().then(Certificates::new)
-}
-
 fn trusting(certificates: &Certificates) -> Tls {
     Tls::new().ca_file(certificates.ca_file())
 }

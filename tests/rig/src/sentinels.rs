@@ -4,39 +4,39 @@ use std::collections::HashMap;
 
 use super::{Certificates, Listen, PROMPT_SYNC, Server, start_together, wait_until};
 
-pub(crate) const MASTER_NAME: &str = "mymaster";
+pub const MASTER_NAME: &str = "mymaster";
 /// What a sentinel knows of a server or another sentinel.
 type Facts = HashMap<String, String>;
 
 #[derive(Clone, Copy, Default)]
-pub(crate) struct SentinelOptions<'a> {
+pub struct SentinelOptions<'a> {
     /// For the master and the replicas: `&["--requirepass", "p", "--masterauth", "p"]`.
-    pub(crate) server_args: &'a [&'a str],
+    pub server_args: &'a [&'a str],
     /// Lines at the end of each sentinel's configuration, as `sentinel auth-pass mymaster p`, or
     /// `requirepass q` for the sentinels themselves. They replace what the rig says: a busy
     /// machine may need more than its `down-after-milliseconds` of 500.
-    pub(crate) sentinel_lines: &'a [&'a str],
+    pub sentinel_lines: &'a [&'a str],
     /// All of them speak only TLS.
-    pub(crate) tls: Option<&'a Certificates>,
+    pub tls: Option<&'a Certificates>,
     /// A proxy before each of the servers, at the address that the sentinels know and name. Not
     /// with TLS.
-    pub(crate) proxies: bool,
+    pub proxies: bool,
 }
 
 /// A sentinel that gives a server another role closes all connections to it, also one of
 /// [`Server::cmd`]. Each has a configuration file, so that one that is started again knows its
 /// role.
-pub(crate) struct Sentinels {
+pub struct Sentinels {
     servers: Vec<Server>,
     sentinels: Vec<Server>,
 }
 
 impl Sentinels {
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self::start_with(SentinelOptions::default())
     }
 
-    pub(crate) fn start_with(options: SentinelOptions<'_>) -> Self {
+    pub fn start_with(options: SentinelOptions<'_>) -> Self {
         let servers = start_together(|| (0..3).map(|_| data_server(&options)).collect());
         let master = servers[0].announced_port().to_string();
         for replica in &servers[1..] {
@@ -52,25 +52,25 @@ impl Sentinels {
     }
 
     /// Of the sentinels.
-    pub(crate) fn urls(&self) -> Vec<String> {
+    pub fn urls(&self) -> Vec<String> {
         self.sentinels.iter().map(Server::url).collect()
     }
 
-    pub(crate) fn server(&self, index: usize) -> &Server {
+    pub fn server(&self, index: usize) -> &Server {
         &self.servers[index]
     }
 
-    pub(crate) fn server_mut(&mut self, index: usize) -> &mut Server {
+    pub fn server_mut(&mut self, index: usize) -> &mut Server {
         &mut self.servers[index]
     }
 
-    pub(crate) fn sentinel(&self, index: usize) -> &Server {
+    pub fn sentinel(&self, index: usize) -> &Server {
         &self.sentinels[index]
     }
 
     /// The server that most of the three sentinels name.
     #[track_caller]
-    pub(crate) fn master(&self) -> usize {
+    pub fn master(&self) -> usize {
         let mut master = None;
         wait_until("most sentinels name one master", || {
             let named = self.named();
@@ -80,7 +80,7 @@ impl Sentinels {
         master.unwrap()
     }
 
-    pub(crate) fn master_server(&self) -> &Server {
+    pub fn master_server(&self) -> &Server {
         self.server(self.master())
     }
 
@@ -100,7 +100,7 @@ impl Sentinels {
     /// Makes a replica the master and returns which. The sentinels turn the old master, which takes
     /// writes until then, into a replica some 10 s later.
     #[track_caller]
-    pub(crate) fn failover(&self) -> usize {
+    pub fn failover(&self) -> usize {
         let old = self.master_server().announced_port();
         // Refused until a replica has been heard of lately.
         wait_until("a failover begins", || {
@@ -114,7 +114,7 @@ impl Sentinels {
     /// Waits until all sentinels that run name a master that has not announced this port, and it
     /// says so itself. Returns which.
     #[track_caller]
-    pub(crate) fn wait_for_other_master(&self, than: u16) -> usize {
+    pub fn wait_for_other_master(&self, than: u16) -> usize {
         let mut master = 0;
         wait_until("another server is the master", || {
             let named = self.named();
@@ -130,21 +130,21 @@ impl Sentinels {
 
     /// One that was suspended for more than two seconds decides nothing for half a minute after
     /// it runs again (TILT); it answers, and learns from the others.
-    pub(crate) fn suspend_sentinel(&self, index: usize) {
+    pub fn suspend_sentinel(&self, index: usize) {
         self.sentinels[index].suspend();
     }
 
-    pub(crate) fn resume_sentinel(&self, index: usize) {
+    pub fn resume_sentinel(&self, index: usize) {
         self.sentinels[index].resume();
     }
 
-    pub(crate) fn kill_sentinel(&mut self, index: usize) {
+    pub fn kill_sentinel(&mut self, index: usize) {
         self.sentinels[index].kill();
     }
 
     /// [`Server::assert_clean`] for the master.
     #[track_caller]
-    pub(crate) fn assert_clean(&self) {
+    pub fn assert_clean(&self) {
         self.master_server().assert_clean();
     }
 }
@@ -163,7 +163,7 @@ fn data_server(options: &SentinelOptions<'_>) -> Server {
 /// One sentinel that names what listens on this port, whatever happens to it, and the URL for it.
 /// The master has a name of its own: sentinels that watch one server under one name learn of each
 /// other, and so would their clients.
-pub(crate) fn sentinel_of(port: u16) -> (Server, String) {
+pub fn sentinel_of(port: u16) -> (Server, String) {
     let name = format!("master-{port}");
     let prepare = || {
         let mut sentinel = Server::prepare(Listen::Tcp, &[]).configured_by_file(&["--sentinel"]);

@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::Duration;
 
-use super::{Mode, Pipe, ZooKeeper, has_zookeeper, start_together};
-use crate::rig::{free_port, wait_for};
+use super::{Mode, Pipe, ZooKeeper, start_together};
+use crate::{free_port, wait_for};
 
 const SIZE: usize = 3;
 
@@ -12,11 +12,11 @@ const SIZE: usize = 3;
 const ELECTION: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy)]
-pub(crate) struct EnsembleOptions<'a> {
+pub struct EnsembleOptions<'a> {
     /// For how many ticks a follower that hears nothing from its leader goes on.
-    pub(crate) sync_limit: u32,
+    pub sync_limit: u32,
     /// Further lines of the configuration of each server.
-    pub(crate) settings: &'a str,
+    pub settings: &'a str,
 }
 
 impl Default for EnsembleOptions<'_> {
@@ -27,7 +27,7 @@ impl Default for EnsembleOptions<'_> {
 
 /// Three servers. What one sends to another goes through pipes of its own, so that any of them can
 /// be cut off from the others, or follow with a delay.
-pub(crate) struct Ensemble {
+pub struct Ensemble {
     servers: Vec<ZooKeeper>,
     /// By the server that connects and the one that it connects to; none to itself.
     pipes: Vec<Vec<Option<Pipes>>>,
@@ -42,40 +42,36 @@ struct Pipes {
 }
 
 impl Ensemble {
-    /// `None` if the tests shall do without ZooKeeper.
-    pub(crate) fn start() -> Option<Self> {
+    pub fn start() -> Self {
         Self::start_with(EnsembleOptions::default())
     }
 
-    pub(crate) fn start_with(options: EnsembleOptions<'_>) -> Option<Self> {
-        if !has_zookeeper() {
-            return None;
-        }
+    pub fn start_with(options: EnsembleOptions<'_>) -> Self {
         let (servers, pipes) = start_together(|| prepare(options)).into_iter().unzip();
-        Some(Self { servers, pipes })
+        Self { servers, pipes }
     }
 
-    pub(crate) fn server(&self, index: usize) -> &ZooKeeper {
+    pub fn server(&self, index: usize) -> &ZooKeeper {
         &self.servers[index]
     }
 
-    pub(crate) fn servers(&self) -> &[ZooKeeper] {
+    pub fn servers(&self) -> &[ZooKeeper] {
         &self.servers
     }
 
     /// With the hosts in this order.
-    pub(crate) fn url_of(&self, order: &[usize]) -> String {
+    pub fn url_of(&self, order: &[usize]) -> String {
         let hosts: Vec<String> = order.iter().map(|index| self.servers[*index].address()).collect();
         format!("zookeeper://{}", hosts.join(","))
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         self.url_of(&[0, 1, 2])
     }
 
     /// Waits for one that leads at least one other.
     #[track_caller]
-    pub(crate) fn leader(&self) -> usize {
+    pub fn leader(&self) -> usize {
         let mut found = None;
         wait_for(ELECTION, "a leader", || {
             let modes: Vec<_> = self.servers.iter().map(ZooKeeper::mode).collect();
@@ -87,27 +83,27 @@ impl Ensemble {
 
     /// Those that are not the leader.
     #[track_caller]
-    pub(crate) fn followers(&self) -> [usize; SIZE - 1] {
+    pub fn followers(&self) -> [usize; SIZE - 1] {
         let leader = self.leader();
         std::array::from_fn(|n| (leader + 1 + n) % SIZE)
     }
 
     /// Waits until all three serve, one of them as the leader.
     #[track_caller]
-    pub(crate) fn wait_for_all(&self) {
+    pub fn wait_for_all(&self) {
         wait_for(ELECTION, "all servers serve", || {
             let modes: Vec<_> = self.servers.iter().map(ZooKeeper::mode).collect();
             modes.iter().all(Option::is_some) && modes.contains(&Some(Mode::Leader))
         });
     }
 
-    pub(crate) fn kill_all(&self) {
+    pub fn kill_all(&self) {
         self.servers.iter().for_each(ZooKeeper::kill);
     }
 
     /// Starts those that were killed, and waits until all three serve.
     #[track_caller]
-    pub(crate) fn start_all_again(&self) {
+    pub fn start_all_again(&self) {
         for server in self.servers.iter().filter(|server| !server.runs()) {
             server.spawn();
         }
@@ -117,7 +113,7 @@ impl Ensemble {
     /// Sets whether nothing arrives any more between this server and the others. Leader and
     /// followers learn of it when their `sync_limit` is over, and answer their clients until then.
     /// Connections of clients go on.
-    pub(crate) fn cut_off(&self, index: usize, cut_off: bool) {
+    pub fn cut_off(&self, index: usize, cut_off: bool) {
         for pipes in self.pipes_of(index) {
             pipes.lead.silence(cut_off);
             pipes.elect.silence(cut_off);
@@ -126,7 +122,7 @@ impl Ensemble {
 
     /// The same for a leader, but the others learn of it at once and elect another one. The leader
     /// learns of it when its `sync_limit` is over, and serves its clients until then.
-    pub(crate) fn depose(&self, leader: usize) {
+    pub fn depose(&self, leader: usize) {
         self.cut_off(leader, true);
         self.pipes
             .iter()
@@ -143,19 +139,19 @@ impl Ensemble {
     }
 
     /// How much later this server, while it follows, learns of what the leader has committed.
-    pub(crate) fn lag(&self, index: usize, delay: Duration) {
+    pub fn lag(&self, index: usize, delay: Duration) {
         self.pipes[index].iter().flatten().for_each(|pipes| pipes.lead.delay(delay));
     }
 
     /// After all clients are gone: no session, connection, watch or node.
     #[track_caller]
-    pub(crate) fn assert_clean(&self) {
+    pub fn assert_clean(&self) {
         self.assert_clean_but(&[]);
     }
 
     /// The same, but these nodes may stay, and those above them.
     #[track_caller]
-    pub(crate) fn assert_clean_but(&self, stay: &[&str]) {
+    pub fn assert_clean_but(&self, stay: &[&str]) {
         self.servers.iter().for_each(|server| server.assert_clean_but(stay));
     }
 }

@@ -5,38 +5,38 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::rig::CAP;
+use crate::CAP;
 
 /// The kinds of nodes, as `create` has them.
-pub(crate) const PERSISTENT: i32 = 0;
-pub(crate) const EPHEMERAL: i32 = 1;
-pub(crate) const EPHEMERAL_SEQUENTIAL: i32 = 3;
-pub(crate) const CONTAINER: i32 = 4;
+pub const PERSISTENT: i32 = 0;
+pub const EPHEMERAL: i32 = 1;
+pub const EPHEMERAL_SEQUENTIAL: i32 = 3;
+pub const CONTAINER: i32 = 4;
 
 /// Errors of the protocol.
-pub(crate) const NO_NODE: i32 = -101;
-pub(crate) const NODE_EXISTS: i32 = -110;
+pub const NO_NODE: i32 = -101;
+pub const NODE_EXISTS: i32 = -110;
 
 /// What the server says of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Node {
-    pub(crate) data: Vec<u8>,
-    pub(crate) czxid: i64,
-    pub(crate) version: i32,
+pub struct Node {
+    pub data: Vec<u8>,
+    pub czxid: i64,
+    pub version: i32,
     /// How often a child was created or deleted.
-    pub(crate) cversion: i32,
+    pub cversion: i32,
     /// The session of an ephemeral node; 0 for others, also for containers.
-    pub(crate) owner: i64,
-    pub(crate) children: i32,
+    pub owner: i64,
+    pub children: i32,
 }
 
 impl Node {
-    pub(crate) fn is_ephemeral(&self) -> bool {
+    pub fn is_ephemeral(&self) -> bool {
         self.owner != 0
     }
 }
 
-pub(crate) struct Raw {
+pub struct Raw {
     stream: TcpStream,
     xid: i32,
     session: i64,
@@ -44,12 +44,12 @@ pub(crate) struct Raw {
 }
 
 impl Raw {
-    pub(crate) fn connect(port: u16, timeout: Duration) -> Option<Self> {
+    pub fn connect(port: u16, timeout: Duration) -> Option<Self> {
         Self::resume(port, timeout, 0, &[0; 16])
     }
 
     /// A connection with a session that is there already; `None` also if it has expired.
-    pub(crate) fn resume(port: u16, timeout: Duration, session: i64, password: &[u8]) -> Option<Self> {
+    pub fn resume(port: u16, timeout: Duration, session: i64, password: &[u8]) -> Option<Self> {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
         stream.set_read_timeout(Some(CAP)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -62,11 +62,11 @@ impl Raw {
         (timeout > 0).then_some(Self { stream, xid: 0, session, password })
     }
 
-    pub(crate) fn session(&self) -> i64 {
+    pub fn session(&self) -> i64 {
         self.session
     }
 
-    pub(crate) fn password(&self) -> &[u8] {
+    pub fn password(&self) -> &[u8] {
         &self.password
     }
 
@@ -94,20 +94,20 @@ impl Raw {
     }
 
     /// The path, which ends with the sequence number if it has one.
-    pub(crate) fn create(&mut self, path: &str, data: &[u8], kind: i32) -> Result<String, i32> {
+    pub fn create(&mut self, path: &str, data: &[u8], kind: i32) -> Result<String, i32> {
         let op = if kind == CONTAINER { 19 } else { 15 };
         Ok(self.call(op, &creation(path, data, kind))?.text())
     }
 
     /// Creates a persistent node on a connection that may break. Whether that is known to have
     /// succeeded within half a second.
-    pub(crate) fn try_create(&mut self, path: &str) -> bool {
+    pub fn try_create(&mut self, path: &str) -> bool {
         self.stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
         matches!(self.try_call(15, &creation(path, b"", PERSISTENT)), Some(Ok(_)))
     }
 
     /// Creates it and all that is missing above it, as containers.
-    pub(crate) fn create_below_containers(&mut self, path: &str, data: &[u8], kind: i32) -> Result<String, i32> {
+    pub fn create_below_containers(&mut self, path: &str, data: &[u8], kind: i32) -> Result<String, i32> {
         for (end, _) in path.match_indices('/').filter(|(end, _)| *end > 0) {
             match self.create(&path[..end], b"", CONTAINER) {
                 Ok(_) | Err(NODE_EXISTS) => {}
@@ -117,15 +117,15 @@ impl Raw {
         self.create(path, data, kind)
     }
 
-    pub(crate) fn delete(&mut self, path: &str) -> Result<(), i32> {
+    pub fn delete(&mut self, path: &str) -> Result<(), i32> {
         self.call(2, Body::default().text(path).int(-1)).map(drop)
     }
 
-    pub(crate) fn set(&mut self, path: &str, data: &[u8]) -> Result<(), i32> {
+    pub fn set(&mut self, path: &str, data: &[u8]) -> Result<(), i32> {
         self.call(5, Body::default().text(path).bytes(data).int(-1)).map(drop)
     }
 
-    pub(crate) fn get(&mut self, path: &str) -> Result<Node, i32> {
+    pub fn get(&mut self, path: &str) -> Result<Node, i32> {
         let mut answer = self.call(4, Body::default().text(path).byte(0))?;
         let data = answer.bytes();
         let (czxid, _mzxid, _ctime, _mtime) = (answer.long(), answer.long(), answer.long(), answer.long());
@@ -136,32 +136,32 @@ impl Raw {
 
     /// What anybody may do with the node from now on: 1 read, 2 write, 4 create children, 8 delete
     /// them, 16 change this.
-    pub(crate) fn allow(&mut self, path: &str, rights: i32) -> Result<(), i32> {
+    pub fn allow(&mut self, path: &str, rights: i32) -> Result<(), i32> {
         let mut body = Body::default();
         body.text(path).int(1).int(rights).text("world").text("anyone").int(-1);
         self.call(7, &body).map(drop)
     }
 
     /// Sets a watch on the node's data.
-    pub(crate) fn watch(&mut self, path: &str) -> Result<(), i32> {
+    pub fn watch(&mut self, path: &str) -> Result<(), i32> {
         self.call(4, Body::default().text(path).byte(1)).map(drop)
     }
 
     /// Sorted as text.
-    pub(crate) fn children(&mut self, path: &str) -> Result<Vec<String>, i32> {
+    pub fn children(&mut self, path: &str) -> Result<Vec<String>, i32> {
         let mut answer = self.call(8, Body::default().text(path).byte(0))?;
         let mut names: Vec<String> = (0..answer.int()).map(|_| answer.text()).collect();
         names.sort();
         Ok(names)
     }
 
-    pub(crate) fn sync(&mut self, path: &str) -> Result<(), i32> {
+    pub fn sync(&mut self, path: &str) -> Result<(), i32> {
         self.call(9, Body::default().text(path)).map(drop)
     }
 
     /// All nodes below the path, parents first, without what belongs to the server itself. Some may
     /// have gone meanwhile.
-    pub(crate) fn tree(&mut self, path: &str) -> Vec<(String, Node)> {
+    pub fn tree(&mut self, path: &str) -> Vec<(String, Node)> {
         let mut found = Vec::new();
         let mut ahead = vec![path.to_owned()];
         while let Some(parent) = ahead.pop() {
@@ -181,7 +181,7 @@ impl Raw {
 
     /// Ends the session, and with it its nodes. Dropped without it, the session goes on until it
     /// expires.
-    pub(crate) fn close(mut self) {
+    pub fn close(mut self) {
         let _ = self.call(-11, &Body::default());
     }
 }

@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 
 use super::{CAP, signal};
 
-pub(crate) struct Child {
+pub struct Child {
     process: std::process::Child,
     stdin: ChildStdin,
     lines: Receiver<String>,
@@ -17,12 +17,12 @@ pub(crate) struct Child {
 
 impl Child {
     /// Runs the ignored test `name` (with its module path) in a process of its own.
-    pub(crate) fn spawn(name: &str, env: &[(&str, &str)]) -> Self {
+    pub fn spawn(name: &str, env: &[(&str, &str)]) -> Self {
         Self::run(Command::new(std::env::current_exe().unwrap()), name, env)
     }
 
     /// The same by way of another command, which is given the program and its arguments.
-    pub(crate) fn spawn_by(command: &[&str], name: &str, env: &[(&str, &str)]) -> Self {
+    pub fn spawn_by(command: &[&str], name: &str, env: &[(&str, &str)]) -> Self {
         let mut command_line = Command::new(command[0]);
         command_line.args(&command[1..]).arg(std::env::current_exe().unwrap());
         Self::run(command_line, name, env)
@@ -45,7 +45,7 @@ impl Child {
 
     /// Waits for a line that contains `@@text`; returns what follows it.
     #[track_caller]
-    pub(crate) fn expect(&mut self, text: &str) -> String {
+    pub fn expect(&mut self, text: &str) -> String {
         let wanted = format!("@@{text}");
         loop {
             match self.lines.recv_timeout(CAP) {
@@ -62,22 +62,22 @@ impl Child {
         }
     }
 
-    pub(crate) fn say(&mut self, line: &str) {
+    pub fn say(&mut self, line: &str) {
         writeln!(self.stdin, "{line}").unwrap();
         self.stdin.flush().unwrap();
     }
 
-    pub(crate) fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         signal(self.process.id(), name);
     }
 
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 
     #[track_caller]
-    pub(crate) fn wait(mut self) {
+    pub fn wait(mut self) {
         let status = self.process.wait().unwrap();
         assert!(status.success(), "the child failed; it said {:?}", self.lines.try_iter().collect::<Vec<_>>());
     }
@@ -91,7 +91,7 @@ impl Drop for Child {
 
 /// For a program of another test: threads that repeat `once` for ever. After the first 2 000 times
 /// that it succeeded, the program says `word`, which [`Child::expect`] awaits.
-pub(crate) fn run_for_ever(threads: usize, word: &str, once: impl Fn() -> bool + Sync) {
+pub fn run_for_ever(threads: usize, word: &str, once: impl Fn() -> bool + Sync) {
     let successes = AtomicU32::new(0);
     std::thread::scope(|s| {
         for _ in 0..threads {

@@ -4,14 +4,13 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub enum Protocol {
     Redis,
-    #[cfg(feature = "postgres")]
     Postgres,
 }
 
 /// The next complete request, raw and as words.
-pub(crate) fn next_request(
+pub fn next_request(
     protocol: Protocol,
     client: &mut UnixStream,
     pending: &mut Vec<u8>,
@@ -20,7 +19,6 @@ pub(crate) fn next_request(
     loop {
         let parsed = match protocol {
             Protocol::Redis => parse_request(pending),
-            #[cfg(feature = "postgres")]
             Protocol::Postgres => parse_transaction(pending).map(|length| (length, vec![pending[..length].to_vec()])),
         };
         if let Some((length, words)) = parsed {
@@ -52,12 +50,11 @@ fn parse_request(bytes: &[u8]) -> Option<(usize, Vec<Vec<u8>>)> {
     (at <= bytes.len()).then_some((at, words))
 }
 
-pub(crate) fn read_reply(protocol: Protocol, server: &mut UnixStream) -> Option<Vec<u8>> {
+pub fn read_reply(protocol: Protocol, server: &mut UnixStream) -> Option<Vec<u8>> {
     let mut reply = Vec::new();
     let mut chunk = [0; 16 * 1024];
     let is_complete = |reply: &[u8]| match protocol {
         Protocol::Redis => reply_length(reply, 0).is_some(),
-        #[cfg(feature = "postgres")]
         Protocol::Postgres => answers_all(reply),
     };
     while !is_complete(&reply) {
@@ -89,7 +86,6 @@ fn reply_length(bytes: &[u8], from: usize) -> Option<usize> {
 }
 
 /// Where the next message of PostgreSQL ends that has a type in front.
-#[cfg(feature = "postgres")]
 fn message_end(bytes: &[u8], from: usize) -> Option<usize> {
     let length = bytes.get(from + 1..from + 5)?.try_into().ok().map(u32::from_be_bytes)?;
     let end = from + 1 + length as usize;
@@ -98,7 +94,6 @@ fn message_end(bytes: &[u8], from: usize) -> Option<usize> {
 
 /// The end of the first transaction: of the messages up to a sync, of a simple query, or of what a
 /// log-in sends. The first message of a connection has no type.
-#[cfg(feature = "postgres")]
 fn parse_transaction(bytes: &[u8]) -> Option<usize> {
     if bytes.first() == Some(&0) {
         let length = bytes.get(..4)?.try_into().ok().map(u32::from_be_bytes)? as usize;
@@ -115,7 +110,6 @@ fn parse_transaction(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Whether the server has answered: it is ready again, or asks for more of a log-in.
-#[cfg(feature = "postgres")]
 fn answers_all(bytes: &[u8]) -> bool {
     let (mut at, mut is_over) = (0, false);
     while let Some(end) = message_end(bytes, at) {

@@ -6,28 +6,26 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use leasehold::{Builder, LockClient};
-
 use super::{CAP, Certificates, Identity, Proxy, free_port, fresh_dir, ms, signal, wait_until};
 
 /// Where a server listens beside its Unix socket.
 #[derive(Clone, Copy)]
-pub(crate) enum Listen<'a> {
+pub enum Listen<'a> {
     Nowhere,
     Tcp,
     Tls(&'a Certificates),
 }
 
 impl<'a> Listen<'a> {
-    pub(crate) fn with(tls: Option<&'a Certificates>) -> Self {
+    pub fn with(tls: Option<&'a Certificates>) -> Self {
         tls.map_or(Self::Tcp, Self::Tls)
     }
 }
 
 /// The snapshot for a replica is sent and loaded at once; else both take until the next second.
-pub(crate) const PROMPT_SYNC: [&str; 4] = ["--repl-diskless-sync", "no", "--repl-diskless-load", "on-empty-db"];
+pub const PROMPT_SYNC: [&str; 4] = ["--repl-diskless-sync", "no", "--repl-diskless-load", "on-empty-db"];
 
-pub(crate) struct Server {
+pub struct Server {
     dir: PathBuf,
     args: Vec<String>,
     process: Option<Child>,
@@ -51,7 +49,7 @@ fn binary() -> String {
 
 /// Starts servers side by side, and makes all of them anew if one cannot start: another process may
 /// have taken its port.
-pub(crate) fn start_together(make: impl Fn() -> Vec<Server>) -> Vec<Server> {
+pub fn start_together(make: impl Fn() -> Vec<Server>) -> Vec<Server> {
     for _ in 0..5 {
         let mut servers = make();
         servers.iter_mut().for_each(Server::spawn_unready);
@@ -65,25 +63,25 @@ pub(crate) fn start_together(make: impl Fn() -> Vec<Server>) -> Vec<Server> {
     );
 }
 
-pub(crate) const CLIENT_INDEX: &str = "leasehold_client:{index}";
+pub const CLIENT_INDEX: &str = "leasehold_client:{index}";
 
 impl Server {
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self::start_with(&[])
     }
 
-    pub(crate) fn start_with(args: &[&str]) -> Self {
+    pub fn start_with(args: &[&str]) -> Self {
         Self::start_on(Listen::Nowhere, args)
     }
 
     /// On a free TCP port of 127.0.0.1.
-    pub(crate) fn start_tcp(args: &[&str]) -> Self {
+    pub fn start_tcp(args: &[&str]) -> Self {
         Self::start_on(Listen::Tcp, args)
     }
 
     /// On a free port of 127.0.0.1 with TLS and none without. Clients need no certificate, unless
     /// the arguments say `--tls-auth-clients yes`.
-    pub(crate) fn start_tls(certificates: &Certificates, args: &[&str]) -> Self {
+    pub fn start_tls(certificates: &Certificates, args: &[&str]) -> Self {
         Self::start_on(Listen::Tls(certificates), args)
     }
 
@@ -92,7 +90,7 @@ impl Server {
     }
 
     /// A server that does not run yet.
-    pub(crate) fn prepare(listen: Listen<'_>, args: &[&str]) -> Self {
+    pub fn prepare(listen: Listen<'_>, args: &[&str]) -> Self {
         let dir = fresh_dir();
         let port = if matches!(listen, Listen::Nowhere) { 0 } else { free_port() };
         let tls = matches!(listen, Listen::Tls(_));
@@ -104,6 +102,7 @@ impl Server {
                 .map(str::to_owned)
                 .collect();
         if let Listen::Tls(certificates) = listen {
+            Self::assert_has_tls();
             std::fs::copy(certificates.ca_file(), dir.join("ca.pem")).unwrap();
             copy(certificates.server(), &dir);
             for (option, value) in [("cert", "server.pem"), ("key", "server.key"), ("ca-cert", "ca.pem")] {
@@ -119,7 +118,7 @@ impl Server {
     }
 
     /// Moves the arguments to a file that the server can rewrite; these stay on its command line.
-    pub(crate) fn configured_by_file(mut self, args: &[&str]) -> Self {
+    pub fn configured_by_file(mut self, args: &[&str]) -> Self {
         let mut text = String::new();
         for arg in &self.args {
             match arg.strip_prefix("--") {
@@ -135,7 +134,7 @@ impl Server {
     }
 
     /// Appends to the file of [`Self::configured_by_file`].
-    pub(crate) fn configure(&mut self, lines: &[String]) {
+    pub fn configure(&mut self, lines: &[String]) {
         let file = self.dir.join("conf");
         let text = std::fs::read_to_string(&file).unwrap();
         std::fs::write(&file, text + &lines.join("\n") + "\n").unwrap();
@@ -145,14 +144,14 @@ impl Server {
 
     /// Puts a proxy before a server that does not run yet. `lines` of its configuration make it
     /// announce that port as its own.
-    pub(crate) fn hide_behind_a_proxy(&mut self, lines: impl FnOnce(u16) -> Vec<String>) {
+    pub fn hide_behind_a_proxy(&mut self, lines: impl FnOnce(u16) -> Vec<String>) {
         assert!(!self.tls, "the proxy does not know what is in a TLS connection");
         let proxy = Proxy::before(self);
         self.configure(&lines(proxy.port()));
         self.proxy = Some(Arc::new(proxy));
     }
 
-    pub(crate) fn is_valkey() -> bool {
+    pub fn is_valkey() -> bool {
         static IS: OnceLock<bool> = OnceLock::new();
         *IS.get_or_init(|| {
             let output = Command::new(binary()).arg("--version").output().unwrap();
@@ -160,22 +159,21 @@ impl Server {
         })
     }
 
-    /// Whether the servers can do TLS. If not it says so, and the test that asks shall end.
-    pub(crate) fn has_tls() -> bool {
+    /// Ends the test if the servers cannot do TLS.
+    #[track_caller]
+    fn assert_has_tls() {
         static HAS: OnceLock<bool> = OnceLock::new();
-        *HAS.get_or_init(|| {
+        let has = *HAS.get_or_init(|| {
             // It ends because it has no certificate, or because it knows no such option.
             let output = Command::new(binary()).args(["--port", "0", "--tls-port", "1"]).output().unwrap();
-            let has = String::from_utf8_lossy(&output.stdout).contains("No tls-cert-file configured");
-            if !has {
-                eprintln!("{} is built without TLS: the tests of TLS do nothing", binary());
-            }
-            has
-        })
+            String::from_utf8_lossy(&output.stdout).contains("No tls-cert-file configured")
+        });
+        let binary = binary();
+        assert!(has, "{binary} is built without TLS: name another in LEASEHOLD_SERVER, or leave this out: --skip tls");
     }
 
     /// From now on new connections see this certificate.
-    pub(crate) fn present(&self, identity: &Identity) {
+    pub fn present(&self, identity: &Identity) {
         copy(identity, &self.dir);
         // Reads both files, though they have the same names as before.
         self.cmd::<()>(&["CONFIG", "SET", "tls-cert-file", self.dir.join("server.pem").to_str().unwrap()]);
@@ -201,15 +199,15 @@ impl Server {
         self.process = Some(command.args(&self.args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     }
 
-    pub(crate) fn socket(&self) -> PathBuf {
+    pub fn socket(&self) -> PathBuf {
         self.dir.join("s")
     }
 
-    pub(crate) fn dir(&self) -> &Path {
+    pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         match (self.port, self.tls) {
             (0, _) => format!("redis+unix://{}", self.socket().display()),
             (port, false) => format!("redis://127.0.0.1:{port}/"),
@@ -217,42 +215,34 @@ impl Server {
         }
     }
 
-    pub(crate) fn password(&self) -> Option<&str> {
+    pub fn password(&self) -> Option<&str> {
         self.password.as_deref()
     }
 
     #[track_caller]
-    pub(crate) fn proxy(&self) -> &Proxy {
+    pub fn proxy(&self) -> &Proxy {
         self.proxy.as_ref().expect("it was started with a proxy")
     }
 
     #[track_caller]
-    pub(crate) fn shared_proxy(&self) -> Arc<Proxy> {
+    pub fn shared_proxy(&self) -> Arc<Proxy> {
         self.proxy.clone().expect("it was started with a proxy")
     }
 
     /// Where others in its group look for it: the proxy's port if it has one.
-    pub(crate) fn announced_port(&self) -> u16 {
+    pub fn announced_port(&self) -> u16 {
         self.proxy.as_ref().map_or(self.port, |proxy| proxy.port())
     }
 
-    pub(crate) fn announced_url(&self) -> String {
+    pub fn announced_url(&self) -> String {
         self.proxy.as_ref().map_or_else(|| self.url(), |proxy| proxy.url())
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.port
     }
 
-    pub(crate) fn client(&self) -> LockClient {
-        LockClient::open(&self.url()).unwrap()
-    }
-
-    pub(crate) fn builder(&self) -> Builder {
-        LockClient::builder().url(self.url())
-    }
-
-    pub(crate) fn try_connect(&self) -> Option<redis::Connection> {
+    pub fn try_connect(&self) -> Option<redis::Connection> {
         let url = format!("redis+unix://{}", self.socket().display());
         let mut connection = redis::Client::open(url).unwrap().get_connection_with_timeout(ms(2000)).ok()?;
         connection.set_read_timeout(Some(ms(10_000))).unwrap();
@@ -262,12 +252,12 @@ impl Server {
         Some(connection)
     }
 
-    pub(crate) fn connect(&self) -> redis::Connection {
+    pub fn connect(&self) -> redis::Connection {
         // A sentinel that gives a server another role closes the connections to it.
         std::iter::repeat_with(|| self.try_connect()).take(3).flatten().next().expect("the server can be reached")
     }
 
-    pub(crate) fn cmd<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
+    pub fn cmd<T: redis::FromRedisValue>(&self, words: &[&str]) -> T {
         let mut cmd = redis::cmd(words[0]);
         for word in &words[1..] {
             cmd.arg(*word);
@@ -276,12 +266,12 @@ impl Server {
     }
 
     /// The major version of Redis that the server is compatible with: 6, or 7 and later.
-    pub(crate) fn major(&self) -> u32 {
+    pub fn major(&self) -> u32 {
         self.info("server", "redis_version").split('.').next().unwrap().parse().unwrap()
     }
 
     /// A field of `INFO`; empty if there is none.
-    pub(crate) fn info(&self, section: &str, field: &str) -> String {
+    pub fn info(&self, section: &str, field: &str) -> String {
         let ask = || redis::cmd("INFO").arg(section).query::<String>(&mut self.try_connect()?).ok();
         // As in `connect`.
         let info = std::iter::repeat_with(ask).take(3).find_map(|info| info).expect("the server answers INFO");
@@ -289,36 +279,36 @@ impl Server {
         value.unwrap_or_default().to_owned()
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.process.as_ref().unwrap().id()
     }
 
     /// Whether the master knows this many replicas and sends them what is written.
-    pub(crate) fn feeds(&self, replicas: usize) -> bool {
+    pub fn feeds(&self, replicas: usize) -> bool {
         let online = |index| self.info("replication", &format!("slave{index}")).contains("state=online");
         (0..replicas).all(online)
     }
 
-    pub(crate) fn follows_a_master(&self) -> bool {
+    pub fn follows_a_master(&self) -> bool {
         self.info("replication", "master_link_status") == "up"
     }
 
     /// False if it is suspended or killed.
-    pub(crate) fn runs(&self) -> bool {
+    pub fn runs(&self) -> bool {
         let stat = |process: &Child| std::fs::read_to_string(format!("/proc/{}/stat", process.id()));
         self.process.as_ref().is_some_and(|process| stat(process).is_ok_and(|stat| !stat.contains(") T ")))
     }
 
-    pub(crate) fn suspend(&self) {
+    pub fn suspend(&self) {
         signal(self.pid(), "STOP");
     }
 
-    pub(crate) fn resume(&self) {
+    pub fn resume(&self) {
         signal(self.pid(), "CONT");
     }
 
     /// SIGKILL.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             let _ = process.kill();
             let _ = process.wait();
@@ -327,27 +317,27 @@ impl Server {
     }
 
     /// Starts the server again on the same socket and port, with the data it persisted.
-    pub(crate) fn start_again(&mut self) {
+    pub fn start_again(&mut self) {
         assert!(self.process.is_none());
         self.spawn();
     }
 
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.kill();
         self.spawn();
     }
 
-    pub(crate) fn hash(&self, key: &str) -> BTreeMap<String, String> {
+    pub fn hash(&self, key: &str) -> BTreeMap<String, String> {
         self.cmd(&["HGETALL", key])
     }
 
-    pub(crate) fn pttl(&self, key: &str) -> i64 {
+    pub fn pttl(&self, key: &str) -> i64 {
         self.cmd(&["PTTL", key])
     }
 
     /// All keys except those that are meant to stay for a while: token counters, a master's record
     /// of its admission, idempotency keys that expire, and who the clients are that live.
-    pub(crate) fn lock_keys(&self) -> Vec<String> {
+    pub fn lock_keys(&self) -> Vec<String> {
         let keys: Vec<String> = self.cmd(&["KEYS", "*"]);
         let stays = |key: &str| {
             key == "leasehold:node"
@@ -359,26 +349,26 @@ impl Server {
     }
 
     /// Of what clients have written of themselves, without the index of them.
-    pub(crate) fn client_keys(&self) -> Vec<String> {
+    pub fn client_keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.cmd(&["KEYS", "leasehold_client:*"]);
         keys.retain(|key| key != CLIENT_INDEX);
         keys
     }
 
     /// Those that somebody but a sentinel subscribes to.
-    pub(crate) fn channels(&self) -> Vec<String> {
+    pub fn channels(&self) -> Vec<String> {
         let mut channels: Vec<String> = self.cmd(&["PUBSUB", "CHANNELS"]);
         channels.retain(|channel| channel != "__sentinel__:hello");
         channels
     }
 
-    pub(crate) fn client_lines(&self) -> Vec<String> {
+    pub fn client_lines(&self) -> Vec<String> {
         let list: String = self.cmd(&["CLIENT", "LIST"]);
         list.lines().map(str::to_owned).collect()
     }
 
     /// How often each command ran, including commands inside scripts.
-    pub(crate) fn calls(&self) -> HashMap<String, u64> {
+    pub fn calls(&self) -> HashMap<String, u64> {
         let info: String = self.cmd(&["INFO", "commandstats"]);
         let calls = |line: &str| {
             let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
@@ -387,14 +377,14 @@ impl Server {
         info.lines().filter_map(calls).collect()
     }
 
-    pub(crate) fn call_count(&self, name: &str) -> u64 {
+    pub fn call_count(&self, name: &str) -> u64 {
         self.calls().get(name).copied().unwrap_or(0)
     }
 
     /// Waits until nothing is left: no lock, no subscription, and no connection except the one that
     /// asks and those of other servers.
     #[track_caller]
-    pub(crate) fn assert_clean(&self) {
+    pub fn assert_clean(&self) {
         let start = Instant::now();
         loop {
             let left = self.left();

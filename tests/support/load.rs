@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use leasehold::{ErrorKind, LockClient};
 
-use super::{Server, ms, wait_until};
+use crate::rig::{Server, ms, wait_until};
 
 /// Of each client.
 const THREADS: usize = 3;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use redis::{ConnectionLike, RedisResult, Value};
 
-use super::{Server, scripts};
+use super::scripts;
+use crate::rig::Server;
 
 /// TTLs are whole kiloseconds and compared rounded, so that a slow machine changes no result.
 pub(crate) const MILLIS: i64 = 1_000_000;

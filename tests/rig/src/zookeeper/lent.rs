@@ -1,13 +1,13 @@
 //! Servers that go from test to test: to start one takes longer than most tests.
 
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use super::{Mode, ZooKeeper};
-use crate::rig::ms;
+use crate::ms;
 
 /// Those that no test has at the moment, with their settings. As many as had one at a time. They end
 /// with this process.
@@ -15,34 +15,30 @@ static IDLE: Mutex<Vec<(&'static str, ZooKeeper)>> = Mutex::new(Vec::new());
 
 /// A server that one test has to itself, without nodes and sessions of others. The next test gets it
 /// when the sessions of this one have ended.
-pub(crate) struct Lent {
+pub struct Lent {
     settings: &'static str,
     server: Option<ZooKeeper>,
 }
 
 impl ZooKeeper {
-    /// `None` as [`Self::start`] says. `settings`: lines of its configuration, and all that the test
+    /// `settings`: lines of its configuration, and all that the test
     /// may have of that: what it changes would change it for others.
-    pub(crate) fn lend(settings: &'static str) -> Option<Lent> {
+    pub fn lend(settings: &'static str) -> Lent {
         let idle = {
             let mut idle = IDLE.lock();
             idle.iter().position(|(own, _)| *own == settings).map(|at| idle.swap_remove(at).1)
         };
         let server = match idle {
             Some(server) => server,
-            None => Self::start_with(settings)?,
+            None => Self::start_with(settings),
         };
-        Some(Lent { settings, server: Some(server) })
+        Lent { settings, server: Some(server) }
     }
 
     /// One server for tests that use it at the same time, each below a path of its own.
-    pub(crate) fn shared(settings: &str) -> Option<Arc<Self>> {
-        static SHARED: Mutex<Option<Arc<ZooKeeper>>> = Mutex::new(None);
-        let mut shared = SHARED.lock();
-        if shared.is_none() {
-            *shared = Self::start_with(settings).map(Arc::new);
-        }
-        shared.clone()
+    pub fn shared(settings: &str) -> Arc<Self> {
+        static SHARED: OnceLock<Arc<ZooKeeper>> = OnceLock::new();
+        SHARED.get_or_init(|| Arc::new(Self::start_with(settings))).clone()
     }
 
     /// Removes all nodes. Whether it has none then, and no session.

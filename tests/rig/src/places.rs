@@ -10,9 +10,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 const FIRST: u32 = 10_000;
 const COUNT: u32 = 10_000;
 /// From the port of a cluster's node to the one of its bus.
-pub(crate) const TO_BUS: u16 = 10_000;
+pub const TO_BUS: u16 = 10_000;
 
-pub(crate) fn fresh_dir() -> PathBuf {
+/// Where what takes long to make is kept for later runs: `tmp` in the target directory that this
+/// program was built in, as cargo's `CARGO_TARGET_TMPDIR`, which only test targets are given.
+pub fn kept_dir() -> PathBuf {
+    // target/debug/deps/program
+    let program = std::env::current_exe().unwrap();
+    program.ancestors().nth(3).expect("cargo runs it").join("tmp")
+}
+
+pub fn fresh_dir() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let dir = std::env::temp_dir().join(format!("lh-{}-{number}", std::process::id()));
@@ -22,7 +30,7 @@ pub(crate) fn fresh_dir() -> PathBuf {
 
 /// A TCP port of 127.0.0.1 that is free, and the one of a cluster's bus that belongs to it too.
 /// This process gives each port once; another process may take it before the server does.
-pub(crate) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| AtomicU32::new(rand::random_range(0..COUNT)));
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
     let mut candidates = std::iter::repeat_with(|| FIRST + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT);

@@ -8,17 +8,17 @@ const SLOTS: usize = 16384;
 const PRIMARIES: usize = 3;
 
 #[derive(Clone, Copy)]
-pub(crate) struct ClusterOptions<'a> {
+pub struct ClusterOptions<'a> {
     /// Nodes 3 to 5 are the replicas of the nodes 0 to 2.
-    pub(crate) replicas: bool,
+    pub replicas: bool,
     /// In milliseconds. A primary that is silent for this long is replaced.
-    pub(crate) node_timeout: u32,
-    pub(crate) args: &'a [&'a str],
+    pub node_timeout: u32,
+    pub args: &'a [&'a str],
     /// The nodes speak only TLS, also to each other.
-    pub(crate) tls: Option<&'a Certificates>,
+    pub tls: Option<&'a Certificates>,
     /// A proxy before each node, at the address that the cluster gives to clients. The nodes' bus
     /// does without. Not with TLS.
-    pub(crate) proxies: bool,
+    pub proxies: bool,
 }
 
 impl Default for ClusterOptions<'_> {
@@ -27,22 +27,22 @@ impl Default for ClusterOptions<'_> {
     }
 }
 
-pub(crate) struct Cluster {
+pub struct Cluster {
     nodes: Vec<Server>,
     ids: Vec<String>,
 }
 
 impl Cluster {
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self::start_with(ClusterOptions::default())
     }
 
-    pub(crate) fn start_primaries() -> Self {
+    pub fn start_primaries() -> Self {
         Self::start_with(ClusterOptions { replicas: false, ..ClusterOptions::default() })
     }
 
     /// Takes two seconds: so long a primary that starts takes no writes.
-    pub(crate) fn start_with(options: ClusterOptions<'_>) -> Self {
+    pub fn start_with(options: ClusterOptions<'_>) -> Self {
         let nodes = start_together(|| nodes_of(&options));
         let ids = nodes.iter().map(id).collect();
         let cluster = Self { nodes, ids };
@@ -52,19 +52,19 @@ impl Cluster {
         cluster
     }
 
-    pub(crate) fn urls(&self) -> Vec<String> {
+    pub fn urls(&self) -> Vec<String> {
         self.nodes.iter().map(Server::announced_url).collect()
     }
 
-    pub(crate) fn into_nodes(self) -> Vec<Server> {
+    pub fn into_nodes(self) -> Vec<Server> {
         self.nodes
     }
 
-    pub(crate) fn node(&self, index: usize) -> &Server {
+    pub fn node(&self, index: usize) -> &Server {
         &self.nodes[index]
     }
 
-    pub(crate) fn node_mut(&mut self, index: usize) -> &mut Server {
+    pub fn node_mut(&mut self, index: usize) -> &mut Server {
         &mut self.nodes[index]
     }
 
@@ -73,7 +73,7 @@ impl Cluster {
         self.nodes.iter().enumerate().filter(|(_, node)| node.runs())
     }
 
-    pub(crate) fn slot(&self, key: &str) -> u16 {
+    pub fn slot(&self, key: &str) -> u16 {
         let (_, node) = self.running().next().expect("a node runs");
         node.cmd(&["CLUSTER", "KEYSLOT", key])
     }
@@ -81,7 +81,7 @@ impl Cluster {
     /// The node that runs and says itself that it owns the slot. If several say so, the one that
     /// became its owner last.
     #[track_caller]
-    pub(crate) fn owner(&self, slot: u16) -> usize {
+    pub fn owner(&self, slot: u16) -> usize {
         let mut owner = None;
         wait_until("a node owns the slot", || {
             let owners = self.running().filter_map(|(index, node)| {
@@ -94,19 +94,19 @@ impl Cluster {
         owner.unwrap().1
     }
 
-    pub(crate) fn cmd_at_owner<T: redis::FromRedisValue>(&self, key: &str, words: &[&str]) -> T {
+    pub fn cmd_at_owner<T: redis::FromRedisValue>(&self, key: &str, words: &[&str]) -> T {
         self.node(self.owner(self.slot(key))).cmd(words)
     }
 
     /// Moves a slot with its keys to another primary.
-    pub(crate) fn migrate_slot(&self, slot: u16, to: usize) {
+    pub fn migrate_slot(&self, slot: u16, to: usize) {
         self.begin_migration(slot, to);
         self.move_keys(slot, to);
         self.finish_migration(slot, to);
     }
 
     /// From now on the owner answers `ASK` for keys of the slot that it does not have.
-    pub(crate) fn begin_migration(&self, slot: u16, to: usize) {
+    pub fn begin_migration(&self, slot: u16, to: usize) {
         let from = self.owner(slot);
         assert_ne!(from, to, "node {to} owns slot {slot}");
         self.set_slot(to, slot, &["IMPORTING", &self.ids[from]]);
@@ -114,17 +114,17 @@ impl Cluster {
     }
 
     /// The keys of a slot that its owner has.
-    pub(crate) fn keys(&self, slot: u16) -> Vec<String> {
+    pub fn keys(&self, slot: u16) -> Vec<String> {
         self.node(self.owner(slot)).cmd(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "100"])
     }
 
     /// Moves the keys that are there now.
-    pub(crate) fn move_keys(&self, slot: u16, to: usize) {
+    pub fn move_keys(&self, slot: u16, to: usize) {
         self.move_keys_but(slot, to, &[]);
     }
 
     /// Leaves those in `stay` for another time.
-    pub(crate) fn move_keys_but(&self, slot: u16, to: usize, stay: &[String]) {
+    pub fn move_keys_but(&self, slot: u16, to: usize, stay: &[String]) {
         let from = self.node(self.owner(slot));
         let port = self.node(to).port().to_string();
         loop {
@@ -144,7 +144,7 @@ impl Cluster {
 
     /// Returns once all nodes that run know the new owner.
     #[track_caller]
-    pub(crate) fn finish_migration(&self, slot: u16, to: usize) {
+    pub fn finish_migration(&self, slot: u16, to: usize) {
         let from = self.owner(slot);
         // The new owner first: if it did not know by the time that the old one knows, each would
         // send clients to the other.
@@ -175,7 +175,7 @@ impl Cluster {
 
     /// Kills the owner and waits until its replica has taken over, for all nodes. Returns which.
     #[track_caller]
-    pub(crate) fn fail_over_primary_of(&mut self, slot: u16) -> usize {
+    pub fn fail_over_primary_of(&mut self, slot: u16) -> usize {
         let old = self.owner(slot);
         self.node_mut(old).kill();
         let new = self.owner(slot);
@@ -186,7 +186,7 @@ impl Cluster {
     /// Waits until all nodes that run say that the cluster is well, agree on who owns which slots,
     /// reach each other, and the replicas follow their primaries.
     #[track_caller]
-    pub(crate) fn wait_ok(&self) {
+    pub fn wait_ok(&self) {
         wait_until("the cluster is well", || {
             let running: Vec<&str> = self.running().map(|(index, _)| self.ids[index].as_str()).collect();
             let mut agreed = None;
@@ -207,7 +207,7 @@ impl Cluster {
 
     /// [`Server::assert_clean`] for all nodes that run.
     #[track_caller]
-    pub(crate) fn assert_clean(&self) {
+    pub fn assert_clean(&self) {
         self.running().for_each(|(_, node)| node.assert_clean());
     }
 }

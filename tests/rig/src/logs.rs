@@ -21,7 +21,7 @@ impl log::Log for Recorder {
 }
 
 /// Starts recording, for all tests of this process.
-pub(crate) fn record_logs() {
+pub fn record_logs() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         log::set_logger(&Recorder).unwrap();
@@ -30,13 +30,13 @@ pub(crate) fn record_logs() {
 }
 
 /// All lines that contain this word.
-pub(crate) fn logged_anywhere(word: &str) -> Vec<String> {
+pub fn logged_anywhere(word: &str) -> Vec<String> {
     LINES.lock().iter().filter(|line| line.1.contains(word)).map(|(_, line)| line.clone()).collect()
 }
 
 /// The lines of this level that contain all of these words. One of them should be the address of
 /// the test's own server, because all tests share the recording.
-pub(crate) fn logged(level: log::Level, words: &[&str]) -> Vec<String> {
+pub fn logged(level: log::Level, words: &[&str]) -> Vec<String> {
     let lines = LINES.lock();
     let fits = |line: &&(log::Level, String)| line.0 == level && words.iter().all(|word| line.1.contains(word));
     lines.iter().filter(fits).map(|(_, line)| line.clone()).collect()

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use leasehold::{Builder, LockClient, NodeState};
 
-use super::{CAP, Server, ms, wait_until};
+use crate::rig::{CAP, Server, ms, wait_until};
 
 pub(crate) struct Masters(pub(crate) Vec<Server>);
 

@@ -13,13 +13,13 @@ const NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// The files of a certificate and its key.
 #[derive(Debug, Clone)]
-pub(crate) struct Identity {
-    pub(crate) certificate: PathBuf,
-    pub(crate) key: PathBuf,
+pub struct Identity {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
 }
 
 /// A CA, and what it signed for a server at 127.0.0.1 and for a client. The files go with it.
-pub(crate) struct Certificates {
+pub struct Certificates {
     dir: PathBuf,
     ca: CertifiedIssuer<'static, KeyPair>,
     server: Identity,
@@ -27,7 +27,7 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         let dir = fresh_dir();
         let ca = authority("test CA");
         std::fs::write(dir.join("ca.pem"), ca.pem()).unwrap();
@@ -39,25 +39,25 @@ impl Certificates {
         Self { dir, ca, server, client }
     }
 
-    pub(crate) fn ca_file(&self) -> PathBuf {
+    pub fn ca_file(&self) -> PathBuf {
         self.dir.join("ca.pem")
     }
 
     /// For localhost, 127.0.0.1 and ::1.
-    pub(crate) fn server(&self) -> &Identity {
+    pub fn server(&self) -> &Identity {
         &self.server
     }
 
-    pub(crate) fn client(&self) -> &Identity {
+    pub fn client(&self) -> &Identity {
         &self.client
     }
 
     /// One more certificate for the server, as good as the first.
-    pub(crate) fn renewed(&self) -> Identity {
+    pub fn renewed(&self) -> Identity {
         sign(&self.dir, "renewed", server_params(&NAMES), Some(&self.ca))
     }
 
-    pub(crate) fn expired(&self) -> Identity {
+    pub fn expired(&self) -> Identity {
         let mut params = server_params(&NAMES);
         params.not_before = date_time_ymd(2020, 1, 1);
         params.not_after = date_time_ymd(2021, 1, 1);
@@ -65,15 +65,13 @@ impl Certificates {
     }
 
     /// Signed with SHA-512, by RSA, with which other keys than those made here are needed.
-    #[cfg(all(feature = "postgres", feature = "tls"))]
-    pub(crate) fn with_sha512(&self) -> Identity {
+    pub fn with_sha512(&self) -> Identity {
         let key = KeyPair::from_pem_and_sign_algo(include_str!("rsa.key"), &rcgen::PKCS_RSA_SHA512).unwrap();
         write(&self.dir, "sha512", &server_params(&NAMES).self_signed(&key).unwrap(), &key)
     }
 
     /// Signed with Ed25519, for which no binding is defined.
-    #[cfg(all(feature = "postgres", feature = "tls"))]
-    pub(crate) fn with_ed25519(&self) -> Identity {
+    pub fn with_ed25519(&self) -> Identity {
         let ca = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
         let ca = CertifiedIssuer::self_signed(CertificateParams::default(), ca).unwrap();
         let key = KeyPair::generate().unwrap();
@@ -81,16 +79,16 @@ impl Certificates {
     }
 
     /// For another server's name.
-    pub(crate) fn other_name(&self) -> Identity {
+    pub fn other_name(&self) -> Identity {
         sign(&self.dir, "other-name", server_params(&["redis.example"]), Some(&self.ca))
     }
 
-    pub(crate) fn self_signed(&self) -> Identity {
+    pub fn self_signed(&self) -> Identity {
         sign(&self.dir, "self-signed", server_params(&NAMES), None)
     }
 
     /// For the right names, but signed by a CA that nobody trusts.
-    pub(crate) fn other_ca(&self) -> Identity {
+    pub fn other_ca(&self) -> Identity {
         sign(&self.dir, "other-ca", server_params(&NAMES), Some(&authority("another CA")))
     }
 }

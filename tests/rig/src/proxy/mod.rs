@@ -1,6 +1,5 @@
 //! A proxy in front of a server that breaks one chosen exchange at one chosen byte.
 
-#[cfg(feature = "zookeeper")]
 mod zookeeper;
 
 use std::io::{Read, Write};
@@ -15,12 +14,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::rig::frames::{Protocol, next_request, read_reply};
-use crate::rig::{Server, free_port, ms, wait_until};
+use crate::frames::{Protocol, next_request, read_reply};
+use crate::{Server, free_port, wait_until};
 
 /// What happens to the request that the fault is injected into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// The server never receives the request.
     CutBeforeSend,
     /// The server receives this many bytes of the request and no more.
@@ -41,7 +40,6 @@ pub(crate) enum Fault {
     /// The server never receives the request; the client receives this reply.
     Reply(&'static [u8]),
     /// The server never receives the request; the client is told this error of ZooKeeper.
-    #[cfg(feature = "zookeeper")]
     Refuse(i32),
     /// The client receives bytes that are not RESP.
     Garbage,
@@ -81,7 +79,6 @@ struct State {
     subscribers: AtomicU32,
     half_open: AtomicU32,
     /// One frame in so many ends its connection to a ZooKeeper; 0 for none.
-    #[cfg(feature = "zookeeper")]
     cut_one_in: AtomicU32,
     stop: AtomicBool,
     /// Each with whether a server is at its other end.
@@ -125,7 +122,6 @@ enum Address {
     Unix(PathBuf),
     Tcp(u16),
     /// The socket, and the URL that leads to it.
-    #[cfg(feature = "postgres")]
     Postgres(PathBuf, String),
 }
 
@@ -137,14 +133,14 @@ fn as_unix(stream: TcpStream) -> UnixStream {
 
 /// In front of a server of a group, faults, silence, refusals and cuts meet its clients; its
 /// replicas and the sentinels only `cut_off_servers`.
-pub(crate) struct Proxy {
+pub struct Proxy {
     address: Address,
     state: Arc<State>,
     acceptor: Option<JoinHandle<()>>,
 }
 
 impl Proxy {
-    pub(crate) fn start(server: &Server) -> Self {
+    pub fn start(server: &Server) -> Self {
         let path = server.dir().join("p");
         let listener = UnixListener::bind(&path).unwrap();
         let accept = move || listener.accept().ok().map(|(stream, _)| stream);
@@ -152,9 +148,8 @@ impl Proxy {
     }
 
     /// On a socket beside that of the server.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn before_postgres(server: &crate::rig::Postgres) -> Self {
-        let number = crate::rig::Postgres::fresh_number();
+    pub fn before_postgres(server: &crate::Postgres) -> Self {
+        let number = crate::Postgres::fresh_number();
         let path = server.dir().join(format!(".s.PGSQL.{number}"));
         let listener = UnixListener::bind(&path).unwrap();
         let accept = move || listener.accept().ok().map(|(stream, _)| stream);
@@ -163,7 +158,7 @@ impl Proxy {
     }
 
     /// On a port of its own, which a server that will run in a group can announce.
-    pub(crate) fn before(server: &Server) -> Self {
+    pub fn before(server: &Server) -> Self {
         Self::listen_on_a_port(to_socket(server.socket()), carries(Protocol::Redis, Peer::Unknown))
     }
 
@@ -210,25 +205,23 @@ impl Proxy {
         Self { address, state, acceptor: Some(acceptor) }
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         match &self.address {
             Address::Unix(path) => format!("redis+unix://{}", path.display()),
             Address::Tcp(port) => format!("redis://127.0.0.1:{port}/"),
-            #[cfg(feature = "postgres")]
             Address::Postgres(_, url) => url.clone(),
         }
     }
 
     /// 0 on a Unix socket.
-    pub(crate) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         match self.address {
             Address::Tcp(port) => port,
             _ => 0,
         }
     }
 
-    #[cfg(feature = "tls")]
-    pub(crate) fn path(&self) -> &std::path::Path {
+    pub fn path(&self) -> &std::path::Path {
         match &self.address {
             Address::Unix(path) => path,
             _ => panic!("it is no Unix socket of Redis"),
@@ -236,17 +229,17 @@ impl Proxy {
     }
 
     /// The next request that contains `word` gets the fault, once.
-    pub(crate) fn inject(&self, word: &str, fault: Fault) {
+    pub fn inject(&self, word: &str, fault: Fault) {
         self.inject_after(word, 0, fault);
     }
 
-    pub(crate) fn inject_after(&self, word: &str, skip: u32, fault: Fault) {
+    pub fn inject_after(&self, word: &str, skip: u32, fault: Fault) {
         self.set(word, skip, 1, fault);
     }
 
     /// The next `times` requests that contain `word` get the fault, including repeats of the first
     /// one.
-    pub(crate) fn inject_times(&self, word: &str, times: u32, fault: Fault) {
+    pub fn inject_times(&self, word: &str, times: u32, fault: Fault) {
         self.set(word, 0, times, fault);
     }
 
@@ -255,78 +248,75 @@ impl Proxy {
     }
 
     /// Waits until `n` faults have happened.
-    pub(crate) fn wait_hits(&self, n: u32) {
+    pub fn wait_hits(&self, n: u32) {
         wait_until("the injected fault happens", || self.state.hits.load(Ordering::SeqCst) >= n);
     }
 
     /// How many faults have happened.
-    pub(crate) fn hits(&self) -> u32 {
+    pub fn hits(&self) -> u32 {
         self.state.hits.load(Ordering::SeqCst)
     }
 
     /// The last fault that happened was only to prepare another one.
-    #[cfg(feature = "zookeeper")]
-    pub(crate) fn forget_hit(&self) {
+    pub fn forget_hit(&self) {
         self.state.hits.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Removes a fault that has not happened yet. False if it has happened.
-    pub(crate) fn disarm(&self) -> bool {
+    pub fn disarm(&self) -> bool {
         self.state.rule.lock().take().is_some()
     }
 
     /// Sends the held request and waits until the server has answered it or closed its connection.
-    pub(crate) fn release_held(&self) {
+    pub fn release_held(&self) {
         self.state.release_held.store(true, Ordering::SeqCst);
         wait_until("the held request is over", || self.state.held_over.load(Ordering::SeqCst));
     }
 
     /// Sets whether a fault that ends a connection ends it only for the client, as where a router
     /// in between dies: at the server its request runs on, and the other end seems to be there.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn keep_backends(&self, keep: bool) {
+    pub fn keep_backends(&self, keep: bool) {
         self.state.keep_backends.store(keep, Ordering::SeqCst);
     }
 
     /// How long the reply was that a fault cut last.
-    #[cfg(any(feature = "postgres", feature = "zookeeper"))]
-    pub(crate) fn reply_length(&self) -> usize {
+    pub fn reply_length(&self) -> usize {
         self.state.reply_length.load(Ordering::SeqCst)
     }
 
     /// Sets whether new connections are closed at once.
-    pub(crate) fn refuse(&self, refuse: bool) {
+    pub fn refuse(&self, refuse: bool) {
         self.state.refuse.store(refuse, Ordering::SeqCst);
     }
 
     /// Sets whether everything sent from now on is dropped, on new connections too. Once false, new
     /// connections work again.
-    pub(crate) fn silence(&self, silent: bool) {
+    pub fn silence(&self, silent: bool) {
         self.state.silent.store(silent, Ordering::SeqCst);
     }
 
     /// Drops all packets, in both directions, of the connections that have subscribed so far. Other
     /// connections go on.
-    pub(crate) fn leave_subscribers_half_open(&self) {
+    pub fn leave_subscribers_half_open(&self) {
         self.state.half_open.store(self.subscribers(), Ordering::SeqCst);
     }
 
-    pub(crate) fn subscribers(&self) -> u32 {
+    pub fn subscribers(&self) -> u32 {
         self.state.subscribers.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn cut_all(&self) {
+    pub fn cut_all(&self) {
         self.state.shut(false);
     }
 
     /// Whether each request has its reply.
-    pub(crate) fn is_at_rest(&self) -> bool {
+    pub fn is_at_rest(&self) -> bool {
         self.state.under_way.load(Ordering::SeqCst) == 0
     }
 
     /// Sets whether all packets between the server on one side and its replicas and the sentinels
     /// on the other are dropped. Clients and the bus of a cluster go on.
-    pub(crate) fn cut_off_servers(&self, cut_off: bool) {
+    pub fn cut_off_servers(&self, cut_off: bool) {
         self.state.servers_cut_off.store(cut_off, Ordering::SeqCst);
         if !cut_off {
             // In what they have received a part is missing.
@@ -344,7 +334,6 @@ impl Drop for Proxy {
         // Wakes the acceptor.
         match &self.address {
             Address::Unix(path) => drop(UnixStream::connect(path)),
-            #[cfg(feature = "postgres")]
             Address::Postgres(path, _) => drop(UnixStream::connect(path)),
             Address::Tcp(port) => drop(TcpStream::connect(("127.0.0.1", *port))),
         }
@@ -514,7 +503,6 @@ fn meet(
             done && client.write_all(frame).is_ok()
         }
         Fault::Reply(reply) => client.write_all(reply).is_ok(),
-        #[cfg(feature = "zookeeper")]
         Fault::Refuse(_) => unreachable!("only ZooKeeper has these errors"),
         Fault::Garbage => {
             let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
@@ -558,40 +546,4 @@ fn pass_on(mut from: UnixStream, mut to: UnixStream, swallow: &(dyn Fn() -> bool
         }
     }
     close(&from, &to);
-}
-
-#[test]
-fn faults_hit_where_they_should() {
-    let server = Server::start();
-    let proxy = Proxy::start(&server);
-    let connect = || {
-        let c = redis::Client::open(proxy.url()).unwrap().get_connection_with_timeout(ms(1000)).unwrap();
-        c.set_read_timeout(Some(ms(200))).unwrap();
-        c
-    };
-    let set = |value: &str| redis::cmd("SET").arg("k").arg(value).query::<String>(&mut connect());
-    let value = || server.cmd::<Option<String>>(&["GET", "k"]);
-
-    set("plain").unwrap();
-    for (fault, applied) in [
-        (Fault::CutBeforeSend, false),
-        (Fault::CutRequestAt(9), false),
-        (Fault::CutAfterApplied, true),
-        (Fault::CutReplyAt(2), true),
-        (Fault::BlackHoleReply, true),
-        (Fault::StallReply(ms(500)), true),
-        (Fault::Garbage, false),
-    ] {
-        server.cmd::<()>(&["SET", "k", "before"]);
-        proxy.inject("marked", fault);
-        assert!(set("marked").is_err(), "{fault:?}");
-        assert_eq!(value().as_deref() == Some("marked"), applied, "{fault:?}");
-    }
-    proxy.inject_after("held", 1, Fault::Hold);
-    set("held first").unwrap();
-    assert!(set("held").is_err());
-    assert_eq!(value().as_deref(), Some("held first"));
-    proxy.release_held();
-    wait_until("the held request arrives", || value().as_deref() == Some("held"));
-    proxy.wait_hits(8);
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
-use crate::rig::free_port;
+use crate::free_port;
 
 #[derive(Default)]
 struct State {
@@ -32,7 +32,7 @@ impl State {
     }
 }
 
-pub(crate) struct Pipe {
+pub struct Pipe {
     port: u16,
     state: Arc<State>,
     acceptor: Option<JoinHandle<()>>,
@@ -40,7 +40,7 @@ pub(crate) struct Pipe {
 
 impl Pipe {
     /// To a port of 127.0.0.1, where nobody need listen yet.
-    pub(crate) fn to(target: u16) -> Self {
+    pub fn to(target: u16) -> Self {
         // Another process may take a free port first.
         let bind = || TcpListener::bind(("127.0.0.1", free_port()));
         let listener = std::iter::repeat_with(bind).take(5).find_map(Result::ok).unwrap();
@@ -59,13 +59,13 @@ impl Pipe {
         Self { port, state, acceptor: Some(acceptor) }
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.port
     }
 
     /// Sets whether everything sent from now on is swallowed, on new connections too. Once false,
     /// the connections that are there are cut: in what they have carried a part is missing.
-    pub(crate) fn silence(&self, silent: bool) {
+    pub fn silence(&self, silent: bool) {
         self.state.silent.store(silent, Ordering::SeqCst);
         if !silent {
             self.state.is_half_open.store(false, Ordering::SeqCst);
@@ -75,7 +75,7 @@ impl Pipe {
 
     /// Silent from now on; whoever has connected learns that the connection is over, and the target
     /// does not.
-    pub(crate) fn leave_target_half_open(&self) {
+    pub fn leave_target_half_open(&self) {
         self.state.is_half_open.store(true, Ordering::SeqCst);
         self.silence(true);
         for [near, _] in &*self.state.streams.lock() {
@@ -84,12 +84,12 @@ impl Pipe {
     }
 
     /// Ends the connections that are there. New ones are carried on.
-    pub(crate) fn cut(&self) {
+    pub fn cut(&self) {
         self.state.cut();
     }
 
     /// How much later what comes back from the target arrives, from now on.
-    pub(crate) fn delay(&self, delay: Duration) {
+    pub fn delay(&self, delay: Duration) {
         self.state.delay_ms.store(u64::try_from(delay.as_millis()).unwrap(), Ordering::SeqCst);
     }
 }

@@ -23,20 +23,19 @@ struct State {
     streams: Mutex<Vec<TcpStream>>,
 }
 
-pub(crate) struct TlsFront {
+pub struct TlsFront {
     port: u16,
     state: Arc<State>,
     acceptor: Option<JoinHandle<()>>,
 }
 
 impl TlsFront {
-    pub(crate) fn start(certificates: &Certificates, upstream: PathBuf) -> Self {
+    pub fn start(certificates: &Certificates, upstream: PathBuf) -> Self {
         Self::listen(certificates, upstream, |_| Ok(()))
     }
 
     /// In front of a PostgreSQL, whose clients ask whether there is TLS before they begin it.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn before_postgres(certificates: &Certificates, upstream: PathBuf) -> Self {
+    pub fn before_postgres(certificates: &Certificates, upstream: PathBuf) -> Self {
         Self::listen(certificates, upstream, |mut client| {
             client.read_exact(&mut [0; 8])?;
             client.write_all(b"S")
@@ -73,21 +72,20 @@ impl TlsFront {
         Self { port, state, acceptor: Some(acceptor) }
     }
 
-    pub(crate) fn of(certificates: &Certificates, proxy: &Proxy) -> Self {
+    pub fn of(certificates: &Certificates, proxy: &Proxy) -> Self {
         Self::start(certificates, proxy.path().to_owned())
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("rediss://127.0.0.1:{}/", self.port)
     }
 
-    #[cfg(feature = "postgres")]
-    pub(crate) fn postgres_url(&self, user: &str, parameters: &str) -> String {
+    pub fn postgres_url(&self, user: &str, parameters: &str) -> String {
         format!("postgres://{user}@127.0.0.1:{}/postgres?{parameters}", self.port)
     }
 
     /// From now on a record to the client has this many bytes at most.
-    pub(crate) fn send_in_pieces_of(&self, bytes: usize) {
+    pub fn send_in_pieces_of(&self, bytes: usize) {
         self.state.piece.store(bytes, Ordering::SeqCst);
     }
 }

@@ -17,60 +17,55 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-pub(crate) use ensemble::{Ensemble, EnsembleOptions};
-pub(crate) use jars::{has_zookeeper, jar, java};
-pub(crate) use lent::Lent;
-pub(crate) use pipe::Pipe;
-pub(crate) use raw::{CONTAINER, EPHEMERAL, EPHEMERAL_SEQUENTIAL, NO_NODE, NODE_EXISTS, Node, PERSISTENT, Raw};
+pub use ensemble::{Ensemble, EnsembleOptions};
+pub use jars::{jar, java};
+pub use lent::Lent;
+pub use pipe::Pipe;
+pub use raw::{CONTAINER, EPHEMERAL, EPHEMERAL_SEQUENTIAL, NO_NODE, NODE_EXISTS, Node, PERSISTENT, Raw};
 
-#[cfg(feature = "tls")]
-use super::{Certificates, Identity};
-use super::{free_port, fresh_dir, ms, signal, wait_for, wait_until};
+use super::{Certificates, Identity, free_port, fresh_dir, ms, signal, wait_for, wait_until};
 
 /// `tickTime` of the servers: they grant sessions of 2 to 20 ticks, and look at the end of each
 /// which have expired.
-pub(crate) const TICK: Duration = ms(500);
+pub const TICK: Duration = ms(500);
 
 /// A start takes one or two seconds, or several when the machine is busy.
 const START: Duration = Duration::from_secs(60);
 
 /// What a server is at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub enum Mode {
     Standalone,
     Leader,
     Follower,
 }
 
-pub(crate) struct ZooKeeper {
+pub struct ZooKeeper {
     dir: PathBuf,
     /// For clients.
     port: u16,
     /// For clients with TLS; 0 for none.
-    #[cfg(feature = "tls")]
     secure_port: u16,
     process: Mutex<Option<Child>>,
 }
 
 impl ZooKeeper {
-    /// `None` if the tests shall do without ZooKeeper.
-    pub(crate) fn start() -> Option<Self> {
+    pub fn start() -> Self {
         Self::start_with("")
     }
 
     /// `settings`: lines of its configuration.
-    pub(crate) fn start_with(settings: &str) -> Option<Self> {
+    pub fn start_with(settings: &str) -> Self {
         let alone = || {
             let port = free_port();
             let lines = format!("clientPort={port}\nclientPortAddress=127.0.0.1\n{settings}");
             vec![(Self::prepare(port, &lines), ())]
         };
-        has_zookeeper().then(|| start_together(alone).pop().unwrap().0)
+        start_together(alone).pop().unwrap().0
     }
 
     /// One that serves clients with TLS on a port of its own, and trusts this authority's clients.
-    #[cfg(feature = "tls")]
-    pub(crate) fn start_tls(certificates: &Certificates, identity: &Identity, settings: &str) -> Option<Self> {
+    pub fn start_tls(certificates: &Certificates, identity: &Identity, settings: &str) -> Self {
         let alone = || {
             let (port, secure_port) = (free_port(), free_port());
             let mut server = Self::prepare(port, "");
@@ -89,23 +84,20 @@ impl ZooKeeper {
             config.write_all(lines.as_bytes()).unwrap();
             vec![(server, ())]
         };
-        has_zookeeper().then(|| start_together(alone).pop().unwrap().0)
+        start_together(alone).pop().unwrap().0
     }
 
-    #[cfg(feature = "tls")]
     fn key_store(&self) -> PathBuf {
         self.dir.join("identity.pem")
     }
 
     /// From its next start on it shows this certificate.
-    #[cfg(feature = "tls")]
-    pub(crate) fn present(&self, identity: &Identity) {
+    pub fn present(&self, identity: &Identity) {
         let text = |path: &Path| fs::read_to_string(path).unwrap();
         fs::write(self.key_store(), text(&identity.key) + &text(&identity.certificate)).unwrap();
     }
 
     /// Its port with TLS comes after the other one, and ends connections at first.
-    #[cfg(feature = "tls")]
     fn is_secure_if_it_has_to(&self) -> bool {
         if self.secure_port == 0 {
             return true;
@@ -115,18 +107,11 @@ impl ZooKeeper {
         stream.read(&mut [0]).is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock)
     }
 
-    #[cfg(not(feature = "tls"))]
-    fn is_secure_if_it_has_to(&self) -> bool {
-        true
-    }
-
-    #[cfg(feature = "tls")]
-    pub(crate) fn secure_port(&self) -> u16 {
+    pub fn secure_port(&self) -> u16 {
         self.secure_port
     }
 
-    #[cfg(feature = "tls")]
-    pub(crate) fn secure_url(&self) -> String {
+    pub fn secure_url(&self) -> String {
         format!("zookeeper+tls://127.0.0.1:{}", self.secure_port)
     }
 
@@ -142,13 +127,7 @@ impl ZooKeeper {
             TICK.as_millis()
         );
         fs::write(dir.join("zoo.cfg"), text).unwrap();
-        Self {
-            dir,
-            port,
-            #[cfg(feature = "tls")]
-            secure_port: 0,
-            process: Mutex::default(),
-        }
+        Self { dir, port, secure_port: 0, process: Mutex::default() }
     }
 
     fn spawn(&self) {
@@ -166,7 +145,7 @@ impl ZooKeeper {
         let mut options: Vec<String> = options.map(str::to_owned).to_vec();
         options.push(format!("-Dorg.slf4j.simpleLogger.logFile={}", self.log().display()));
         options.push(format!("-Dcurator.remove={}", self.dir.display()));
-        let mut command = java("curator.Serve", &options).expect("asked before");
+        let mut command = java("curator.Serve", &options);
         command.arg(self.dir.join("zoo.cfg")).current_dir(&self.dir);
         // The server ends with its standard input, which only this process keeps open. One that is
         // stopped does not see that, but its process group, which has nobody else in it, gets a
@@ -191,47 +170,47 @@ impl ZooKeeper {
         !ended
     }
 
-    pub(crate) fn dir(&self) -> &Path {
+    pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    pub fn port(&self) -> u16 {
         self.port
     }
 
     /// `host:port`, as in the list of a URL.
-    pub(crate) fn address(&self) -> String {
+    pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("zookeeper://{}", self.address())
     }
 
     /// Below a chroot: `/a/b`.
-    pub(crate) fn url_in(&self, chroot: &str) -> String {
+    pub fn url_in(&self, chroot: &str) -> String {
         format!("{}{chroot}", self.url())
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.process.lock().as_ref().expect("it runs").id()
     }
 
     /// False if it was killed. One that is suspended runs.
-    pub(crate) fn runs(&self) -> bool {
+    pub fn runs(&self) -> bool {
         self.process.lock().is_some()
     }
 
-    pub(crate) fn suspend(&self) {
+    pub fn suspend(&self) {
         signal(self.pid(), "STOP");
     }
 
-    pub(crate) fn resume(&self) {
+    pub fn resume(&self) {
         signal(self.pid(), "CONT");
     }
 
     /// SIGKILL. Nothing happens if it does not run.
-    pub(crate) fn kill(&self) {
+    pub fn kill(&self) {
         if let Some(mut process) = self.process.lock().take() {
             let _ = process.kill();
             let _ = process.wait();
@@ -239,13 +218,13 @@ impl ZooKeeper {
     }
 
     /// From its next start on it has this setting.
-    pub(crate) fn configure(&self, line: &str) {
+    pub fn configure(&self, line: &str) {
         let mut config = fs::OpenOptions::new().append(true).open(self.dir.join("zoo.cfg")).unwrap();
         writeln!(config, "{line}").unwrap();
     }
 
     /// A line for the program around the server, see `Serve.java`.
-    pub(crate) fn say(&self, line: &str) {
+    pub fn say(&self, line: &str) {
         let mut process = self.process.lock();
         let stdin = process.as_mut().expect("it runs").stdin.as_mut().expect("it is piped");
         writeln!(stdin, "{line}").unwrap();
@@ -253,7 +232,7 @@ impl ZooKeeper {
     }
 
     /// Starts it on the same ports with the data it has, and waits until it serves.
-    pub(crate) fn start_again(&self) {
+    pub fn start_again(&self) {
         for _ in 0..5 {
             self.spawn();
             if self.becomes_ready() {
@@ -265,13 +244,13 @@ impl ZooKeeper {
         panic!("the ZooKeeper ends when it starts: {}", self.last_words());
     }
 
-    pub(crate) fn restart(&self) {
+    pub fn restart(&self) {
         self.kill();
         self.start_again();
     }
 
     /// The answer to a word of four letters: `srvr`, `cons`, `wchc`, `dump`, `mntr`, ...
-    pub(crate) fn try_ask(&self, word: &str) -> Option<String> {
+    pub fn try_ask(&self, word: &str) -> Option<String> {
         let mut stream = TcpStream::connect_timeout(&([127, 0, 0, 1], self.port).into(), ms(1000)).ok()?;
         stream.set_read_timeout(Some(ms(2000))).unwrap();
         stream.write_all(word.as_bytes()).ok()?;
@@ -282,7 +261,7 @@ impl ZooKeeper {
 
     /// The same; a busy server may take its time.
     #[track_caller]
-    pub(crate) fn ask(&self, word: &str) -> String {
+    pub fn ask(&self, word: &str) -> String {
         let mut answer = None;
         wait_until(word, || {
             answer = self.try_ask(word).filter(|answer| !answer.is_empty());
@@ -292,7 +271,7 @@ impl ZooKeeper {
     }
 
     /// `None` if it does not serve clients at the moment.
-    pub(crate) fn mode(&self) -> Option<Mode> {
+    pub fn mode(&self) -> Option<Mode> {
         let answer = self.try_ask("srvr")?;
         match answer.lines().find_map(|line| line.strip_prefix("Mode: "))? {
             "standalone" => Some(Mode::Standalone),
@@ -304,7 +283,7 @@ impl ZooKeeper {
 
     /// A number of `mntr`, such as `zk_packets_received`.
     #[track_caller]
-    pub(crate) fn figure(&self, name: &str) -> u64 {
+    pub fn figure(&self, name: &str) -> u64 {
         let answer = self.ask("mntr");
         let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
         let value = value.unwrap_or_else(|| panic!("no {name} in {answer}"));
@@ -312,27 +291,27 @@ impl ZooKeeper {
     }
 
     /// The connections of sessions: lines of `cons`.
-    pub(crate) fn connections(&self) -> Vec<String> {
+    pub fn connections(&self) -> Vec<String> {
         self.ask("cons").lines().filter(|line| line.contains("sid=0x")).map(|line| line.trim().to_owned()).collect()
     }
 
     /// Each watch of this server's connections: the session, and the path.
-    pub(crate) fn watches(&self) -> Vec<(i64, String)> {
+    pub fn watches(&self) -> Vec<(i64, String)> {
         of_sessions(self.try_ask("wchc").unwrap_or_default().lines())
     }
 
     /// The sessions, also those without a connection. Only a leader or a server alone knows them.
-    pub(crate) fn sessions(&self) -> Vec<i64> {
+    pub fn sessions(&self) -> Vec<i64> {
         self.sessions_and_ephemerals().0
     }
 
     /// Each ephemeral node, with its session.
-    pub(crate) fn ephemerals(&self) -> Vec<(i64, String)> {
+    pub fn ephemerals(&self) -> Vec<(i64, String)> {
         self.sessions_and_ephemerals().1
     }
 
     /// Both at one time.
-    pub(crate) fn sessions_and_ephemerals(&self) -> (Vec<i64>, Vec<(i64, String)>) {
+    pub fn sessions_and_ephemerals(&self) -> (Vec<i64>, Vec<(i64, String)>) {
         let answer = self.ask("dump");
         let lines = answer.lines().take_while(|line| !line.starts_with("ephemeral nodes dump"));
         let mut sessions: Vec<i64> = lines.filter_map(session_of).collect();
@@ -344,7 +323,7 @@ impl ZooKeeper {
 
     /// A session of the plain protocol, as long as the server grants.
     #[track_caller]
-    pub(crate) fn raw(&self) -> Raw {
+    pub fn raw(&self) -> Raw {
         let mut session = None;
         wait_until("a session", || {
             session = Raw::connect(self.port, ms(60_000));
@@ -355,7 +334,7 @@ impl ZooKeeper {
 
     /// What `work` finds out in a session of its own.
     #[track_caller]
-    pub(crate) fn look<T>(&self, work: impl FnOnce(&mut Raw) -> T) -> T {
+    pub fn look<T>(&self, work: impl FnOnce(&mut Raw) -> T) -> T {
         let mut session = self.raw();
         let found = work(&mut session);
         session.close();
@@ -364,7 +343,7 @@ impl ZooKeeper {
 
     /// The children of a node by now, sorted as text; none if there is no such node.
     #[track_caller]
-    pub(crate) fn children(&self, path: &str) -> Vec<String> {
+    pub fn children(&self, path: &str) -> Vec<String> {
         self.look(|session| {
             // Else a follower may show what was there before.
             let _ = session.sync("/");
@@ -373,7 +352,7 @@ impl ZooKeeper {
     }
 
     #[track_caller]
-    pub(crate) fn node(&self, path: &str) -> Option<Node> {
+    pub fn node(&self, path: &str) -> Option<Node> {
         self.look(|session| {
             let _ = session.sync("/");
             session.get(path).ok()
@@ -382,7 +361,7 @@ impl ZooKeeper {
 
     /// The paths of all nodes by now, parents first, without what belongs to the server itself.
     #[track_caller]
-    pub(crate) fn nodes(&self) -> Vec<String> {
+    pub fn nodes(&self) -> Vec<String> {
         self.look(|session| {
             let _ = session.sync("/");
             session.tree("/").into_iter().map(|(path, _)| path).collect()
@@ -391,14 +370,14 @@ impl ZooKeeper {
 
     /// After its clients are gone: no session, connection, watch or node.
     #[track_caller]
-    pub(crate) fn assert_clean(&self) {
+    pub fn assert_clean(&self) {
         self.assert_clean_but(&[]);
     }
 
     /// The same, but these nodes may stay, and those above them. (A container looks as if it were
     /// meant to stay.)
     #[track_caller]
-    pub(crate) fn assert_clean_but(&self, stay: &[&str]) {
+    pub fn assert_clean_but(&self, stay: &[&str]) {
         let may_stay = |path: &str| stay.iter().any(|stays| *stays == path || stays.starts_with(&format!("{path}/")));
         // First, because it takes a session of our own.
         self.look(|session| {

@@ -13,7 +13,7 @@ fn section() -> String {
 }
 
 /// The rule for one server, for locks with these names.
-pub(crate) fn acl_rule(names: &[&str]) -> Vec<String> {
+pub fn acl_rule(names: &[&str]) -> Vec<String> {
     let section = section();
     let (_, rule) = section.split_once(" `~<names>").unwrap();
     let rule = format!("~<names>{rule}");
@@ -27,7 +27,7 @@ pub(crate) fn acl_rule(names: &[&str]) -> Vec<String> {
 
 /// Everything the section permits outside of clusters, including what only some settings need, but
 /// without the names of locks.
-pub(crate) fn acl_words() -> Vec<String> {
+pub fn acl_words() -> Vec<String> {
     let section = section();
     // Redis 6.2 does not know the commands of sharded channels.
     let (section, _) = section.split_once("[`Builder::cluster`]").expect("clusters come last");

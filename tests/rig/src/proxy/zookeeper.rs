@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use super::{Fault, Proxy, State, as_unix, close, take_fault};
-use crate::rig::wait_until;
-use crate::rig::zookeeper::ZooKeeper;
+use crate::wait_until;
+use crate::zookeeper::ZooKeeper;
 
 /// The number of the request that connects, which carries none.
 const CONNECT: i32 = i32::MIN;
@@ -35,20 +35,20 @@ impl Proxy {
     /// In front of a ZooKeeper, on a port of its own. The word of a fault may be a part of a path
     /// (`/job`), the name of a request (`connect`, `create2`, `sync`, ...) or both (`delete /job`).
     /// A transaction that only checks a node is a `check`, and a message about a watch an `event`.
-    pub(crate) fn before_zookeeper(server: &ZooKeeper) -> Self {
+    pub fn before_zookeeper(server: &ZooKeeper) -> Self {
         let port = server.port();
         let connect = move || Some(as_unix(TcpStream::connect(("127.0.0.1", port)).ok()?));
         Self::listen_on_a_port(connect, |client, server, state, _| carry(&client, &server, state))
     }
 
     /// The URL of a ZooKeeper behind it.
-    pub(crate) fn zookeeper_url(&self) -> String {
+    pub fn zookeeper_url(&self) -> String {
         format!("zookeeper://127.0.0.1:{}", self.port())
     }
 
     /// From now on one frame in so many ends its connection, half of them with the first half of
     /// the frame delivered, the others with nothing of it. 0 stops that.
-    pub(crate) fn cut_one_in(&self, frames: u32) {
+    pub fn cut_one_in(&self, frames: u32) {
         self.state.cut_one_in.store(frames, Ordering::SeqCst);
     }
 }

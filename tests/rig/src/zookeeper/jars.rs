@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
+use crate::kept_dir;
+
 /// What every Java program of the tests is started with: small, and quick to start.
 const SMALL: [&str; 4] = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"];
 
@@ -13,36 +15,24 @@ fn chosen(variable: &str, default: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| default.to_owned())
 }
 
-/// A command that runs this class, with the level of its log lines. Without a JDK, Maven, or the jar
-/// the test fails; `None` if `LEASEHOLD_ZOOKEEPER=0` asks to do without.
-pub(crate) fn java(class: &str, options: &[String]) -> Option<Command> {
+/// A command that runs this class, with the level of its log lines.
+pub fn java(class: &str, options: &[String]) -> Command {
     let mut command = Command::new("java");
-    command.args(SMALL).args(options).arg("-cp").arg(jar()?).arg(class);
-    Some(command)
+    command.args(SMALL).args(options).arg("-cp").arg(jar()).arg(class);
+    command
 }
 
-/// False if the tests shall do without it.
-pub(crate) fn has_zookeeper() -> bool {
-    jar().is_some()
-}
-
-/// The jar with its libraries beside it; `None` as [`java`] says.
-pub(crate) fn jar() -> Option<&'static Path> {
+/// The jar with its libraries beside it. Ends the test if there is no JDK, no Maven, or no jar to be
+/// had.
+pub fn jar() -> &'static Path {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
-    if std::env::var("LEASEHOLD_ZOOKEEPER").is_ok_and(|wish| wish == "0") {
-        return None;
-    }
-    let built = BUILT.get_or_init(build).as_deref();
-    Some(built.unwrap_or_else(|why| {
-        panic!(
-            "no ZooKeeper: {why}; install a JDK 17 and Maven (Debian: apt-get install openjdk-17-jdk-headless maven), \
-             or leave its tests out with LEASEHOLD_ZOOKEEPER=0"
-        )
-    }))
+    BUILT.get_or_init(build).as_ref().unwrap_or_else(|why| {
+        panic!("no ZooKeeper: {why} (install a JDK 17 and Maven, or leave this out: --skip zookeeper)")
+    })
 }
 
 fn build() -> Result<PathBuf, String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/curator");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../curator");
     let zookeeper = chosen("LEASEHOLD_ZOOKEEPER_VERSION", "3.9.5");
     let curator = chosen("LEASEHOLD_CURATOR_VERSION", "5.9.0");
     let mut files = vec![source.join("pom.xml")];
@@ -52,7 +42,7 @@ fn build() -> Result<PathBuf, String> {
     files.iter().for_each(|file| std::fs::read(file).unwrap().hash(&mut hasher));
 
     let name = format!("{zookeeper}-{curator}-{:016x}", hasher.finish());
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("zookeeper");
+    let home = kept_dir().join("zookeeper");
     let out = home.join(&name);
     let jar = out.join("curator.jar");
     run("java", Command::new("java").arg("-version"))?;

@@ -10,17 +10,14 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
 
-use leasehold::{Builder, LockClient};
 use parking_lot::Mutex;
 
-#[cfg(feature = "tls")]
-use super::free_port;
-use super::{fresh_dir, signal, wait_until};
+use super::{free_port, fresh_dir, signal, wait_until};
 
 /// PostgreSQL refuses to run as root: this is who it runs as then (nobody).
 const NOBODY: u32 = 65534;
 
-pub(crate) struct Postgres {
+pub struct Postgres {
     dir: PathBuf,
     /// On 127.0.0.1; 0 if there is only the Unix socket.
     port: u16,
@@ -51,7 +48,7 @@ impl End {
             fi
             rm -rf "$1""#;
         let mut shell = command(Path::new("/bin/sh"));
-        shell.args(["-c", script, "sh"]).arg(dir).arg(binaries().expect("asked before").join("pg_ctl"));
+        shell.args(["-c", script, "sh"]).arg(dir).arg(binaries().join("pg_ctl"));
         shell.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         Self(shell.spawn().unwrap())
     }
@@ -64,14 +61,17 @@ impl Drop for End {
     }
 }
 
+/// What the library installs.
+const SCHEMA: &str = include_str!("../../../src/store/postgres/schema.sql");
+
 /// What `initdb` makes, for all servers: a copy takes a tenth of the time. Made once for each version.
 fn template() -> &'static Path {
     static MADE: LazyLock<PathBuf> = LazyLock::new(|| {
-        let initdb_program = binaries().expect("asked before").join("initdb");
+        let initdb_program = binaries().join("initdb");
         let version = Command::new(initdb_program).arg("--version").output().unwrap().stdout;
         let name: String =
             version.iter().map(|byte| if byte.is_ascii_alphanumeric() { *byte as char } else { '-' }).collect();
-        let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("postgres");
+        let home = crate::kept_dir().join("postgres");
         // Servers of root run as another user, to whom their data belong.
         let made = home.join(if is_root() { name + "root" } else { name });
         if !made.exists() {
@@ -96,24 +96,21 @@ fn template() -> &'static Path {
 fn shared_server() -> &'static Postgres {
     static SHARED: LazyLock<Postgres> = LazyLock::new(|| {
         let settings = "max_connections = 400\nshared_buffers = 64MB\nlog_line_prefix = '%m [%p] %d '";
-        let server = Postgres::start_with(settings).expect("asked before");
+        let server = Postgres::start_with(settings);
         server.run_sql("CREATE DATABASE with_schema");
-        server.database("with_schema".to_owned()).run_sql(leasehold::POSTGRES_SCHEMA);
+        server.database("with_schema".to_owned()).run_sql(SCHEMA);
         server
     });
     &SHARED
 }
 
 /// The directory of `initdb` and `pg_ctl`: that of the variable `LEASEHOLD_POSTGRES`, of the path,
-/// or of Debian's package. Without any the test fails, unless `LEASEHOLD_POSTGRES=0` asks to do
-/// without.
-fn binaries() -> Option<&'static Path> {
+/// or of Debian's package. Ends the test if there is none.
+#[track_caller]
+fn binaries() -> &'static Path {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {
         let named = std::env::var_os("LEASEHOLD_POSTGRES").map(PathBuf::from);
-        if named.as_deref() == Some(Path::new("0")) {
-            return None;
-        }
         let path = std::env::var_os("PATH").unwrap_or_default();
         let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
         let debian = versions.filter_map(|version| Some(version.ok()?.path().join("bin")));
@@ -123,15 +120,12 @@ fn binaries() -> Option<&'static Path> {
         };
         let found = all.find(|dir| dir.join("initdb").exists() && dir.join("pg_ctl").exists());
         // A link may lead there, and the programs look for each other beside themselves.
-        let found = found.and_then(|dir| Some(fs::canonicalize(dir.join("pg_ctl")).ok()?.parent()?.to_owned()));
-        assert!(
-            found.is_some(),
-            "no PostgreSQL: install it (Debian: apt-get install postgresql), or name the directory of initdb and \
-             pg_ctl in LEASEHOLD_POSTGRES, or leave its tests out with LEASEHOLD_POSTGRES=0"
-        );
-        found
+        found.and_then(|dir| Some(fs::canonicalize(dir.join("pg_ctl")).ok()?.parent()?.to_owned()))
     };
-    FOUND.get_or_init(find).as_deref()
+    FOUND.get_or_init(find).as_deref().expect(
+        "no PostgreSQL: install it (Debian: apt-get install postgresql), name the directory of initdb and pg_ctl in \
+         LEASEHOLD_POSTGRES (`sh tests/server.sh --postgres` finds or fetches one), or leave this out: --skip postgres",
+    )
 }
 
 /// Where nobody can say, it is assumed.
@@ -141,7 +135,7 @@ fn has_tls(binaries: &Path) -> bool {
 }
 
 fn initdb(data: &Path) {
-    let mut initdb = command(&binaries().expect("asked before").join("initdb"));
+    let mut initdb = command(&binaries().join("initdb"));
     initdb.arg("-D").arg(data);
     initdb.args(["-U", "leasehold", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync", "--wal-segsize=1"]);
     run(&mut initdb);
@@ -181,20 +175,17 @@ fn run(command: &mut Command) {
 }
 
 impl Postgres {
-    /// `None` if the tests shall do without PostgreSQL.
-    pub(crate) fn start() -> Option<Self> {
+    pub fn start() -> Self {
         Self::start_with("")
     }
 
     /// A database of its own on the server that all tests share, with the schema. For tests that do
     /// nothing to the server, to its settings or to its roles, and that stop none of its processes.
-    /// `None` as [`Self::start`] says.
-    pub(crate) fn shared() -> Option<Self> {
+    pub fn shared() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        binaries()?;
         let own = shared_server().database(format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed)));
         shared_server().run_sql(&format!("CREATE DATABASE {} TEMPLATE with_schema", own.database));
-        Some(own)
+        own
     }
 
     /// Another database of this server, which does not end with that value.
@@ -210,33 +201,27 @@ impl Postgres {
     }
 
     /// `settings`: lines of its configuration.
-    pub(crate) fn start_with(settings: &str) -> Option<Self> {
-        let server = Self::prepare(settings)?;
+    pub fn start_with(settings: &str) -> Self {
+        let server = Self::prepare(settings);
         server.run();
-        Some(server)
+        server
     }
 
-    /// False if the tests shall do without it.
-    pub(crate) fn is_installed() -> bool {
-        binaries().is_some()
-    }
-
-    /// A server that does not run yet.
-    ///
-    /// `None` also if it shall have TLS and was built without, which is said on standard error.
-    pub(crate) fn prepare(settings: &str) -> Option<Self> {
-        if settings.contains("ssl = on") && !has_tls(binaries()?) {
-            eprintln!("SKIPPED: this PostgreSQL was built without TLS");
-            return None;
-        }
-        let server = Self::empty(settings)?;
+    /// A server that does not run yet. Ends the test if it shall have TLS and was built without.
+    #[track_caller]
+    pub fn prepare(settings: &str) -> Self {
+        assert!(
+            !settings.contains("ssl = on") || has_tls(binaries()),
+            "this PostgreSQL was built without TLS: name another in LEASEHOLD_POSTGRES, or leave this out: \
+             --skip postgres::secure"
+        );
+        let server = Self::empty(settings);
         run(Command::new("cp").arg("-a").arg(template()).arg(server.data()));
-        Some(server)
+        server
     }
 
     /// Runs it on a free TCP port of 127.0.0.1 as well, with this certificate.
-    #[cfg(feature = "tls")]
-    pub(crate) fn listening_with(mut self, identity: &super::Identity) -> Self {
+    pub fn listening_with(mut self, identity: &super::Identity) -> Self {
         use std::os::unix::fs::PermissionsExt;
         for (from, name) in [(&identity.certificate, "server.crt"), (&identity.key, "server.key")] {
             let to = self.data().join(name);
@@ -253,35 +238,34 @@ impl Postgres {
 
     /// A server of another database cluster than all others: with data that `initdb` has made for
     /// it.
-    pub(crate) fn start_anew() -> Option<Self> {
-        let server = Self::empty("")?;
+    pub fn start_anew() -> Self {
+        let server = Self::empty("");
         initdb(&server.data());
         server.run();
-        Some(server)
+        server
     }
 
-    fn empty(settings: &str) -> Option<Self> {
-        binaries()?;
+    fn empty(settings: &str) -> Self {
         let dir = fresh_dir();
         give_away(&dir);
         let end = Some(End::of(&dir));
-        Some(Self {
+        Self {
             dir,
             port: 0,
             settings: settings.to_owned(),
             database: "postgres".to_owned(),
             end,
             kept: Mutex::default(),
-        })
+        }
     }
 
     /// Gives a directory to the user that the server runs as.
-    pub(crate) fn own(&self, dir: &Path) {
+    pub fn own(&self, dir: &Path) {
         give_away(dir);
     }
 
     /// Makes this server, which was stopped, a standby of that one, which was its standby.
-    pub(crate) fn follow(&self, primary: &Self) {
+    pub fn follow(&self, primary: &Self) {
         fs::write(self.data().join("standby.signal"), "").unwrap();
         self.own(&self.data().join("standby.signal"));
         let source = format!("host={} port={} user=leasehold", primary.dir.display(), primary.number());
@@ -293,22 +277,22 @@ impl Postgres {
     }
 
     /// Whether its main process runs, which starts the others again after a crash if it can.
-    pub(crate) fn runs(&self) -> bool {
+    pub fn runs(&self) -> bool {
         let text = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
         text.lines().next().is_some_and(|pid| Path::new("/proc").join(pid).exists())
     }
 
     /// A standby that streams from this server. It does not run yet.
-    pub(crate) fn standby(&self, settings: &str) -> Self {
-        let standby = Self::empty(settings).unwrap();
-        let mut backup = command(&binaries().unwrap().join("pg_basebackup"));
+    pub fn standby(&self, settings: &str) -> Self {
+        let standby = Self::empty(settings);
+        let mut backup = command(&binaries().join("pg_basebackup"));
         let source = format!("host={} port=5432 user=leasehold", self.dir.display());
         backup.arg("-D").arg(standby.data()).args(["-R", "-X", "stream", "-c", "fast", "--no-sync", "-d", &source]);
         run(&mut backup);
         standby
     }
 
-    pub(crate) fn run(&self) {
+    pub fn run(&self) {
         // A standby that has just lost its primary rests before it tries again, and may be promoted
         // no sooner: 5 s by default, which is longer than the leases of the tests.
         let mut text = format!(
@@ -326,7 +310,7 @@ impl Postgres {
         if !before.contains(own) {
             fs::write(&main, before + own).unwrap();
         }
-        let mut start = command(&binaries().unwrap().join("pg_ctl"));
+        let mut start = command(&binaries().join("pg_ctl"));
         start.arg("-D").arg(self.data()).arg("-l").arg(self.dir.join("log")).args(["-w", "-t", "60", "start"]);
         // Not read to its end: the server keeps the output open.
         let status = start.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
@@ -334,74 +318,64 @@ impl Postgres {
     }
 
     /// `mode`: smart, fast or immediate, which is as a crash.
-    pub(crate) fn stop(&self, mode: &str) {
-        run(command(&binaries().unwrap().join("pg_ctl")).arg("-D").arg(self.data()).args(["-m", mode, "-w", "stop"]));
+    pub fn stop(&self, mode: &str) {
+        run(command(&binaries().join("pg_ctl")).arg("-D").arg(self.data()).args(["-m", mode, "-w", "stop"]));
     }
 
-    pub(crate) fn promote(&self) {
-        run(command(&binaries().unwrap().join("pg_ctl")).arg("-D").arg(self.data()).args(["-w", "promote"]));
+    pub fn promote(&self) {
+        run(command(&binaries().join("pg_ctl")).arg("-D").arg(self.data()).args(["-w", "promote"]));
     }
 
-    pub(crate) fn dir(&self) -> &Path {
+    pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    pub(crate) fn data(&self) -> PathBuf {
+    pub fn data(&self) -> PathBuf {
         self.dir.join("data")
     }
 
     /// The port in the name of its Unix socket.
-    pub(crate) fn number(&self) -> u16 {
+    pub fn number(&self) -> u16 {
         if self.port > 0 { self.port } else { 5432 }
     }
 
-    pub(crate) fn socket(&self) -> PathBuf {
+    pub fn socket(&self) -> PathBuf {
         self.dir.join(format!(".s.PGSQL.{}", self.number()))
     }
 
     /// A number for another socket in its directory.
-    pub(crate) fn fresh_number() -> u16 {
+    pub fn fresh_number() -> u16 {
         static NEXT: AtomicU16 = AtomicU16::new(6000);
         NEXT.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         self.url_at(self.number())
     }
 
     /// As the crate `postgres` understands it too, which takes no directory as a parameter.
-    pub(crate) fn url_of_libpq(&self) -> String {
+    pub fn url_of_libpq(&self) -> String {
         let directory = self.dir.display().to_string().replace('/', "%2F");
         format!("postgres://leasehold@{directory}:{}/{}", self.number(), self.database)
     }
 
     /// Of the socket with this number in its directory.
-    pub(crate) fn url_at(&self, number: u16) -> String {
+    pub fn url_at(&self, number: u16) -> String {
         format!("postgres://leasehold@/{}?host={}&port={number}", self.database, self.dir.display())
     }
 
     /// Over TCP.
-    #[cfg(feature = "tls")]
-    pub(crate) fn tcp_url(&self, user: &str, parameters: &str) -> String {
+    pub fn tcp_url(&self, user: &str, parameters: &str) -> String {
         assert!(self.port > 0);
         format!("postgres://{user}@127.0.0.1:{}/{}?{parameters}", self.port, self.database)
     }
 
-    pub(crate) fn builder(&self) -> Builder {
-        // By this name tests find the backends of the library.
-        LockClient::builder().url(self.url()).client_name("leasehold")
-    }
-
-    pub(crate) fn client(&self) -> LockClient {
-        self.builder().build().unwrap()
-    }
-
     /// A connection of the crate `postgres`.
-    pub(crate) fn connect(&self) -> postgres::Client {
+    pub fn connect(&self) -> postgres::Client {
         self.try_connect().unwrap()
     }
 
-    pub(crate) fn try_connect(&self) -> Result<postgres::Client, postgres::Error> {
+    pub fn try_connect(&self) -> Result<postgres::Client, postgres::Error> {
         let mut config = postgres::Config::new();
         config.host_path(&self.dir).port(self.number()).user("leasehold").dbname(&self.database);
         config.connect_timeout(Duration::from_secs(5)).connect(postgres::NoTls)
@@ -426,21 +400,21 @@ impl Postgres {
         found
     }
 
-    pub(crate) fn run_sql(&self, sql: &str) {
+    pub fn run_sql(&self, sql: &str) {
         self.look(|db| db.batch_execute(sql));
     }
 
     /// The number in the first column of the first row.
-    pub(crate) fn number_of(&self, sql: &str) -> i64 {
+    pub fn number_of(&self, sql: &str) -> i64 {
         self.look(|db| db.query_one(sql, &[])).get(0)
     }
 
-    pub(crate) fn texts(&self, sql: &str) -> Vec<String> {
+    pub fn texts(&self, sql: &str) -> Vec<String> {
         self.look(|db| db.query(sql, &[])).iter().map(|row| row.get(0)).collect()
     }
 
     /// How many backends serve clients in this database.
-    pub(crate) fn backends(&self) -> i64 {
+    pub fn backends(&self) -> i64 {
         self.number_of(
             "SELECT count(*) FROM pg_stat_activity \
              WHERE backend_type = 'client backend' AND datname = current_database() AND pid <> pg_backend_pid()",
@@ -449,7 +423,7 @@ impl Postgres {
 
     /// How many connections of the library listen in this database. One that has sent a ping since
     /// then shows an empty statement.
-    pub(crate) fn listeners(&self) -> i64 {
+    pub fn listeners(&self) -> i64 {
         self.number_of(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
              AND backend_type = 'client backend' AND (query LIKE 'LISTEN %' OR query = '')",
@@ -457,7 +431,7 @@ impl Postgres {
     }
 
     /// What stands in the tables: holds, permits, places in queues.
-    pub(crate) fn held(&self) -> Vec<String> {
+    pub fn held(&self) -> Vec<String> {
         self.texts(
             "SELECT name FROM leasehold.lock WHERE holder IS NOT NULL AND ends > clock_timestamp() \
              UNION ALL SELECT name || ' shared' FROM leasehold.share WHERE ends > clock_timestamp() \
@@ -483,13 +457,13 @@ impl Postgres {
     }
 
     /// Stops it without ending it.
-    pub(crate) fn suspend(&self) {
+    pub fn suspend(&self) {
         // The first makes no more of the others then.
         signal(self.pid(), "STOP");
         self.processes().into_iter().skip(1).for_each(|pid| signal(pid, "STOP"));
     }
 
-    pub(crate) fn resume(&self) {
+    pub fn resume(&self) {
         assert!(self.try_resume());
     }
 
@@ -501,7 +475,7 @@ impl Postgres {
     }
 
     /// Ends all backends of clients but that of the caller, and waits for that.
-    pub(crate) fn end_backends(&self) {
+    pub fn end_backends(&self) {
         self.run_sql(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity \
              WHERE backend_type = 'client backend' AND datname = current_database() AND pid <> pg_backend_pid()",
@@ -511,7 +485,7 @@ impl Postgres {
     /// After its clients are gone: no hold, no place in a queue, no backend, and so no channel; and
     /// of what only a sweep removes nothing that lasts.
     #[track_caller]
-    pub(crate) fn assert_clean(&self) {
+    pub fn assert_clean(&self) {
         wait_until("nothing is held", || self.held().is_empty());
         wait_until("no backend is left", || self.backends() == 0);
         let left = self.texts(

@@ -1,0 +1,105 @@
+//! What a call finds under a name where a primitive of another kind is held: the same answer in every
+//! store, as far as the store can tell the kinds apart.
+
+use std::fmt::Debug;
+
+use leasehold::{LockClient, Result};
+
+use crate::rig::Server;
+use crate::support::Clients;
+
+const KINDS: [&str; 8] = ["mutex", "fair", "read", "write", "multi", "semaphore", "counting", "latch"];
+
+fn said<T: Debug>(answer: Result<Option<T>>) -> String {
+    match answer {
+        Ok(Some(_)) => "won".to_owned(),
+        Ok(None) => "busy".to_owned(),
+        Err(e) => format!("{:?}", e.kind()),
+    }
+}
+
+/// Tries to take it without waiting, and says what came of it. What was won is given up by `then`.
+fn try_as(kind: &str, client: &LockClient, name: &str, then: impl FnOnce()) -> String {
+    macro_rules! tried {
+        ($tried:expr) => {{
+            let tried = $tried;
+            then();
+            said(tried)
+        }};
+    }
+    match kind {
+        "mutex" => tried!(client.try_lock(name)),
+        "fair" => tried!(client.fair(name).try_lock()),
+        "read" => tried!(client.rw_lock(name).try_read()),
+        "write" => tried!(client.rw_lock(name).try_write()),
+        "multi" => tried!(client.multi([name, &format!("{name}-too")]).try_lock()),
+        "semaphore" => tried!(client.semaphore(name).try_acquire()),
+        "counting" => tried!(client.counting_semaphore(name).try_acquire()),
+        _ => tried!(client.latch(name).count_down().map(Some)),
+    }
+}
+
+fn hold_as(kind: &str, client: &LockClient, name: &str, then: impl FnOnce()) {
+    match kind {
+        "semaphore" => drop(client.semaphore(name).try_set_permits(1).unwrap()),
+        "counting" => drop(client.counting_semaphore(name).try_set_permits(1).unwrap()),
+        "latch" => drop(client.latch(name).try_set_count(2).unwrap()),
+        _ => {}
+    }
+    assert_eq!(try_as(kind, client, name, then), "won", "{kind}");
+}
+
+/// A row for each kind that is held: what another client finds that tries as each kind.
+fn table(one: &LockClient, other: &LockClient) -> Vec<String> {
+    let row = |held: &&str| {
+        let found = KINDS.map(|tried| {
+            let mut found = String::new();
+            let name = format!("{held}-{tried}");
+            hold_as(held, one, &name, || found = try_as(tried, other, &name, || ()));
+            found
+        });
+        format!("{held}: {}", found.join(" "))
+    };
+    KINDS.iter().map(row).collect()
+}
+
+/// In the order of [`KINDS`]. A multi-lock is one of mutexes, and a fair lock is a mutex with a queue.
+const LOCKS: [&str; 5] = [
+    "mutex: busy busy WrongType WrongType busy WrongType WrongType WrongType",
+    "fair: busy busy WrongType WrongType busy WrongType WrongType WrongType",
+    "read: WrongType WrongType won busy WrongType WrongType WrongType WrongType",
+    "write: WrongType WrongType busy busy WrongType WrongType WrongType WrongType",
+    "multi: busy busy WrongType WrongType busy WrongType WrongType WrongType",
+];
+const NUMBERS: [&str; 3] = [
+    "semaphore: WrongType WrongType WrongType WrongType WrongType busy WrongType WrongType",
+    "counting: WrongType WrongType WrongType WrongType WrongType WrongType busy WrongType",
+    "latch: WrongType WrongType WrongType WrongType WrongType WrongType WrongType won",
+];
+/// Redis keeps a plain number for each of them, as Redisson does, and cannot tell them apart.
+const NUMBERS_ON_REDIS: [&str; 3] = [
+    "semaphore: WrongType WrongType WrongType WrongType WrongType busy busy won",
+    "counting: WrongType WrongType WrongType WrongType WrongType Conflict busy won",
+    "latch: WrongType WrongType WrongType WrongType WrongType won won won",
+];
+
+#[test]
+fn on_redis() {
+    let server = Server::start();
+    assert_eq!(table(&server.client(), &server.client()), [&LOCKS[..], &NUMBERS_ON_REDIS].concat());
+}
+
+#[cfg(feature = "testing")]
+#[test]
+fn in_memory() {
+    let one = LockClient::in_memory();
+    let other = LockClient::in_memory_shared(&one).unwrap();
+    assert_eq!(table(&one, &other), [&LOCKS[..], &NUMBERS].concat());
+}
+
+#[cfg(feature = "postgres")]
+#[test]
+fn in_postgres() {
+    let server = crate::rig::Postgres::start();
+    assert_eq!(table(&server.client(), &server.client()), [&LOCKS[..], &NUMBERS].concat());
+}

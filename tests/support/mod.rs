@@ -1,0 +1,52 @@
+//! What tests do with the library at the servers of the rig, which knows nothing of it.
+
+mod load;
+mod masters;
+
+use leasehold::{Builder, LockClient};
+
+pub(crate) use load::Load;
+pub(crate) use masters::{Masters, wait_for_votes};
+
+use crate::rig::{Postgres, Server};
+
+/// Opens clients at a server.
+pub(crate) trait Clients {
+    fn builder(&self) -> Builder;
+
+    fn client(&self) -> LockClient {
+        self.builder().build().unwrap()
+    }
+}
+
+impl Clients for Server {
+    fn builder(&self) -> Builder {
+        LockClient::builder().url(self.url())
+    }
+}
+
+impl Clients for Postgres {
+    fn builder(&self) -> Builder {
+        // By this name tests find the backends of the library.
+        LockClient::builder().url(self.url()).client_name("leasehold")
+    }
+}
+
+/// Each of so many threads adds 20 to the key `counter` at `url`, each time under the lock `job`.
+pub(crate) fn count_under_the_lock(client: &LockClient, url: &str, threads: usize) {
+    std::thread::scope(|s| {
+        for _ in 0..threads {
+            s.spawn(|| {
+                let mut redis = redis::Client::open(url).unwrap().get_connection().unwrap();
+                for _ in 0..20 {
+                    let guard = client.lock("job").unwrap();
+                    // Read and write are separate commands, so only the lock keeps the counter
+                    // exact.
+                    let old: u32 = redis::cmd("GET").arg("counter").query(&mut redis).unwrap();
+                    redis::cmd("SET").arg("counter").arg(old + 1).exec(&mut redis).unwrap();
+                    guard.unlock().unwrap();
+                }
+            });
+        }
+    });
+}
