@@ -71,6 +71,7 @@ const LOCKS: [&str; 5] = [
     "write: WrongType WrongType busy busy WrongType WrongType WrongType WrongType",
     "multi: busy busy WrongType WrongType busy WrongType WrongType WrongType",
 ];
+#[cfg(any(feature = "testing", feature = "postgres"))]
 const NUMBERS: [&str; 3] = [
     "semaphore: WrongType WrongType WrongType WrongType WrongType busy WrongType WrongType",
     "counting: WrongType WrongType WrongType WrongType WrongType WrongType busy WrongType",

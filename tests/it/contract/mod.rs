@@ -5,6 +5,11 @@
 //! The points are functions in the files of this folder, the table of them is here, and what runs
 //! them over a store is in `stores`.
 
+#![cfg_attr(
+    not(all(feature = "testing", any(feature = "postgres", feature = "zookeeper"))),
+    allow(dead_code, reason = "what only those stores need")
+)]
+
 mod case;
 mod exclusion;
 mod in_memory;
