@@ -2,14 +2,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use leasehold::os::thread::{current, sleep};
 use leasehold::testing::{Failure, Operation};
 use leasehold::{Listener, LockInfo};
 
-use crate::book::{As, pause};
+use crate::book::As;
 use crate::stage::{OnPurpose, Stage, choose, join_all};
 
 /// The threads of a scenario have no name, those of the library do.
@@ -68,15 +68,17 @@ pub(crate) fn panicking_logger() {
     stage.end();
 }
 
-/// Panics, or sleeps, in each of its calls.
+/// Panics in some of its calls; or sleeps when a thread waits behind one that waits already.
 struct Rude {
     sleeps: Option<Duration>,
+    waits: AtomicU32,
 }
 
 impl Rude {
     fn act(&self) {
         match self.sleeps {
-            Some(duration) => sleep(duration),
+            Some(duration) if self.waits.fetch_add(1, Ordering::SeqCst) == 1 => sleep(duration),
+            Some(_) => {}
             None if choose(2) == 0 => panic_any(OnPurpose),
             None => {}
         }
@@ -103,7 +105,7 @@ impl Listener for Rude {
 
 /// A listener that panics changes nothing.
 pub(crate) fn panicking_listener() {
-    let stage = Stage::with(|builder| builder.listener(Arc::new(Rude { sleeps: None })));
+    let stage = Stage::with(|builder| builder.listener(Arc::new(Rude { sleeps: None, waits: AtomicU32::new(0) })));
     join_all([true, true, false].map(|is_one| {
         stage.spawn(move |stage| {
             let guard = stage.client(is_one).lock("job").expect("it is free some time");
@@ -117,18 +119,19 @@ pub(crate) fn panicking_listener() {
 /// A thread that is still inside its listener gets no hold: it would lie idle, and keep all others
 /// from the lock.
 pub(crate) fn slow_listener() {
-    let stage = Stage::with(|builder| builder.listener(Arc::new(Rude { sleeps: Some(Duration::from_millis(400)) })));
+    let sleeps = Some(Duration::from_millis(400));
+    let stage = Stage::with(|builder| builder.listener(Arc::new(Rude { sleeps, waits: AtomicU32::new(0) })));
     let guard = stage.one.lock("job").expect("it is free");
-    // Both wait for it inside of their listener.
-    let waiting = [true, true].map(|is_one| {
-        stage.spawn(move |stage| {
-            stage.client(is_one).lock("job").expect("it is free some time").unlock().expect("it is held");
-        })
+    // The first leads the queue, the second stands behind it, inside of its listener.
+    let waiting = [(); 2].map(|()| {
+        let thread = stage.spawn(|stage| {
+            stage.one.lock("job").expect("it is free some time").unlock().expect("it is held");
+        });
+        sleep(Duration::from_millis(1));
+        thread
     });
-    pause();
-    sleep(Duration::from_millis(1));
     guard.unlock().expect("it is held");
-    sleep(Duration::from_millis(1));
+    sleep(Duration::from_millis(20));
     let guard = stage.other.try_lock("job").expect("the store answers");
     guard.expect("nobody is there to use it").unlock().expect("it is held");
     join_all(waiting);
