@@ -16,6 +16,7 @@ use crate::rig::{Proxy, Server};
 use crate::support::Clients;
 
 /// A server, and a connection that looks into it past the clients; or the memory of this process.
+#[allow(clippy::large_enum_variant, reason = "a test has one of them")]
 pub(super) enum Place {
     Redis {
         connection: RefCell<redis::Connection>,
