@@ -1,0 +1,52 @@
+//! Where the locks live in a run, and what can be done to it.
+
+mod lines;
+mod redis;
+
+use rand::rngs::StdRng;
+
+use crate::event::Kind;
+use crate::fault::Fault;
+use crate::worker::Address;
+
+/// Servers that were started for one run.
+pub(crate) trait Deployment {
+    /// What its clients can take.
+    fn kinds(&self) -> Vec<Kind> {
+        Kind::ALL.to_vec()
+    }
+
+    /// Whether a lock can stay taken after its guard.
+    fn has_min_hold(&self) -> bool {
+        true
+    }
+
+    /// For the process in this slot, through proxies of its own.
+    fn address(&self, slot: usize) -> Address;
+
+    /// For operators, without proxies.
+    fn direct(&self) -> Address;
+
+    /// What may happen to it beside what happens to processes.
+    fn faults(&self) -> Vec<Fault>;
+
+    /// Injects one of its faults. Says whom it met.
+    fn begin(&mut self, fault: Fault, slot: usize, rng: &mut StdRng) -> String;
+
+    /// Undoes it, and returns when everything serves again.
+    fn end(&mut self, fault: Fault, slot: usize);
+
+    /// When all clients are gone: panics if something is left.
+    fn assert_clean(&self);
+}
+
+/// The names of all deployments.
+pub(crate) const NAMES: [&str; 1] = ["redis"];
+
+/// Starts one for so many processes. Panics with the remedy where a server is missing.
+pub(crate) fn start(name: &str, slots: usize) -> Box<dyn Deployment> {
+    match name {
+        "redis" => Box::new(redis::Redis::start(slots)),
+        _ => panic!("no deployment {name}: one of {NAMES:?}"),
+    }
+}

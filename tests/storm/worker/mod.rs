@@ -1,0 +1,130 @@
+//! A process of several threads that take locks, until it is told to end.
+
+mod log;
+mod settings;
+mod turn;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold::LockClient;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+pub(crate) use self::settings::{Address, Settings, builder};
+pub(crate) use self::turn::{PERMITS, names_of};
+use crate::event::{Journal, What, now};
+use crate::rig::ms;
+
+/// How many threads this process has, and how many sockets.
+fn footprint() -> (i64, i64) {
+    let count = |dir: &str| std::fs::read_dir(dir).unwrap();
+    let threads = count("/proc/self/task").count();
+    let is_socket = |entry: std::io::Result<std::fs::DirEntry>| {
+        let link = entry.and_then(|entry| std::fs::read_link(entry.path()));
+        link.is_ok_and(|link| link.to_string_lossy().starts_with("socket:"))
+    };
+    let sockets = count("/proc/self/fd").filter_map(|entry| is_socket(entry).then_some(())).count();
+    (i64::try_from(threads).unwrap(), i64::try_from(sockets).unwrap())
+}
+
+fn report_panics(journal: &Arc<Journal>) {
+    let journal = journal.clone();
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        journal.note(now(), 0, 0, What::Panicked { message: info.to_string() });
+        before(info);
+    }));
+}
+
+/// The threads of one client take locks until it is over.
+fn storm(place: &Arc<turn::Place>, settings: &Settings) {
+    std::thread::scope(|s| {
+        for thread in 0..settings.threads {
+            let mut rng = StdRng::seed_from_u64(settings.seed.wrapping_mul(31).wrapping_add(u64::from(thread)));
+            s.spawn(move || {
+                while !place.over.load(Ordering::SeqCst) {
+                    turn::take(place, thread, &mut rng);
+                    // Now and then a rest, after which a name may have been free for long.
+                    let rest = if rng.random_bool(0.02) { ms(400) } else { ms(rng.random_range(0..25)) };
+                    std::thread::sleep(rest);
+                }
+            });
+        }
+    });
+}
+
+fn place(client: LockClient, journal: &Arc<Journal>, settings: &Settings) -> Arc<turn::Place> {
+    Arc::new(turn::Place {
+        client,
+        journal: journal.clone(),
+        kinds: settings.kinds.clone(),
+        lease: settings.lease,
+        min_hold: settings.min_hold,
+        fork: AtomicBool::new(false),
+        over: AtomicBool::new(false),
+        attempts: AtomicU64::new(1),
+    })
+}
+
+/// What the orchestrator says on standard input; at its end, with the orchestrator, the process
+/// ends too.
+fn obey(place: &turn::Place, snapshot: &Path) {
+    for line in std::io::stdin().lines().map_while(Result::ok) {
+        let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        match word {
+            "stop" => place.over.store(true, Ordering::SeqCst),
+            "fork" => place.fork.store(true, Ordering::SeqCst),
+            "force" => {
+                let answer = match rest.as_bytes().first() {
+                    Some(b'f') => place.client.fair(rest).force_unlock(),
+                    _ => place.client.mutex(rest).force_unlock(),
+                };
+                println!("@@forced {answer:?}");
+            }
+            // Of a process that hangs: what it waits for.
+            "snapshot" => {
+                let text =
+                    format!("{}\n{}\n{:#?}\n", place.client.snapshot(), place.client.stats(), place.client.nodes());
+                std::fs::write(snapshot, text).unwrap();
+                println!("@@snapshot");
+            }
+            "hurry" => place.client.stop_waiting(),
+            _ => panic!("{line}"),
+        }
+    }
+    std::process::exit(1);
+}
+
+#[test]
+#[ignore = "a program for the storm"]
+fn working_process() {
+    let settings = Settings::from_env();
+    let journal = Arc::new(Journal::append_to(&settings.journal));
+    report_panics(&journal);
+    log::to_file(&settings.journal.with_extension("log"));
+    let client = builder(&settings.address, settings.lease).client_name("storm").build().unwrap();
+    let place = place(client, &journal, &settings);
+    let snapshot = settings.journal.with_extension("snapshot");
+    // With it and without the threads of the client, which start at the first lock.
+    let ended = {
+        let strong = place.clone();
+        std::thread::spawn(move || obey(&strong, &snapshot));
+        footprint()
+    };
+    println!("@@ready");
+    storm(&place, &settings);
+    let close = place.client.close(Duration::from_secs(10));
+    let close = close.map_or_else(|e| format!("{:?}", e.kind()), |()| "ok".to_owned());
+    // A thread that has ended may be listed for a moment.
+    let (start, mut now_has) = (Instant::now(), footprint());
+    while now_has != ended && start.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(ms(5));
+        now_has = footprint();
+    }
+    let (threads, sockets) = (now_has.0 - ended.0, now_has.1 - ended.1);
+    journal.note(now(), 0, 0, What::Ended { threads, sockets, close });
+    println!("@@ended");
+}
