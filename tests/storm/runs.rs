@@ -30,7 +30,7 @@ fn line(report: &Report) -> String {
         [] => "ok".to_owned(),
         [first, ..] => {
             let path = report.picture.as_ref().map_or(String::new(), |path| path.display().to_string());
-            format!("FAILED {} times, first {}: {}\n    {path}", report.violations.len(), first.check, first.text)
+            format!("FAILED {} times, first {}: {}; {path}", report.violations.len(), first.check, first.text.replace('\n', " "))
         }
     };
     format!(
@@ -118,8 +118,9 @@ fn long() {
             let row = table.entry(store).or_default();
             row[0] += 1;
             row[1] += report.acquisitions;
-            row[2] += usize::from(!report.violations.is_empty());
-            failed += row[2];
+            let fails = usize::from(!report.violations.is_empty());
+            row[2] += fails;
+            failed += fails;
         }
     }
     println!("@@storm {:<12} {:>6} {:>13} {:>7}", "store", "runs", "acquisitions", "failed");

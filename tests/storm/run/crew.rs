@@ -36,11 +36,13 @@ pub(super) struct Crew {
     /// By slot.
     workers: Vec<Worker>,
     dead: Vec<Dead>,
+    /// How many processes there were so far.
+    spawned: u64,
 }
 
 impl Crew {
     pub(super) fn new(dir: PathBuf, seed: u64, shape: Shape) -> Self {
-        Self { dir, seed, shape, workers: Vec::new(), dead: Vec::new() }
+        Self { dir, seed, shape, workers: Vec::new(), dead: Vec::new(), spawned: 0 }
     }
 
     pub(super) fn start(&mut self, deployment: &dyn Deployment) {
@@ -49,13 +51,14 @@ impl Crew {
     }
 
     /// Does not wait until it is ready.
-    fn spawn(&self, slot: usize, deployment: &dyn Deployment) -> Worker {
-        let label = format!("p{slot}.{}", self.dead.len());
+    fn spawn(&mut self, slot: usize, deployment: &dyn Deployment) -> Worker {
+        self.spawned += 1;
+        let label = format!("p{slot}-{}", self.spawned);
         let journal = self.dir.join(&label);
         let settings = Settings {
             address: deployment.address(slot),
             journal: journal.clone(),
-            seed: self.seed.wrapping_mul(1009).wrapping_add(slot as u64 + 100 * self.dead.len() as u64),
+            seed: self.seed.wrapping_mul(1009).wrapping_add(self.spawned),
             threads: THREADS,
             lease: self.shape.lease,
             kinds: deployment.kinds(),
