@@ -30,7 +30,12 @@ fn line(report: &Report) -> String {
         [] => "ok".to_owned(),
         [first, ..] => {
             let path = report.picture.as_ref().map_or(String::new(), |path| path.display().to_string());
-            format!("FAILED {} times, first {}: {}; {path}", report.violations.len(), first.check, first.text.replace('\n', " "))
+            format!(
+                "FAILED {} times, first {}: {}; {path}",
+                report.violations.len(),
+                first.check,
+                first.text.replace('\n', " ")
+            )
         }
     };
     format!(
@@ -89,6 +94,14 @@ mod storm {
     }
     short! {
         redis: "redis",
+        replicas: "replicas",
+        sentinel: "sentinel",
+        cluster: "cluster",
+        redlock: "redlock",
+        postgres: "postgres",
+        postgres_standby: "postgres-standby",
+        zookeeper: "zookeeper",
+        zookeeper_three: "zookeeper-three",
     }
 }
 

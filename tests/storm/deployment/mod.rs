@@ -1,7 +1,16 @@
 //! Where the locks live in a run, and what can be done to it.
 
+mod cluster;
 mod lines;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod redis;
+mod redlock;
+mod sentinel;
+#[cfg(feature = "postgres")]
+mod standby;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use rand::rngs::StdRng;
 
@@ -41,12 +50,34 @@ pub(crate) trait Deployment {
 }
 
 /// The names of all deployments.
-pub(crate) const NAMES: [&str; 1] = ["redis"];
+pub(crate) const NAMES: [&str; 9] = [
+    "redis",
+    "replicas",
+    "sentinel",
+    "cluster",
+    "redlock",
+    "postgres",
+    "postgres-standby",
+    "zookeeper",
+    "zookeeper-three",
+];
 
 /// Starts one for so many processes. Panics with the remedy where a server is missing.
 pub(crate) fn start(name: &str, slots: usize) -> Box<dyn Deployment> {
     match name {
         "redis" => Box::new(redis::Redis::start(slots)),
+        "replicas" => Box::new(sentinel::Sentinel::start(slots, 2)),
+        "sentinel" => Box::new(sentinel::Sentinel::start(slots, 0)),
+        "cluster" => Box::new(cluster::Cluster::start(slots)),
+        "redlock" => Box::new(redlock::Redlock::start(slots)),
+        #[cfg(feature = "postgres")]
+        "postgres" => Box::new(postgres::Postgres::start(slots)),
+        #[cfg(feature = "postgres")]
+        "postgres-standby" => Box::new(standby::Standby::start(slots)),
+        #[cfg(feature = "zookeeper")]
+        "zookeeper" => Box::new(zookeeper::One::start(slots)),
+        #[cfg(feature = "zookeeper")]
+        "zookeeper-three" => Box::new(zookeeper::Three::start(slots)),
         _ => panic!("no deployment {name}: one of {NAMES:?}"),
     }
 }

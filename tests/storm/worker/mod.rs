@@ -13,7 +13,7 @@ use leasehold::LockClient;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-pub(crate) use self::settings::{Address, Settings, builder};
+pub(crate) use self::settings::{Address, Mode, Settings, builder};
 pub(crate) use self::turn::{PERMITS, names_of};
 use crate::event::{Journal, What, now};
 use crate::rig::ms;

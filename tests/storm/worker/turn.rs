@@ -95,8 +95,9 @@ macro_rules! ask {
 fn random_section(rng: &mut StdRng, lease: Duration) -> Duration {
     match rng.random_range(0..100) {
         0..60 => ms(rng.random_range(0..5)),
-        60..92 => ms(rng.random_range(5..40)),
-        92..99 => ms(rng.random_range(100..400)),
+        60..95 => ms(rng.random_range(5..40)),
+        95..99 => ms(rng.random_range(100..400)),
+        _ if rng.random_bool(0.5) => ms(0),
         _ => lease.mul_f64(rng.random_range(1.1..1.4)),
     }
 }
