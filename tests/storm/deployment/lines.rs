@@ -13,6 +13,8 @@ pub(crate) struct Lines {
     slots: Vec<Vec<Arc<Proxy>>>,
     /// Parts of requests by which one is chosen that a fault meets.
     words: &'static [&'static str],
+    /// And of messages that answer no request, where a proxy can tell.
+    messages: &'static [&'static str],
     /// Frames that answer nothing.
     frames: &'static [&'static [u8]],
 }
@@ -33,7 +35,11 @@ pub(crate) const OF_CONNECTIONS: [Fault; 10] = [
 
 impl Lines {
     pub(crate) fn new(words: &'static [&'static str], frames: &'static [&'static [u8]]) -> Self {
-        Self { slots: Vec::new(), words, frames }
+        Self { slots: Vec::new(), words, messages: &[], frames }
+    }
+
+    pub(crate) fn with_messages(self, messages: &'static [&'static str]) -> Self {
+        Self { messages, ..self }
     }
 
     /// The proxies of the next process.
@@ -79,8 +85,10 @@ impl Lines {
             Fault::ForeignFrame => OfProxy::Garbage,
             _ => return false,
         };
+        let of_request = matches!(of_reply, OfProxy::CutRequestAt(_) | OfProxy::Garbage);
+        let words = [self.words, if of_request { &[] } else { self.messages }].concat();
         for proxy in proxies {
-            let word = self.words[rng.random_range(0..self.words.len())];
+            let word = words[rng.random_range(0..words.len())];
             let times = if fault == Fault::Delay { 20 } else { rng.random_range(1..3) };
             proxy.inject_times(word, times, of_reply);
         }

@@ -25,8 +25,9 @@ pub(super) fn or_missing<T>(started: Option<T>) -> T {
 }
 
 pub(super) struct Postgres {
-    server: Rig,
+    /// Dropped first: its proxies are in the directory of the server.
     lines: Lines,
+    server: Rig,
 }
 
 impl Postgres {

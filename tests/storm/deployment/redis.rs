@@ -18,8 +18,8 @@ pub(super) const FRAMES: &[&[u8]] =
     &[b":7\r\n", b"+OK\r\n", b"$-1\r\n", b"*2\r\n:1\r\n:77\r\n", b"*0\r\n", b"-ERR x\r\n"];
 
 pub(super) struct Redis {
-    server: Server,
     lines: Lines,
+    server: Server,
 }
 
 impl Redis {

@@ -13,9 +13,10 @@ use crate::rig::{Postgres as Rig, Proxy, wait_until};
 use crate::worker::Address;
 
 pub(super) struct Standby {
+    /// Dropped first: its proxies are in the directories of the servers.
+    lines: Lines,
     servers: [Rig; 2],
     primary: usize,
-    lines: Lines,
 }
 
 fn is_synchronous(primary: &Rig) -> bool {
@@ -25,18 +26,22 @@ fn is_synchronous(primary: &Rig) -> bool {
     })
 }
 
+/// Nothing is granted without the standby from now on.
+fn ask_for_a_synchronous_one(primary: &Rig) {
+    let mut db = primary.connect();
+    // The change itself must not wait for a standby.
+    db.batch_execute("SET synchronous_commit = off").unwrap();
+    db.batch_execute("ALTER SYSTEM SET synchronous_standby_names = '*'").unwrap();
+    db.batch_execute("SELECT pg_reload_conf()").unwrap();
+}
+
 impl Standby {
     pub(super) fn start(slots: usize) -> Self {
         let primary = or_missing(Rig::start_with("wal_level = replica\nhot_standby = on"));
         primary.run_sql(leasehold::POSTGRES_SCHEMA);
         let standby = primary.standby("wal_level = replica\nhot_standby = on");
         standby.run();
-        let mut db = primary.connect();
-        // The change itself must not wait for a standby.
-        db.batch_execute("SET synchronous_commit = off").unwrap();
-        db.batch_execute("ALTER SYSTEM SET synchronous_standby_names = '*'").unwrap();
-        db.batch_execute("SELECT pg_reload_conf()").unwrap();
-        drop(db);
+        ask_for_a_synchronous_one(&primary);
         wait_until("the standby is synchronous", || is_synchronous(&primary));
         let mut lines = Lines::new(WORDS, FRAMES);
         for _ in 0..slots {
@@ -95,7 +100,10 @@ impl Deployment for Standby {
                 // As a tool does that promotes: the old one is stopped for sure.
                 self.servers[self.primary].stop("immediate");
                 self.primary = 1 - self.primary;
-                self.servers[self.primary].promote();
+                // Before anybody is granted anything: the copy of its settings is older.
+                let primary = &self.servers[self.primary];
+                primary.promote();
+                ask_for_a_synchronous_one(primary);
             }
             Fault::StopReplica => self.servers[1 - self.primary].suspend(),
             fault => postgres::begin(&self.servers[self.primary], fault),

@@ -13,9 +13,11 @@ use crate::rig::zookeeper::{Ensemble, EnsembleOptions, ZooKeeper as Rig};
 use crate::rig::{Proxy, ms};
 use crate::worker::Address;
 
-/// Requests, messages about watches, and the nodes of names.
-const WORDS: &[&str] =
-    &["create", "delete", "multi", "sync", "getChildren", "ping", "check", "event", "/m0", "/f0", "/r0"];
+/// Requests, and the nodes of names.
+const WORDS: &[&str] = &["create", "delete", "multi", "sync", "getChildren", "ping", "check", "/m0", "/f0", "/r0"];
+
+/// About watches.
+const MESSAGES: &[&str] = &["event", "event", "event"];
 
 /// A reply to a request that nobody sent, and a frame of an impossible length.
 const FRAMES: &[&[u8]] = &[&[0, 0, 0, 16, 0, 0, 0, 99, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0], &[0xff, 0, 0, 0]];
@@ -43,7 +45,7 @@ pub(super) struct One {
 impl One {
     pub(super) fn start(slots: usize) -> Self {
         let server = Rig::start_with(SETTINGS).expect(MISSING);
-        let mut lines = Lines::new(WORDS, FRAMES);
+        let mut lines = Lines::new(WORDS, FRAMES).with_messages(MESSAGES);
         (0..slots).for_each(|_| lines.add(vec![Arc::new(Proxy::before_zookeeper(&server))]));
         Self { server, lines }
     }
@@ -106,7 +108,7 @@ impl Three {
         let options = EnsembleOptions { sync_limit: 12, settings: "" };
         let rig = Ensemble::start_with(options).expect(MISSING);
         rig.wait_for_all();
-        let mut lines = Lines::new(WORDS, FRAMES);
+        let mut lines = Lines::new(WORDS, FRAMES).with_messages(MESSAGES);
         for _ in 0..slots {
             lines.add(rig.servers().iter().map(|server| Arc::new(Proxy::before_zookeeper(server))).collect());
         }

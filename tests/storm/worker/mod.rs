@@ -5,8 +5,8 @@ mod settings;
 mod turn;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use leasehold::LockClient;
@@ -71,8 +71,9 @@ fn place(client: LockClient, journal: &Arc<Journal>, settings: &Settings) -> Arc
 
 /// What the orchestrator says on standard input; at its end, with the orchestrator, the process
 /// ends too.
-fn obey(place: &turn::Place, snapshot: &Path) {
+fn obey(place: &Weak<turn::Place>, snapshot: &Path) {
     for line in std::io::stdin().lines().map_while(Result::ok) {
+        let Some(place) = place.upgrade() else { continue };
         let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
         match word {
             "stop" => place.over.store(true, Ordering::SeqCst),
@@ -108,16 +109,17 @@ fn working_process() {
     let client = builder(&settings.address, settings.lease).client_name("storm").build().unwrap();
     let place = place(client, &journal, &settings);
     let snapshot = settings.journal.with_extension("snapshot");
-    // With it and without the threads of the client, which start at the first lock.
-    let ended = {
-        let strong = place.clone();
-        std::thread::spawn(move || obey(&strong, &snapshot));
-        footprint()
-    };
+    // It must not keep the client.
+    let weak = Arc::downgrade(&place);
+    std::thread::spawn(move || obey(&weak, &snapshot));
+    // With that thread, and without those of the client, which start at the first lock.
+    let ended = footprint();
     println!("@@ready");
     storm(&place, &settings);
     let close = place.client.close(Duration::from_secs(10));
     let close = close.map_or_else(|e| format!("{:?}", e.kind()), |()| "ok".to_owned());
+    // What wakes its threads goes with its last handle.
+    drop(place);
     // A thread that has ended may be listed for a moment.
     let (start, mut now_has) = (Instant::now(), footprint());
     while now_has != ended && start.elapsed() < Duration::from_secs(5) {
