@@ -102,6 +102,7 @@ mod storm {
         postgres_standby: "postgres-standby",
         zookeeper: "zookeeper",
         zookeeper_three: "zookeeper-three",
+        memory: "memory",
     }
 }
 

@@ -47,8 +47,8 @@ impl Deployment for Cluster {
         Address { mode: Mode::Cluster, urls: self.rig.urls(), replicas: 0 }
     }
 
-    fn direct(&self) -> Address {
-        self.address(0)
+    fn direct(&self) -> Option<Address> {
+        Some(self.address(0))
     }
 
     fn faults(&self) -> Vec<Fault> {

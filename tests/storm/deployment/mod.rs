@@ -2,14 +2,12 @@
 
 mod cluster;
 mod lines;
-#[cfg(feature = "postgres")]
+mod memory;
 mod postgres;
 mod redis;
 mod redlock;
 mod sentinel;
-#[cfg(feature = "postgres")]
 mod standby;
-#[cfg(feature = "zookeeper")]
 mod zookeeper;
 
 use rand::rngs::StdRng;
@@ -33,14 +31,20 @@ pub(crate) trait Deployment {
     /// For the process in this slot, through proxies of its own.
     fn address(&self, slot: usize) -> Address;
 
-    /// For operators, without proxies.
-    fn direct(&self) -> Address;
+    /// For operators, without proxies. `None` where all is within one process, which sets it up
+    /// and looks for what is left itself.
+    fn direct(&self) -> Option<Address>;
 
     /// What may happen to it beside what happens to processes.
     fn faults(&self) -> Vec<Fault>;
 
     /// Injects one of its faults. Says whom it met.
     fn begin(&mut self, fault: Fault, slot: usize, rng: &mut StdRng) -> String;
+
+    /// For a fault that happens within a process: the line that tells the process.
+    fn line(&self, _fault: Fault, _rng: &mut StdRng) -> Option<String> {
+        None
+    }
 
     /// Undoes it, and returns when everything serves again.
     fn end(&mut self, fault: Fault, slot: usize);
@@ -50,7 +54,7 @@ pub(crate) trait Deployment {
 }
 
 /// The names of all deployments.
-pub(crate) const NAMES: [&str; 9] = [
+pub(crate) const NAMES: [&str; 10] = [
     "redis",
     "replicas",
     "sentinel",
@@ -60,6 +64,7 @@ pub(crate) const NAMES: [&str; 9] = [
     "postgres-standby",
     "zookeeper",
     "zookeeper-three",
+    "memory",
 ];
 
 /// Starts one for so many processes. Panics with the remedy where a server is missing.
@@ -70,13 +75,10 @@ pub(crate) fn start(name: &str, slots: usize) -> Box<dyn Deployment> {
         "sentinel" => Box::new(sentinel::Sentinel::start(slots, 0)),
         "cluster" => Box::new(cluster::Cluster::start(slots)),
         "redlock" => Box::new(redlock::Redlock::start(slots)),
-        #[cfg(feature = "postgres")]
         "postgres" => Box::new(postgres::Postgres::start(slots)),
-        #[cfg(feature = "postgres")]
         "postgres-standby" => Box::new(standby::Standby::start(slots)),
-        #[cfg(feature = "zookeeper")]
         "zookeeper" => Box::new(zookeeper::One::start(slots)),
-        #[cfg(feature = "zookeeper")]
+        "memory" => Box::new(memory::Memory),
         "zookeeper-three" => Box::new(zookeeper::Three::start(slots)),
         _ => panic!("no deployment {name}: one of {NAMES:?}"),
     }

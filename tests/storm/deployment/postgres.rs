@@ -73,8 +73,8 @@ impl Deployment for Postgres {
         Address::one(self.lines.of(slot)[0].url())
     }
 
-    fn direct(&self) -> Address {
-        Address::one(self.server.url())
+    fn direct(&self) -> Option<Address> {
+        Some(Address::one(self.server.url()))
     }
 
     fn faults(&self) -> Vec<Fault> {

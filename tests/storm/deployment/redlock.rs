@@ -43,8 +43,8 @@ impl Deployment for Redlock {
         Address { mode: Mode::Redlock, urls, replicas: 0 }
     }
 
-    fn direct(&self) -> Address {
-        Address { mode: Mode::Redlock, urls: self.rig.urls(), replicas: 0 }
+    fn direct(&self) -> Option<Address> {
+        Some(Address { mode: Mode::Redlock, urls: self.rig.urls(), replicas: 0 })
     }
 
     fn faults(&self) -> Vec<Fault> {

@@ -45,8 +45,8 @@ impl Deployment for Sentinel {
         Address { mode: Mode::Sentinel, urls: self.rig.urls(), replicas: self.replicas }
     }
 
-    fn direct(&self) -> Address {
-        self.address(0)
+    fn direct(&self) -> Option<Address> {
+        Some(self.address(0))
     }
 
     fn faults(&self) -> Vec<Fault> {

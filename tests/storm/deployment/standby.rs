@@ -75,8 +75,8 @@ impl Deployment for Standby {
         Address::one(self.url([&port(&urls[0]), &port(&urls[1])]))
     }
 
-    fn direct(&self) -> Address {
-        Address::one(self.url(["5432", "5432"]))
+    fn direct(&self) -> Option<Address> {
+        Some(Address::one(self.url(["5432", "5432"])))
     }
 
     fn faults(&self) -> Vec<Fault> {

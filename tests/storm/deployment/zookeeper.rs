@@ -60,8 +60,8 @@ impl Deployment for One {
         Address::one(url(self.lines.of(slot)))
     }
 
-    fn direct(&self) -> Address {
-        Address::one(self.server.url())
+    fn direct(&self) -> Option<Address> {
+        Some(Address::one(self.server.url()))
     }
 
     fn faults(&self) -> Vec<Fault> {
@@ -145,8 +145,8 @@ impl Deployment for Three {
         Address::one(url(&proxies))
     }
 
-    fn direct(&self) -> Address {
-        Address::one(self.rig.url())
+    fn direct(&self) -> Option<Address> {
+        Some(Address::one(self.rig.url()))
     }
 
     fn faults(&self) -> Vec<Fault> {

@@ -86,6 +86,12 @@ impl Crew {
         self.workers[slot].child.say(line);
     }
 
+    /// Tells a process of a fault, and waits until it has happened.
+    pub(super) fn tell(&mut self, slot: usize, line: &str) {
+        self.say(slot, line);
+        self.workers[slot].child.expect("done");
+    }
+
     /// Has a process force a name out of the hands of whoever has it.
     pub(super) fn force(&mut self, slot: usize, kinds: &[Kind], rng: &mut StdRng) -> String {
         let names = if kinds.contains(&Kind::Fair) { &["m0", "m1", "f0"][..] } else { &["m0", "m1"] };

@@ -55,9 +55,12 @@ struct Run {
 }
 
 /// Runs one storm on a store. It leaves its files where it failed, and nothing otherwise.
-pub(crate) fn run(store: &str, seed: u64, shape: Shape) -> Report {
+pub(crate) fn run(store: &str, seed: u64, mut shape: Shape) -> Report {
     let dir = directory(store, seed);
     let deployment = deployment::start(store, shape.slots);
+    if deployment.direct().is_none() {
+        shape.slots = 1;
+    }
     let crew = Crew::new(dir.clone(), seed, shape);
     let rng = StdRng::seed_from_u64(seed);
     let mut run = Run { deployment, store: store.to_owned(), shape, crew, disturbances: Vec::new(), rng };
@@ -98,7 +101,11 @@ fn report(store: &str, seed: u64, history: &History, violations: Vec<Violation>)
 
 impl Run {
     fn weather(&mut self) {
-        let faults = [self.deployment.faults(), OF_PROCESSES.to_vec()].concat();
+        let mut faults = [self.deployment.faults(), OF_PROCESSES.to_vec()].concat();
+        if self.deployment.direct().is_none() {
+            // It would take the store with it.
+            faults.retain(|fault| *fault != Fault::Kill);
+        }
         let faults: Vec<Fault> = chosen(faults);
         let bursts = plan(&self.shape, &faults, &mut self.rng);
         std::thread::sleep(ms(500));
@@ -141,7 +148,13 @@ impl Run {
                 let name = self.crew.force(slot, &self.deployment.kinds(), &mut self.rng);
                 return (format!("p{slot} forces {name}"), vec![name]);
             }
-            _ => return (self.deployment.begin(fault, slot, &mut self.rng), Vec::new()),
+            _ => {
+                let Some(line) = self.deployment.line(fault, &mut self.rng) else {
+                    return (self.deployment.begin(fault, slot, &mut self.rng), Vec::new());
+                };
+                self.crew.tell(slot, &line);
+                return (line, Vec::new());
+            }
         }
         (format!("p{slot}"), Vec::new())
     }
@@ -169,7 +182,8 @@ impl Run {
 
     /// What an operator does until it has succeeded.
     fn operate(&self, mut work: impl FnMut(&leasehold::LockClient) -> bool) {
-        let client = builder(&self.deployment.direct(), self.shape.lease).build().unwrap();
+        let Some(address) = self.deployment.direct() else { return };
+        let client = builder(&address, self.shape.lease).build().unwrap();
         crate::rig::wait_until("the store serves an operator", || work(&client));
     }
 

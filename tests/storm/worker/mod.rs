@@ -1,6 +1,7 @@
 //! A process of several threads that take locks, until it is told to end.
 
 mod log;
+mod memory;
 mod settings;
 mod turn;
 
@@ -17,6 +18,9 @@ pub(crate) use self::settings::{Address, Mode, Settings, builder};
 pub(crate) use self::turn::{PERMITS, names_of};
 use crate::event::{Journal, What, now};
 use crate::rig::ms;
+
+/// Of the one process, where the store is in memory.
+const CLIENTS_IN_MEMORY: usize = 3;
 
 /// How many threads this process has, and how many sockets.
 fn footprint() -> (i64, i64) {
@@ -39,10 +43,12 @@ fn report_panics(journal: &Arc<Journal>) {
     }));
 }
 
-/// The threads of one client take locks until it is over.
-fn storm(place: &Arc<turn::Place>, settings: &Settings) {
+/// The threads of each client take locks until it is over.
+fn storm(places: &[Arc<turn::Place>], settings: &Settings) {
+    let threads = 0..settings.threads * u32::try_from(places.len()).unwrap();
     std::thread::scope(|s| {
-        for thread in 0..settings.threads {
+        for thread in threads {
+            let place = &places[thread as usize % places.len()];
             let mut rng = StdRng::seed_from_u64(settings.seed.wrapping_mul(31).wrapping_add(u64::from(thread)));
             s.spawn(move || {
                 while !place.over.load(Ordering::SeqCst) {
@@ -71,12 +77,13 @@ fn place(client: LockClient, journal: &Arc<Journal>, settings: &Settings) -> Arc
 
 /// What the orchestrator says on standard input; at its end, with the orchestrator, the process
 /// ends too.
-fn obey(place: &Weak<turn::Place>, snapshot: &Path) {
+fn obey(places: &[Weak<turn::Place>], snapshot: &Path) {
     for line in std::io::stdin().lines().map_while(Result::ok) {
-        let Some(place) = place.upgrade() else { continue };
+        let places: Vec<_> = places.iter().filter_map(Weak::upgrade).collect();
+        let Some(place) = places.first() else { continue };
         let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
         match word {
-            "stop" => place.over.store(true, Ordering::SeqCst),
+            "stop" => places.iter().for_each(|place| place.over.store(true, Ordering::SeqCst)),
             "fork" => place.fork.store(true, Ordering::SeqCst),
             "force" => {
                 let answer = match rest.as_bytes().first() {
@@ -92,8 +99,10 @@ fn obey(place: &Weak<turn::Place>, snapshot: &Path) {
                 std::fs::write(snapshot, text).unwrap();
                 println!("@@snapshot");
             }
-            "hurry" => place.client.stop_waiting(),
-            _ => panic!("{line}"),
+            _ => {
+                assert!(memory::obey(&place.client, word, rest), "{line}");
+                println!("@@done");
+            }
         }
     }
     std::process::exit(1);
@@ -106,20 +115,27 @@ fn working_process() {
     let journal = Arc::new(Journal::append_to(&settings.journal));
     report_panics(&journal);
     log::to_file(&settings.journal.with_extension("log"));
-    let client = builder(&settings.address, settings.lease).client_name("storm").build().unwrap();
-    let place = place(client, &journal, &settings);
+    let in_memory = settings.address.mode == Mode::Memory;
+    let clients = match in_memory {
+        true => memory::clients(CLIENTS_IN_MEMORY, settings.lease),
+        false => vec![builder(&settings.address, settings.lease).client_name("storm").build().unwrap()],
+    };
+    let places: Vec<_> = clients.into_iter().map(|client| place(client, &journal, &settings)).collect();
     let snapshot = settings.journal.with_extension("snapshot");
     // It must not keep the client.
-    let weak = Arc::downgrade(&place);
+    let weak: Vec<_> = places.iter().map(Arc::downgrade).collect();
     std::thread::spawn(move || obey(&weak, &snapshot));
     // With that thread, and without those of the client, which start at the first lock.
     let ended = footprint();
     println!("@@ready");
-    storm(&place, &settings);
-    let close = place.client.close(Duration::from_secs(10));
+    storm(&places, &settings);
+    if in_memory {
+        memory::assert_clean(&places[0].client);
+    }
+    let close = places.iter().try_for_each(|place| place.client.close(Duration::from_secs(10)));
     let close = close.map_or_else(|e| format!("{:?}", e.kind()), |()| "ok".to_owned());
     // What wakes its threads goes with its last handle.
-    drop(place);
+    drop(places);
     // A thread that has ended may be listed for a moment.
     let (start, mut now_has) = (Instant::now(), footprint());
     while now_has != ended && start.elapsed() < Duration::from_secs(5) {
