@@ -1,0 +1,67 @@
+#!/bin/sh
+# Proves the checker of the storm: builds a copy of the tree with each of the bugs in
+# tests/storm/planted, and runs the storm on it until a check catches the bug.
+#
+#   sh tests/storm/planted.sh                     all of them
+#   sh tests/storm/planted.sh wake-up-lost        these
+#   MINUTES=6                                     so long at most for each (4)
+#
+# Each patch says on which deployment it is looked for, and which check is to find it.
+# Exit status 1 if one was not caught.
+#
+set -u
+
+cd "$(dirname "$0")/../.." || exit 1
+root=$PWD
+minutes=${MINUTES:-4}
+work=$(mktemp -d "${TMPDIR:-/tmp}/leasehold-planted.XXXXXX") || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+if [ $# -eq 0 ]; then
+    for patch in tests/storm/planted/*.patch; do set -- "$@" "$(basename "$patch" .patch)"; done
+fi
+
+# The tree as it is, and what was built of its dependencies. The crate itself is built anew, because it has
+# another path there.
+mkdir -p "$work/tree" "$work/target/debug"
+tar -c --exclude=./target --exclude=./.git . | tar -x -C "$work/tree"
+for part in build deps .fingerprint; do
+    [ ! -d "target/debug/$part" ] || tar -c -C target/debug --exclude='*leasehold-*' --exclude="$part/it-*" \
+        --exclude="$part/storm-*" --exclude="$part/cli-*" --exclude="$part/interop-*" --exclude="$part/curator-*" \
+        "$part" | tar -x -C "$work/target/debug"
+done
+# Made once by Maven; the copy would make it again.
+mkdir -p "$work/target/tmp"
+[ ! -d target/tmp/zookeeper ] || cp -a target/tmp/zookeeper "$work/target/tmp/"
+export CARGO_TARGET_DIR="$work/target"
+cd "$work/tree" || exit 1
+
+field() { # field NAME PATCH
+    sed -n "s/^$1: //p" "$2" | head -n 1
+}
+
+missed=0
+for name in "$@"; do
+    patch="$root/tests/storm/planted/$name.patch"
+    on=$(field On "$patch")
+    wanted=$(field Check "$patch")
+    git apply "$patch" || exit 1
+    # With short runs: a bug is found in a burst of faults or in the rest after it.
+    STORM_BRIEF=1 sh tests/storm.sh --minutes "$minutes" --on "$on" --until-caught >"$work/out" 2>&1
+    git apply -R "$patch" || exit 1
+    runs=$(grep -c '^[a-z-]* *seed' "$work/out")
+    caught=$(sed -n 's/.*: FAILED (\([^)]*\)).*/\1/p' "$work/out" | head -n 1)
+    if [ "$runs" -eq 0 ]; then
+        tail -n 20 "$work/out"
+        caught='DID NOT RUN'
+        missed=1
+    elif ! printf '%s' "$caught" | grep -q "$wanted"; then
+        caught="MISSED ${caught:-}"
+        missed=1
+    fi
+    printf '%-28s %-16s %4s  %s\n' "$name" "$on" "$runs" "$caught"
+done
+exit $missed
