@@ -120,7 +120,7 @@ pub(crate) struct Process {
     pub(crate) panics: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct History {
     pub(crate) processes: Vec<Process>,
     pub(crate) attempts: Vec<Attempt>,
@@ -131,6 +131,27 @@ pub(crate) struct History {
     pub(crate) permits: usize,
     /// Of renewed holds.
     pub(crate) lease: Nanos,
+    /// Every waiter has a place in a queue of the store, a multi-lock in that of each of its names:
+    /// whoever comes later waits behind it, also for a name that nobody holds.
+    pub(crate) queues_all: bool,
+    /// How many times more work the machine had than it can do, 1 at least: times that nothing but
+    /// the machine explains are allowed to be so much longer.
+    pub(crate) load: f64,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self {
+            processes: Vec::new(),
+            attempts: Vec::new(),
+            faults: Vec::new(),
+            over: 0,
+            permits: 1,
+            lease: 0,
+            queues_all: false,
+            load: 1.0,
+        }
+    }
 }
 
 impl History {

@@ -18,6 +18,7 @@ pub(super) fn history(attempts: Vec<Attempt>) -> History {
         over: millis(10_000),
         permits: 2,
         lease: millis(3000),
+        ..History::default()
     }
 }
 

@@ -3,6 +3,8 @@
 //! Only time in which no fault may explain it counts. A lost wake-up costs a waiter the rest of the
 //! lease of whoever had the lock, so what is allowed is less than a lease.
 
+use std::collections::HashMap;
+
 use super::{Violation, in_millis, longest_rest, unrest};
 use crate::event::{Kind, Nanos, millis};
 use crate::history::{Attempt, History};
@@ -14,12 +16,14 @@ const STARVES: Nanos = millis(15_000);
 
 /// A wait that is over at once shows nothing.
 fn longest_while_free(history: &History) -> Nanos {
-    history.lease / 2
+    (history.lease as f64 / 2.0 * history.load) as Nanos
 }
+
+type Spans = Vec<(Nanos, Nanos)>;
 
 pub(super) fn check(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
-    let unrest = unrest(history);
+    let (unrest, taken) = (unrest(history), taken(history));
     for attempt in &history.attempts {
         let span = (attempt.asked, end(history, attempt));
         let (from, to) = longest_rest(span, &unrest);
@@ -30,12 +34,12 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
             let (who, kind, names) = (history.who(attempt), attempt.kind, &attempt.names);
             found.push(Violation { check: CHECK, at: to, text: format!("{who} waited for {kind:?} {names:?} {what}") });
         };
-        let mut busy: Vec<_> = taken(history, attempt).into_iter().chain(unrest.iter().copied()).collect();
-        busy.sort_unstable();
+        let of_names = attempt.names.iter().flat_map(|name| taken[name.as_str()].iter().copied());
+        let busy = joined(of_names.chain(unrest.iter().copied()).collect());
         let free = longest_rest(span, &busy);
         if free.1 - free.0 > longest_while_free(history) {
             report(format!("for {} while it was free", in_millis(free.1 - free.0)));
-        } else if to - from > STARVES && can_starve(attempt.kind) {
+        } else if to - from > (STARVES as f64 * history.load) as Nanos && can_starve(attempt.kind) {
             report(format!("for {} while others had it", in_millis(to - from)));
         }
     }
@@ -53,19 +57,36 @@ fn end(history: &History, attempt: &Attempt) -> Nanos {
     attempt.answered().or(killed).unwrap_or(history.over).max(attempt.asked)
 }
 
-/// When others may have had what it waits for: from the grant that was told to the end of the
-/// unlock, or of the lease of one that was never given up. One that asked and has no answer yet may
-/// have it too.
-fn taken(history: &History, waiting: &Attempt) -> Vec<(Nanos, Nanos)> {
-    let mut taken = Vec::new();
-    let enough = if waiting.kind == Kind::Permit { history.permits } else { 1 };
-    for name in &waiting.names {
-        let others = history.attempts.iter().filter(|other| other.takes(name) && !std::ptr::eq(*other, waiting));
-        let spans: Vec<_> = others.filter_map(|other| held(history, other)).collect();
-        taken.extend(times_of(enough, &spans));
+/// When each name may have been somebody's: from the grant that was told to the end of the unlock,
+/// or of the lease of one that was never given up.
+fn taken(history: &History) -> HashMap<String, Spans> {
+    let of_name = |name: String| {
+        let holds: Vec<_> = history.attempts.iter().filter(|attempt| attempt.takes(&name)).collect();
+        let most = if holds.iter().any(|hold| hold.kind == Kind::Permit) { history.permits } else { 1 };
+        let spans: Spans = holds.into_iter().filter_map(|hold| held(history, hold)).collect();
+        (name, times_of(most, &spans))
+    };
+    let mut taken: HashMap<String, Spans> = history.names().into_iter().map(of_name).collect();
+    // A chain of as many multi-locks as there are names.
+    for _ in 0..if history.queues_all { 3 } else { 0 } {
+        let before = taken.clone();
+        for waits in history.attempts.iter().filter(|attempt| attempt.names.len() > 1) {
+            let span = (waits.asked, end(history, waits));
+            for (name, other) in waits.names.iter().flat_map(|name| waits.names.iter().map(move |other| (name, other)))
+            {
+                let in_its_way = before[other].iter().map(|(from, to)| ((*from).max(span.0), (*to).min(span.1)));
+                let blocks = taken.get_mut(name).expect("all names are there");
+                blocks.extend(in_its_way.filter(|(from, to)| from < to && name != other));
+            }
+        }
+        taken.values_mut().for_each(|spans| *spans = joined(std::mem::take(spans)));
     }
-    taken.sort_unstable();
     taken
+}
+
+/// Sorted and without overlaps.
+fn joined(spans: Spans) -> Spans {
+    times_of(1, &spans)
 }
 
 fn held(history: &History, attempt: &Attempt) -> Option<(Nanos, Nanos)> {
@@ -79,7 +100,7 @@ fn held(history: &History, attempt: &Attempt) -> Option<(Nanos, Nanos)> {
 }
 
 /// When at least so many of the spans are at the same time.
-fn times_of(count: usize, spans: &[(Nanos, Nanos)]) -> Vec<(Nanos, Nanos)> {
+fn times_of(count: usize, spans: &[(Nanos, Nanos)]) -> Spans {
     // At the same instant an end comes before a beginning.
     let mut changes: Vec<(Nanos, i32)> = spans.iter().flat_map(|(from, to)| [(*from, 1), (*to, -1)]).collect();
     changes.sort_unstable();
@@ -153,6 +174,26 @@ mod tests {
         let waits = hold(1, Kind::Permit, "s", [100, 2000, 2001], 0);
         assert_eq!(count(vec![permit(0, 1, 1990), permit(0, 1, 1990), waits.clone()]), 0);
         assert_eq!(count(vec![permit(0, 1, 1990), permit(0, 1, 300), waits]), 1);
+    }
+
+    #[test]
+    fn where_all_queue_a_waiting_multi_lock_is_in_the_way() {
+        let mut both = hold(0, Kind::Multi, "a", [150, 5000, 5001], 5);
+        both.names.push("b".to_owned());
+        let mut of_b = hold(0, Kind::Plain, "b", [0, 1, 4900], 1);
+        of_b.thread = 1;
+        let mut history = history(vec![of_b, both, waiter(200, 5010)]);
+        assert_eq!(check(&history).len(), 1, "it is free, and goes to whoever asks");
+        history.queues_all = true;
+        assert_eq!(check(&history).len(), 0);
+    }
+
+    #[test]
+    fn a_busy_machine_is_allowed_more() {
+        let mut history = history(vec![hold(0, Kind::Plain, "a", [0, 1, 100], 1), waiter(50, 1900)]);
+        assert_eq!(check(&history).len(), 1);
+        history.load = 2.0;
+        assert_eq!(check(&history).len(), 0);
     }
 
     #[test]

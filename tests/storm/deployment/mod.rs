@@ -28,6 +28,11 @@ pub(crate) trait Deployment {
         true
     }
 
+    /// Whether every waiter has a place in a queue of the store.
+    fn queues_all(&self) -> bool {
+        false
+    }
+
     /// For the process in this slot, through proxies of its own.
     fn address(&self, slot: usize) -> Address;
 

@@ -56,6 +56,10 @@ impl Deployment for One {
         false
     }
 
+    fn queues_all(&self) -> bool {
+        true
+    }
+
     fn address(&self, slot: usize) -> Address {
         Address::one(url(self.lines.of(slot)))
     }
@@ -137,6 +141,10 @@ impl Deployment for Three {
 
     fn has_min_hold(&self) -> bool {
         false
+    }
+
+    fn queues_all(&self) -> bool {
+        true
     }
 
     fn address(&self, slot: usize) -> Address {

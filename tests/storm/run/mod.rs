@@ -52,6 +52,15 @@ struct Run {
     crew: Crew,
     disturbances: Vec<Disturbance>,
     rng: StdRng,
+    /// See `History::load`.
+    load: f64,
+}
+
+/// How many times more threads want a core than there are cores, within the last minute.
+fn load_now() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let threads: f64 = text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0);
+    threads / std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64)
 }
 
 /// Runs one storm on a store. It leaves its files where it failed, and nothing otherwise.
@@ -63,7 +72,7 @@ pub(crate) fn run(store: &str, seed: u64, mut shape: Shape) -> Report {
     }
     let crew = Crew::new(dir.clone(), seed, shape);
     let rng = StdRng::seed_from_u64(seed);
-    let mut run = Run { deployment, store: store.to_owned(), shape, crew, disturbances: Vec::new(), rng };
+    let mut run = Run { deployment, store: store.to_owned(), shape, crew, disturbances: Vec::new(), rng, load: 1.0 };
     run.set_permits();
     run.crew.start(&*run.deployment);
     let began = now();
@@ -112,6 +121,8 @@ impl Run {
         for burst in bursts {
             burst.iter().for_each(|step| self.step(step));
             std::thread::sleep(self.shape.rest);
+            // Half as much again is what the storm is itself.
+            self.load = self.load.max(load_now() / 1.5);
         }
     }
 
@@ -208,6 +219,8 @@ impl Run {
             over,
             permits: PERMITS as usize,
             lease: u64::try_from(self.shape.lease.as_nanos()).unwrap(),
+            queues_all: self.deployment.queues_all(),
+            load: self.load,
             ..History::default()
         };
         self.crew.read_into(&mut history);
