@@ -19,6 +19,8 @@ set -u
 
 cd "$(dirname "$0")/.." || exit 1
 
+# What other tests are built with, so that little is built for this one alone.
+features=${STORM_FEATURES:---all-features}
 short=no
 minutes=10
 while [ $# -gt 0 ]; do
@@ -61,7 +63,8 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 # Not part of the time that a run has.
-cargo test --all-features --test storm --no-run || exit 1
+# shellcheck disable=SC2086  # here and below: options, in words
+cargo test $features --test storm --no-run || exit 1
 
 # The lines of the runs, as they come; the rest is shown if something failed.
 show() {
@@ -69,9 +72,9 @@ show() {
 }
 
 if [ $short = yes ]; then
-    { cargo test --all-features --test storm -- storm:: --nocapture --test-threads="${STORM_THREADS:-5}" 2>&1; echo $? >"$work/status"; } | show
+    { cargo test $features --test storm -- storm:: --nocapture --test-threads="${STORM_THREADS:-5}" 2>&1; echo $? >"$work/status"; } | show
 else
-    { STORM_MINUTES=$minutes cargo test --all-features --test storm -- runs::long --exact --ignored --nocapture 2>&1; echo $? >"$work/status"; } | show
+    { STORM_MINUTES=$minutes cargo test $features --test storm -- runs::long --exact --ignored --nocapture 2>&1; echo $? >"$work/status"; } | show
 fi
 status=$(cat "$work/status")
 [ "$status" -eq 0 ] || grep -v '@@storm' "$work/all" | tail -n 40

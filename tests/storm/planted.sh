@@ -5,6 +5,7 @@
 #   sh tests/storm/planted.sh                     all of them
 #   sh tests/storm/planted.sh wake-up-lost        these
 #   MINUTES=6                                     so long at most for each (4)
+#   PLANTED_TARGET=directory                      keeps what is built there for the next time
 #
 # Each patch says on which deployment it is looked for, and which check is to find it.
 # Exit status 1 if one was not caught.
@@ -26,17 +27,22 @@ fi
 
 # The tree as it is, and what was built of its dependencies. The crate itself is built anew, because it has
 # another path there.
-mkdir -p "$work/tree" "$work/target/debug"
+target=${PLANTED_TARGET:-$work/target}
+mkdir -p "$work/tree"
 tar -c --exclude=./target --exclude=./.git . | tar -x -C "$work/tree"
-for part in build deps .fingerprint; do
-    [ ! -d "target/debug/$part" ] || tar -c -C target/debug --exclude='*leasehold-*' --exclude="$part/it-*" \
-        --exclude="$part/storm-*" --exclude="$part/cli-*" --exclude="$part/interop-*" --exclude="$part/curator-*" \
-        "$part" | tar -x -C "$work/target/debug"
-done
-# Made once by Maven; the copy would make it again.
-mkdir -p "$work/target/tmp"
-[ ! -d target/tmp/zookeeper ] || cp -a target/tmp/zookeeper "$work/target/tmp/"
-export CARGO_TARGET_DIR="$work/target"
+if [ ! -d "$target/debug" ]; then
+    mkdir -p "$target/debug" "$target/tmp"
+    for part in build deps .fingerprint; do
+        [ ! -d "target/debug/$part" ] || tar -c -C target/debug --exclude='*leasehold-*' --exclude="$part/it-*" \
+            --exclude="$part/storm-*" --exclude="$part/cli-*" --exclude="$part/interop-*" --exclude="$part/curator-*" \
+            "$part" | tar -x -C "$target/debug"
+    done
+    # Made once by Maven; the copy would make it again.
+    [ ! -d target/tmp/zookeeper ] || cp -a target/tmp/zookeeper "$target/tmp/"
+fi
+export CARGO_TARGET_DIR="$target"
+# Without the command, which each build would link anew.
+export STORM_FEATURES='--features postgres,testing,zookeeper'
 cd "$work/tree" || exit 1
 
 field() { # field NAME PATCH

@@ -20,7 +20,7 @@ use crate::history::History;
 use crate::plan::{Shape, Step, plan};
 use crate::rig::ms;
 use crate::timeline;
-use crate::worker::{PERMITS, builder, names_of};
+use crate::worker::{LATCH, PERMITS, builder, names_of};
 
 /// What happens to processes, wherever their locks live.
 const OF_PROCESSES: [Fault; 4] = [Fault::Kill, Fault::Stop, Fault::Fork, Fault::Force];
@@ -203,7 +203,9 @@ impl Run {
         let clean = catch_unwind(AssertUnwindSafe(|| {
             if self.deployment.kinds().contains(&Kind::Permit) {
                 self.operate(|client| {
-                    names_of(Kind::Permit)[0].iter().all(|name| client.semaphore(name).delete().is_ok())
+                    let permits = names_of(Kind::Permit)[0].iter();
+                    permits.map(|name| client.semaphore(name).delete()).all(|deleted| deleted.is_ok())
+                        && client.latch(LATCH).delete().is_ok()
                 });
             }
             self.deployment.assert_clean();

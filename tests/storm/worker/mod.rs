@@ -15,7 +15,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 pub(crate) use self::settings::{Address, Mode, Settings, builder};
-pub(crate) use self::turn::{PERMITS, names_of};
+pub(crate) use self::turn::{LATCH, PERMITS, names_of};
 use crate::event::{Journal, What, now};
 use crate::rig::ms;
 
@@ -94,8 +94,9 @@ fn obey(places: &[Weak<turn::Place>], snapshot: &Path) {
             }
             // Of a process that hangs: what it waits for.
             "snapshot" => {
-                let text =
-                    format!("{}\n{}\n{:#?}\n", place.client.snapshot(), place.client.stats(), place.client.nodes());
+                let of =
+                    |client: &LockClient| format!("{}\n{}\n{:#?}\n", client.snapshot(), client.stats(), client.nodes());
+                let text: String = places.iter().map(|place| of(&place.client)).collect();
                 std::fs::write(snapshot, text).unwrap();
                 println!("@@snapshot");
             }

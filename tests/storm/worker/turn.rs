@@ -35,6 +35,9 @@ pub(crate) fn names_of(kind: Kind) -> &'static [&'static [&'static str]] {
     }
 }
 
+/// The name of the one latch.
+pub(crate) const LATCH: &str = "l0";
+
 /// How many permits there are.
 pub(crate) const PERMITS: u32 = 2;
 
@@ -102,8 +105,27 @@ fn random_section(rng: &mut StdRng, lease: Duration) -> Duration {
     }
 }
 
+/// A latch has no holder, so the checker has nothing to judge but that nobody panics, hangs, or
+/// leaves something.
+fn use_latch(place: &Place, rng: &mut StdRng) {
+    let latch = place.client.latch(LATCH);
+    let outcome = match rng.random_range(0..4) {
+        0 => latch.try_set_count(rng.random_range(1..3)).map(drop),
+        1 | 2 => latch.count_down().map(drop),
+        _ => latch.wait_for(ms(rng.random_range(1..100))).map(drop),
+    };
+    if let Err(e) = outcome {
+        let never = [ErrorKind::InvalidInput, ErrorKind::Unsupported, ErrorKind::Closed, ErrorKind::Denied];
+        assert!(!never.contains(&e.kind()), "using a latch: {e:?}");
+    }
+}
+
 /// One attempt of the thread, from asking to having given up.
 pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
+    // Where there are permits there are latches.
+    if place.kinds.contains(&Kind::Permit) && rng.random_bool(0.03) {
+        return use_latch(place, rng);
+    }
     let kind = place.kinds[rng.random_range(0..place.kinds.len())];
     let names = names_of(kind);
     let names = names[rng.random_range(0..names.len())];
