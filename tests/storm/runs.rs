@@ -28,7 +28,7 @@ fn long_shape(seed: u64) -> Shape {
     if std::env::var_os("STORM_BRIEF").is_some() {
         return short_shape();
     }
-    let lease = if seed % 2 == 0 { LEASE } else { ms(3000) };
+    let lease = if seed.is_multiple_of(2) { LEASE } else { ms(3000) };
     Shape { bursts: 2, burst: ms(9000), rest: rest(lease), lease, slots: SLOTS }
 }
 

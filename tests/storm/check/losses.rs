@@ -45,7 +45,7 @@ fn faults_of(history: &History, attempt: &Attempt) -> Vec<String> {
         Some((_, reason)) if !is_loss(answer) => {
             wrong.push(format!("the callback said {reason}, and unlock {answer}"));
         }
-        Some((at, _)) if *at > until + LATE => {
+        Some((at, _)) if *at > until + (LATE as f64 * history.load) as Nanos => {
             wrong.push(format!("the callback came {} after the unlock", in_millis(at - until)));
         }
         None if is_loss(answer) && had_time(history, attempt, *until) => {

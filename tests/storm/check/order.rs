@@ -23,15 +23,16 @@ fn of_name(history: &History, name: &str) -> Vec<Violation> {
     let holds: Vec<&Attempt> =
         holds_of(history, name).into_iter().filter(|hold| hold.kind == Kind::Fair).filter(waited_in_peace).collect();
     let mut found = Vec::new();
+    let ahead = (AHEAD as f64 * history.load) as Nanos;
     for early in &holds {
         let overtaken = |late: &&&Attempt| {
             // By the tokens, which are drawn where the order is made.
-            early.asked + AHEAD < late.asked && late.token_of(name) < early.token_of(name)
+            early.asked + ahead < late.asked && late.token_of(name) < early.token_of(name)
         };
         if let Some(late) = holds.iter().find(overtaken) {
-            let ahead = in_millis(late.asked - early.asked);
+            let before = in_millis(late.asked - early.asked);
             let text = format!(
-                "{} came to {name} {ahead} before {}, and was served after it (tokens {:?} and {:?})",
+                "{} came to {name} {before} before {}, and was served after it (tokens {:?} and {:?})",
                 history.who(early),
                 history.who(late),
                 early.token_of(name),

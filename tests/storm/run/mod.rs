@@ -22,8 +22,8 @@ use crate::rig::ms;
 use crate::timeline;
 use crate::worker::{LATCH, PERMITS, builder, names_of};
 
-/// What happens to processes, wherever their locks live.
-const OF_PROCESSES: [Fault; 4] = [Fault::Kill, Fault::Stop, Fault::Fork, Fault::Force];
+/// What happens to processes, wherever their locks live; twice what has found most.
+const OF_PROCESSES: [Fault; 5] = [Fault::Kill, Fault::Stop, Fault::Stop, Fault::Fork, Fault::Force];
 
 pub(crate) struct Report {
     pub(crate) store: String,
