@@ -14,6 +14,7 @@
 #
 #   LEASEHOLD_POSTGRES=0, LEASEHOLD_ZOOKEEPER=0   do without these
 #   STORM_FAULTS=Kill,Stop                        only these faults
+#   STORM_ONLY=plain,fair                         only these: plain, fair, read, write, permit, multi
 #   STORM_LOG=debug                               what the workers log
 set -u
 

@@ -8,7 +8,7 @@
 #   PLANTED_TARGET=directory                      keeps what is built there for the next time
 #
 # Each patch says on which deployment it is looked for, which check is to find it, and
-# whether only some faults are injected.
+# whether only some faults are injected, or only some kinds of locks taken.
 # Exit status 1 if one was not caught.
 #
 set -u
@@ -29,8 +29,11 @@ fi
 # The tree as it is, and what was built of its dependencies. The crate itself is built anew, because it has
 # another path there.
 target=${PLANTED_TARGET:-$work/target}
-mkdir -p "$work/tree"
-tar -c --exclude=./target --exclude=./.git . | tar -x -C "$work/tree"
+# Where it was the last time, because the compiler tells crates apart by their paths.
+tree=$target/tree
+rm -rf "$tree"
+mkdir -p "$tree"
+tar -c --exclude=./target --exclude=./.git . | tar -x -C "$tree"
 if [ ! -d "$target/debug" ]; then
     mkdir -p "$target/debug" "$target/tmp"
     for part in build deps .fingerprint; do
@@ -44,7 +47,7 @@ fi
 export CARGO_TARGET_DIR="$target"
 # Without the command, which each build would link anew.
 export STORM_FEATURES='--features postgres,testing,zookeeper'
-cd "$work/tree" || exit 1
+cd "$tree" || exit 1
 
 field() { # field NAME PATCH
     sed -n "s/^$1: //p" "$2" | head -n 1
@@ -58,6 +61,8 @@ for name in "$@"; do
     # Some show under a few faults only, and rarely: then these come one after the other.
     faults=$(field Faults "$patch")
     if [ -n "$faults" ]; then export STORM_FAULTS="$faults"; else unset STORM_FAULTS; fi
+    kinds=$(field Kinds "$patch")
+    if [ -n "$kinds" ]; then export STORM_ONLY="$kinds"; else unset STORM_ONLY; fi
     git apply "$patch" || exit 1
     # With short runs: a bug is found in a burst of faults or in the rest after it.
     STORM_BRIEF=1 sh tests/storm.sh --minutes "$minutes" --on "$on" --until-caught >"$work/out" 2>&1

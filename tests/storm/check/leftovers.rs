@@ -1,11 +1,7 @@
 //! What processes leave behind, and what should not have happened at all.
 
-use super::{Violation, unrest};
+use super::{Violation, settle, unrest};
 use crate::history::{History, Outcome};
-
-/// A machine with so many times more work than it can do leaves a server without an answer for an
-/// I/O timeout.
-const BUSY: f64 = 2.0;
 
 /// Threads and sockets at the end of each process, and that it came to its end.
 pub(super) fn check(history: &History) -> Vec<Violation> {
@@ -42,8 +38,7 @@ pub(super) fn unexpected(history: &History) -> Vec<Violation> {
     let unrest = unrest(history);
     for attempt in &history.attempts {
         let Outcome::Failed { at, error, message } = &attempt.outcome else { continue };
-        let explained = history.load > BUSY && message.contains("did not answer within")
-            || unrest.iter().any(|(from, to)| *from < *at && attempt.asked < *to);
+        let explained = unrest.iter().any(|(from, to)| *from < *at && attempt.asked < *to);
         // After `stop_waiting`, and by a token.
         let wanted = error == "Cancelled" || (error == "Closed" && *at >= history.over);
         let never = ["InvalidInput", "Unsupported", "Closed", "Denied", "Forked", "Tls"].contains(&error.as_str());
@@ -54,7 +49,7 @@ pub(super) fn unexpected(history: &History) -> Vec<Violation> {
         }
     }
     // Who does nothing makes no mistakes.
-    let last = unrest.last().map_or(0, |(_, to)| *to);
+    let last = history.faults.iter().map(|fault| fault.to + settle(history)).max().unwrap_or(0);
     if !history.attempts.iter().any(|attempt| attempt.got().is_some_and(|at| at > last)) {
         bad("progress", history.over, "nobody got anything after the last fault".to_owned());
     }

@@ -10,7 +10,7 @@ mod tokens;
 mod waits;
 
 use crate::event::{Nanos, millis};
-use crate::history::{Attempt, History};
+use crate::history::{Attempt, History, Outcome};
 
 /// What is wrong.
 #[derive(Debug, Clone)]
@@ -42,12 +42,27 @@ pub(crate) fn judge(history: &History) -> Vec<Violation> {
     found
 }
 
+/// A machine with so many times more work than it can do leaves a server without an answer for an
+/// I/O timeout.
+const BUSY: f64 = 2.0;
+
+/// When a machine was too busy for a server to answer in time, if this attempt shows that.
+fn stalled(history: &History, attempt: &Attempt) -> Option<(Nanos, Nanos)> {
+    match &attempt.outcome {
+        Outcome::Failed { at, message, .. } if history.load > BUSY && message.contains("did not answer within") => {
+            Some((attempt.asked, *at))
+        }
+        _ => None,
+    }
+}
+
 /// The times in which faults may explain what happens, sorted and without overlaps: from each fault
 /// to when all is at rest again.
 fn unrest(history: &History) -> Vec<(Nanos, Nanos)> {
     let rest = settle(history);
-    let faults = history.faults.iter().map(|fault| (fault.from, fault.to.saturating_add(rest)));
-    let mut all: Vec<_> = faults.collect();
+    let faults = history.faults.iter().map(|fault| (fault.from, fault.to));
+    let stalls = history.attempts.iter().filter_map(|attempt| stalled(history, attempt));
+    let mut all: Vec<_> = faults.chain(stalls).map(|(from, to)| (from, to.saturating_add(rest))).collect();
     all.sort_unstable();
     let mut merged: Vec<(Nanos, Nanos)> = Vec::new();
     for (from, to) in all {

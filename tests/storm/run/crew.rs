@@ -22,6 +22,14 @@ struct Worker {
     journal: PathBuf,
 }
 
+/// Those that `STORM_ONLY` names, if it names any: `plain,fair`.
+fn chosen(kinds: Vec<Kind>) -> Vec<Kind> {
+    let Ok(only) = std::env::var("STORM_ONLY") else { return kinds };
+    let kinds: Vec<Kind> = kinds.into_iter().filter(|kind| only.split(',').any(|word| word == kind.word())).collect();
+    assert!(!kinds.is_empty(), "none of {only} is taken here");
+    kinds
+}
+
 /// One that was killed by a fault.
 struct Dead {
     label: String,
@@ -61,7 +69,7 @@ impl Crew {
             seed: self.seed.wrapping_mul(1009).wrapping_add(self.spawned),
             threads: THREADS,
             lease: self.shape.lease,
-            kinds: deployment.kinds(),
+            kinds: chosen(deployment.kinds()),
             min_hold: deployment.has_min_hold(),
         };
         let env = settings.to_env();
