@@ -8,7 +8,7 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 
 use crate::event::{Journal, Kind, Nanos, What, now};
-use crate::rig::ms;
+use crate::rig::{ms, signal};
 
 /// What all threads of a process share.
 pub(crate) struct Place {
@@ -323,7 +323,21 @@ impl Turn<'_> {
                 self.note(now(), What::Forked { held, answer });
                 std::process::exit(0);
             }
-            Ok(fork::Fork::Parent(pid)) => drop(fork::waitpid(pid)),
+            Ok(fork::Fork::Parent(pid)) => {
+                let ended = AtomicBool::new(false);
+                std::thread::scope(|s| {
+                    // One that takes itself for its parent may hang when it ends, and would outlive the
+                    // run.
+                    s.spawn(|| {
+                        sleep_unless(ms(3000), &ended);
+                        if !ended.load(Ordering::SeqCst) {
+                            signal(u32::try_from(pid).unwrap(), "KILL");
+                        }
+                    });
+                    drop(fork::waitpid(pid));
+                    ended.store(true, Ordering::SeqCst);
+                });
+            }
             Err(e) => panic!("fork: {e}"),
         }
     }
