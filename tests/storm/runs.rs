@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::deployment::{NAMES, start};
 use crate::plan::Shape;
 use crate::rig::ms;
-use crate::run::{Report, run};
+use crate::run::{Report, attempt, run};
 
 /// How many processes take locks.
 const SLOTS: usize = 3;
@@ -137,7 +137,7 @@ fn long() {
                 break 'runs;
             }
             let seed = first + round;
-            let report = run(store, seed, long_shape(seed));
+            let report = attempt(store, seed, long_shape(seed));
             println!("@@storm {}", line(&report));
             let row = table.entry(store).or_default();
             row[0] += 1;

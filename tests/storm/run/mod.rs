@@ -3,6 +3,7 @@
 
 mod crew;
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -61,6 +62,25 @@ fn load_now() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let threads: f64 = text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0);
     threads / std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64)
+}
+
+/// The same as [`run`], but what the rig panics about (a server that does not start, an election that
+/// does not end) is a verdict as well.
+pub(crate) fn attempt(store: &str, seed: u64, shape: Shape) -> Report {
+    catch_unwind(AssertUnwindSafe(|| run(store, seed, shape))).unwrap_or_else(|panic| Report {
+        store: store.to_owned(),
+        seed,
+        faults: BTreeMap::new(),
+        acquisitions: 0,
+        longest_wait: Duration::ZERO,
+        violations: vec![Violation { check: "rig", at: now(), text: said(&*panic) }],
+        picture: None,
+    })
+}
+
+fn said(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
 /// Runs one storm on a store. It leaves its files where it failed, and nothing otherwise.
@@ -211,8 +231,7 @@ impl Run {
             self.deployment.assert_clean();
         }));
         let Err(panic) = clean else { return Vec::new() };
-        let text = panic.downcast_ref::<String>().cloned().unwrap_or_else(|| "something is left".to_owned());
-        vec![Violation { check: "left-overs", at: now(), text }]
+        vec![Violation { check: "left-overs", at: now(), text: said(&*panic) }]
     }
 
     fn history(&self, over: Nanos) -> History {

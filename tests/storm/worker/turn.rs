@@ -334,7 +334,7 @@ impl Turn<'_> {
                             signal(u32::try_from(pid).unwrap(), "KILL");
                         }
                     });
-                    drop(fork::waitpid(pid));
+                    let _ = fork::waitpid(pid);
                     ended.store(true, Ordering::SeqCst);
                 });
             }
