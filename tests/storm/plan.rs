@@ -30,6 +30,8 @@ pub(crate) struct Step {
     /// Which process it meets, if it meets one.
     pub(crate) slot: usize,
     pub(crate) lasts: Duration,
+    /// Whether that process keeps its locks meanwhile.
+    pub(crate) keeps: bool,
     /// Another one half-way through it.
     pub(crate) meanwhile: Option<(Fault, usize)>,
 }
@@ -48,13 +50,15 @@ pub(crate) fn plan(shape: &Shape, faults: &[Fault], rng: &mut StdRng) -> Vec<Vec
             let after = ms(rng.random_range(100..1200));
             let lasts = length_of(fault, shape.lease, rng);
             let slot = rng.random_range(0..shape.slots);
+            // An election takes longer than anybody else has a lock.
+            let keeps = fault == Fault::Depose || rng.random_bool(0.4);
             let other = [Fault::Kill, Fault::Cut][rng.random_range(0..2)];
             let meanwhile = rng.random_bool(0.25) && lasts > ms(300) && faults.contains(&other);
             let meanwhile = meanwhile.then(|| (other, rng.random_range(0..shape.slots)));
             // One that is stopped cannot be killed and stopped no more.
             let meanwhile = meanwhile.filter(|(_, other)| fault != Fault::Stop || *other != slot);
             length += after + lasts;
-            steps.push(Step { after, fault, slot, lasts, meanwhile });
+            steps.push(Step { after, fault, slot, lasts, keeps, meanwhile });
         }
         steps
     };
@@ -69,7 +73,9 @@ fn length_of(fault: Fault, lease: Duration, rng: &mut StdRng) -> Duration {
             lease.mul_f64(rng.random_range(0.1..1.4))
         }
         Fault::FillServer | Fault::MakeReadOnly | Fault::Lag => lease.mul_f64(rng.random_range(0.1..0.8)),
-        Fault::Depose | Fault::StopReplica => lease.mul_f64(rng.random_range(1.0..2.5)),
+        Fault::StopReplica => lease.mul_f64(rng.random_range(1.0..2.5)),
+        // An election, and a session after it.
+        Fault::Depose => ms(rng.random_range(3500..6500)) + lease,
         Fault::Delay
         | Fault::LoseReply
         | Fault::TruncateRequest

@@ -49,8 +49,9 @@ const BUSY: f64 = 2.0;
 /// When a machine was too busy for a server to answer in time, if this attempt shows that.
 fn stalled(history: &History, attempt: &Attempt) -> Option<(Nanos, Nanos)> {
     match &attempt.outcome {
-        Outcome::Failed { at, message, .. } if history.load > BUSY && message.contains("did not answer within") => {
-            Some((attempt.asked, *at))
+        Outcome::Failed { at, message, .. } if history.load > BUSY => {
+            let words = ["did not answer within", "has not answered for"];
+            words.iter().any(|words| message.contains(words)).then_some((attempt.asked, *at))
         }
         _ => None,
     }

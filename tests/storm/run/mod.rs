@@ -148,6 +148,11 @@ impl Run {
 
     fn step(&mut self, step: &Step) {
         std::thread::sleep(step.after);
+        if step.keeps {
+            // Who has a lock has it all the while: what a fault takes away shows while it is believed in.
+            self.crew.say(step.slot, &format!("keep {}", step.lasts.as_millis() + 700));
+            std::thread::sleep(ms(50));
+        }
         let from = now();
         let (target, names) = self.begin(step.fault, step.slot);
         match step.meanwhile {

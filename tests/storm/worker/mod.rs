@@ -16,7 +16,7 @@ use rand::{RngExt, SeedableRng};
 
 pub(crate) use self::settings::{Address, Mode, Settings, builder};
 pub(crate) use self::turn::{LATCH, PERMITS, names_of};
-use crate::event::{Journal, What, now};
+use crate::event::{Journal, What, millis, now};
 use crate::rig::ms;
 
 /// Of the one process, where the store is in memory.
@@ -70,6 +70,7 @@ fn place(client: LockClient, journal: &Arc<Journal>, settings: &Settings) -> Arc
         lease: settings.lease,
         min_hold: settings.min_hold,
         fork: AtomicBool::new(false),
+        keep_until: AtomicU64::new(0),
         over: AtomicBool::new(false),
         attempts: AtomicU64::new(1),
     })
@@ -84,6 +85,10 @@ fn obey(places: &[Weak<turn::Place>], snapshot: &Path) {
         let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
         match word {
             "stop" => places.iter().for_each(|place| place.over.store(true, Ordering::SeqCst)),
+            "keep" => {
+                let until = now() + millis(rest.parse().unwrap());
+                places.iter().for_each(|place| place.keep_until.store(until, Ordering::SeqCst));
+            }
             "fork" => place.fork.store(true, Ordering::SeqCst),
             "force" => {
                 let answer = match rest.as_bytes().first() {

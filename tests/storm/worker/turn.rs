@@ -19,6 +19,8 @@ pub(crate) struct Place {
     pub(crate) min_hold: bool,
     /// The next that gets a lock forks.
     pub(crate) fork: AtomicBool,
+    /// Who has a lock keeps it at least until then, if it is not lost before.
+    pub(crate) keep_until: AtomicU64,
     /// Take no more.
     pub(crate) over: AtomicBool,
     pub(crate) attempts: AtomicU64,
@@ -262,7 +264,8 @@ impl Turn<'_> {
                 self.on_the_way(&guard);
             }
             looks += 1;
-            let left = until.saturating_duration_since(Instant::now());
+            let kept = Duration::from_nanos(self.place.keep_until.load(Ordering::SeqCst).saturating_sub(now()));
+            let left = until.saturating_duration_since(Instant::now()).max(kept);
             if left.is_zero() || (!held && !self.careless) {
                 break;
             }
