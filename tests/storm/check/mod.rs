@@ -46,6 +46,10 @@ pub(crate) fn judge(history: &History) -> Vec<Violation> {
 /// I/O timeout.
 const BUSY: f64 = 2.0;
 
+/// More than this is not allowed to a machine however busy it is: with twice of it a wake-up that
+/// is lost would look like a slow one.
+const MOST_LOAD: f64 = 1.6;
+
 /// When a machine was too busy for a server to answer in time, if this attempt shows that.
 fn stalled(history: &History, attempt: &Attempt) -> Option<(Nanos, Nanos)> {
     match &attempt.outcome {

@@ -1,6 +1,6 @@
 //! A fair lock is given in the order of arrival, among those that waited undisturbed.
 
-use super::{Violation, holds_of, in_millis, unrest};
+use super::{MOST_LOAD, Violation, holds_of, in_millis, unrest};
 use crate::event::{Kind, Nanos, millis};
 use crate::history::{Attempt, History};
 
@@ -23,7 +23,7 @@ fn of_name(history: &History, name: &str) -> Vec<Violation> {
     let holds: Vec<&Attempt> =
         holds_of(history, name).into_iter().filter(|hold| hold.kind == Kind::Fair).filter(waited_in_peace).collect();
     let mut found = Vec::new();
-    let ahead = (AHEAD as f64 * history.load) as Nanos;
+    let ahead = (AHEAD as f64 * history.load.min(MOST_LOAD)) as Nanos;
     for early in &holds {
         let overtaken = |late: &&&Attempt| {
             // By the tokens, which are drawn where the order is made.

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::{Violation, in_millis, longest_rest, unrest};
+use super::{MOST_LOAD, Violation, in_millis, longest_rest, unrest};
 use crate::event::{Kind, Nanos, millis};
 use crate::history::{Attempt, History};
 
@@ -13,10 +13,6 @@ const CHECK: &str = "waits";
 
 /// Of the waiting while others have it in turns.
 const STARVES: Nanos = millis(15_000);
-
-/// More than this is not allowed to a machine however busy it is: with twice of it a wake-up that
-/// is lost would look like a slow one.
-const MOST_LOAD: f64 = 1.6;
 
 /// A wait that is over at once shows nothing.
 fn longest_while_free(history: &History) -> Nanos {
