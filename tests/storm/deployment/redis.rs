@@ -13,9 +13,10 @@ use crate::worker::Address;
 /// Requests: those of scripts, and those of a name.
 pub(super) const WORDS: &[&str] = &["EVALSHA", "EVALSHA", "m0", "m1", "f0", "r0", "s0"];
 
-/// Replies that a script may have sent before, and some of none.
+/// Replies of the kinds that scripts send. None of them grants a lock: that would be a forgery, which
+/// nobody can tell from the answer that it comes before.
 pub(super) const FRAMES: &[&[u8]] =
-    &[b":7\r\n", b"+OK\r\n", b"$-1\r\n", b"*2\r\n:1\r\n:77\r\n", b"*0\r\n", b"-ERR x\r\n"];
+    &[b":7\r\n", b"+OK\r\n", b"$-1\r\n", b"*2\r\n:5\r\n:77\r\n", b"*0\r\n", b"-ERR x\r\n"];
 
 pub(super) struct Redis {
     lines: Lines,
