@@ -131,20 +131,22 @@ pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
     let kind = place.kinds[rng.random_range(0..place.kinds.len())];
     let names = names_of(kind);
     let names = names[rng.random_range(0..names.len())];
+    let is_lock = !matches!(kind, Kind::Permit);
+    // A lease of its own, which it often needs to its end.
+    let fixed = (is_lock && rng.random_bool(0.06)).then(|| ms(rng.random_range(150..700)));
+    let whole = fixed.filter(|_| rng.random_bool(0.5)).map(|lease| lease.mul_f64(rng.random_range(0.8..1.4)));
     let turn = Turn {
         place,
         thread,
         attempt: place.attempts.fetch_add(1, Ordering::SeqCst),
         names,
-        section: random_section(rng, place.lease),
+        section: whole.unwrap_or_else(|| random_section(rng, place.lease)),
         careless: rng.random_bool(0.3),
         reenters: kind == Kind::Plain && rng.random_bool(0.1),
         extends: rng.random_bool(0.03),
     };
     let patience = Patience::random(rng);
-    // A lease of its own; a time for which it stays taken; an end from outside.
-    let is_lock = !matches!(kind, Kind::Permit);
-    let fixed = (is_lock && rng.random_bool(0.05)).then(|| ms(rng.random_range(150..700)));
+    // A time for which it stays taken; an end from outside.
     let least = (place.min_hold && kind == Kind::Plain && fixed.is_none() && rng.random_bool(0.03)).then(|| ms(300));
     let cancel = rng.random_bool(0.04).then(|| ms(rng.random_range(1..300)));
     let moves = rng.random_bool(0.05);
