@@ -75,7 +75,7 @@ fn length_of(fault: Fault, lease: Duration, rng: &mut StdRng) -> Duration {
         Fault::FillServer | Fault::MakeReadOnly | Fault::Lag => lease.mul_f64(rng.random_range(0.1..0.8)),
         Fault::StopReplica => lease.mul_f64(rng.random_range(1.0..2.5)),
         // An election, and a session after it.
-        Fault::Depose => ms(rng.random_range(3500..6500)) + lease,
+        Fault::Depose => ms(rng.random_range(6000..9500)) + lease,
         Fault::Delay
         | Fault::LoseReply
         | Fault::TruncateRequest

@@ -108,8 +108,8 @@ pub(super) struct Three {
 
 impl Three {
     pub(super) fn start(slots: usize) -> Self {
-        // A leader that is cut off serves its clients for ten seconds.
-        let options = EnsembleOptions { sync_limit: 20, settings: "" };
+        // A leader that is cut off serves its clients for a quarter of a minute.
+        let options = EnsembleOptions { sync_limit: 30, settings: "" };
         let rig = Ensemble::start_with(options).expect(MISSING);
         rig.wait_for_all();
         let mut lines = Lines::new(WORDS, FRAMES).with_messages(MESSAGES);
