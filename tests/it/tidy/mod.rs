@@ -4,6 +4,7 @@ mod circles;
 mod claims;
 mod floors;
 mod interface;
+mod planted;
 mod style;
 
 use std::collections::BTreeMap;

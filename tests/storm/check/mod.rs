@@ -1,0 +1,112 @@
+//! Judges a history: pure, so that each check is tested by histories made by hand.
+
+mod exclusion;
+mod leftovers;
+mod losses;
+mod order;
+#[cfg(test)]
+mod sample;
+mod tokens;
+mod waits;
+
+use crate::event::{Nanos, millis};
+use crate::history::{Attempt, History, Outcome};
+
+/// What is wrong.
+#[derive(Debug, Clone)]
+pub(crate) struct Violation {
+    pub(crate) check: &'static str,
+    pub(crate) at: Nanos,
+    pub(crate) text: String,
+}
+
+/// How long after a fault everything may still be slow: leases of what died have to end, and
+/// waiters to find the servers again.
+fn settle(history: &History) -> Nanos {
+    2 * history.lease + millis(2500)
+}
+
+/// Everything that is wrong with a history, by time.
+pub(crate) fn judge(history: &History) -> Vec<Violation> {
+    let checks = [
+        exclusion::check,
+        tokens::check,
+        losses::check,
+        waits::check,
+        order::check,
+        leftovers::check,
+        leftovers::unexpected,
+    ];
+    let mut found: Vec<Violation> = checks.iter().flat_map(|check| check(history)).collect();
+    found.sort_by_key(|violation| violation.at);
+    found
+}
+
+/// A machine with so many times more work than it can do leaves a server without an answer for an
+/// I/O timeout.
+const BUSY: f64 = 2.0;
+
+/// More than this is not allowed to a machine however busy it is: with twice of it a wake-up that
+/// is lost would look like a slow one.
+const MOST_LOAD: f64 = 1.6;
+
+/// When a machine was too busy for a server to answer in time, if this attempt shows that.
+fn stalled(history: &History, attempt: &Attempt) -> Option<(Nanos, Nanos)> {
+    match &attempt.outcome {
+        Outcome::Failed { at, message, .. } if history.load > BUSY => {
+            let words = ["did not answer within", "has not answered for"];
+            words.iter().any(|words| message.contains(words)).then_some((attempt.asked, *at))
+        }
+        _ => None,
+    }
+}
+
+/// The times in which faults may explain what happens, sorted and without overlaps: from each fault
+/// to when all is at rest again.
+fn unrest(history: &History) -> Vec<(Nanos, Nanos)> {
+    let rest = settle(history);
+    let faults = history.faults.iter().map(|fault| (fault.from, fault.to));
+    let stalls = history.attempts.iter().filter_map(|attempt| stalled(history, attempt));
+    let mut all: Vec<_> = faults.chain(stalls).map(|(from, to)| (from, to.saturating_add(rest))).collect();
+    all.sort_unstable();
+    let mut merged: Vec<(Nanos, Nanos)> = Vec::new();
+    for (from, to) in all {
+        match merged.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            _ => merged.push((from, to)),
+        }
+    }
+    merged
+}
+
+/// The longest part of a span that none of the others, which are sorted, touches.
+fn longest_rest(span: (Nanos, Nanos), others: &[(Nanos, Nanos)]) -> (Nanos, Nanos) {
+    let (mut longest, mut from) = ((span.0, span.0), span.0);
+    for (begin, end) in others.iter().copied().chain([(span.1, span.1)]) {
+        let to = begin.min(span.1);
+        if to > from && to - from > longest.1 - longest.0 {
+            longest = (from, to);
+        }
+        from = from.max(end);
+    }
+    longest
+}
+
+/// Of the attempts that take a name, those that got it.
+fn holds_of<'a>(history: &'a History, name: &str) -> Vec<&'a Attempt> {
+    let name = name.to_owned();
+    history.attempts.iter().filter(|attempt| attempt.takes(&name) && attempt.got().is_some()).collect()
+}
+
+fn in_millis(span: Nanos) -> String {
+    format!("{:.1} ms", span as f64 / 1e6)
+}
+
+#[test]
+fn the_longest_rest_is_found_between_and_beside_others() {
+    assert_eq!(longest_rest((10, 100), &[]), (10, 100));
+    assert_eq!(longest_rest((10, 100), &[(0, 20), (30, 40)]), (40, 100));
+    assert_eq!(longest_rest((10, 100), &[(40, 200)]), (10, 40));
+    let (from, to) = longest_rest((10, 100), &[(0, 200)]);
+    assert_eq!(from, to);
+}

@@ -1,0 +1,105 @@
+//! The connections of each process: proxies of its own in front of the servers.
+
+use std::sync::Arc;
+
+use rand::RngExt;
+use rand::rngs::StdRng;
+
+use crate::fault::Fault;
+use crate::rig::{Fault as OfProxy, Proxy, ms};
+
+pub(crate) struct Lines {
+    /// By process.
+    slots: Vec<Vec<Arc<Proxy>>>,
+    /// Parts of requests by which one is chosen that a fault meets.
+    words: &'static [&'static str],
+    /// And of messages that answer no request, where a proxy can tell.
+    messages: &'static [&'static str],
+    /// Frames that answer nothing.
+    frames: &'static [&'static [u8]],
+}
+
+/// What every deployment can have happen to its connections.
+pub(crate) const OF_CONNECTIONS: [Fault; 10] = [
+    Fault::Cut,
+    Fault::HalfOpen,
+    Fault::HalfOpenSubscribers,
+    Fault::Refuse,
+    Fault::Delay,
+    Fault::LoseReply,
+    Fault::TruncateRequest,
+    Fault::TruncateReply,
+    Fault::DuplicateFrame,
+    Fault::ForeignFrame,
+];
+
+impl Lines {
+    pub(crate) fn new(words: &'static [&'static str], frames: &'static [&'static [u8]]) -> Self {
+        Self { slots: Vec::new(), words, messages: &[], frames }
+    }
+
+    pub(crate) fn with_messages(self, messages: &'static [&'static str]) -> Self {
+        Self { messages, ..self }
+    }
+
+    /// The proxies of the next process.
+    pub(crate) fn add(&mut self, proxies: Vec<Arc<Proxy>>) {
+        self.slots.push(proxies);
+    }
+
+    pub(crate) fn of(&self, slot: usize) -> &[Arc<Proxy>] {
+        &self.slots[slot]
+    }
+
+    /// Whether it is a fault of connections, which has begun now.
+    pub(crate) fn begin(&self, fault: Fault, slot: usize, rng: &mut StdRng) -> bool {
+        let proxies = &self.slots[slot];
+        let each = |act: &dyn Fn(&Proxy)| proxies.iter().for_each(|proxy| act(proxy));
+        let of_reply = match fault {
+            Fault::Cut => {
+                each(&Proxy::cut_all);
+                return true;
+            }
+            Fault::HalfOpen => {
+                each(&|proxy| proxy.silence(true));
+                return true;
+            }
+            Fault::HalfOpenSubscribers => {
+                each(&Proxy::leave_subscribers_half_open);
+                return true;
+            }
+            Fault::Refuse => {
+                each(&|proxy| proxy.refuse(true));
+                each(&Proxy::cut_all);
+                return true;
+            }
+            Fault::Delay => OfProxy::StallReply(ms(rng.random_range(20..400))),
+            Fault::LoseReply if rng.random() => OfProxy::BlackHoleReply,
+            Fault::LoseReply => OfProxy::CutAfterApplied,
+            Fault::TruncateRequest => OfProxy::CutRequestAt(rng.random_range(0..120)),
+            Fault::TruncateReply => OfProxy::CutReplyAt(rng.random_range(0..30)),
+            Fault::DuplicateFrame => {
+                let frame = self.frames[rng.random_range(0..self.frames.len())];
+                if rng.random() { OfProxy::Stray(frame) } else { OfProxy::StrayAfter(frame, ms(1)) }
+            }
+            Fault::ForeignFrame => OfProxy::Garbage,
+            _ => return false,
+        };
+        let of_request = matches!(of_reply, OfProxy::CutRequestAt(_) | OfProxy::Garbage);
+        let words = [self.words, if of_request { &[] } else { self.messages }].concat();
+        for proxy in proxies {
+            let word = words[rng.random_range(0..words.len())];
+            let times = if fault == Fault::Delay { 20 } else { rng.random_range(1..3) };
+            proxy.inject_times(word, times, of_reply);
+        }
+        true
+    }
+
+    pub(crate) fn end(&self, slot: usize) {
+        for proxy in &self.slots[slot] {
+            proxy.silence(false);
+            proxy.refuse(false);
+            proxy.disarm();
+        }
+    }
+}

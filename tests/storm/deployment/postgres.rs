@@ -1,0 +1,101 @@
+//! One PostgreSQL.
+
+use std::sync::Arc;
+
+use rand::rngs::StdRng;
+
+use super::Deployment;
+use super::lines::{Lines, OF_CONNECTIONS};
+use crate::fault::Fault;
+use crate::rig::{Postgres as Rig, Proxy};
+use crate::worker::Address;
+
+/// The names, which are parameters of the statements.
+pub(super) const WORDS: &[&str] = &["m0", "m1", "f0", "r0", "s0"];
+
+/// A notice, a row, the end of a command, and that it is ready.
+pub(super) const FRAMES: &[&[u8]] =
+    &[b"N\0\0\0\x0bSNOTE\0\0", b"D\0\0\0\x0b\0\x01\0\0\0\x017", b"C\0\0\0\x0dSELECT 1\0", b"Z\0\0\0\x05I"];
+
+const MISSING: &str = "no PostgreSQL: install it (Debian: apt-get install postgresql), name the directory of initdb and \
+                       pg_ctl in LEASEHOLD_POSTGRES, or do without: LEASEHOLD_POSTGRES=0";
+
+pub(super) fn or_missing<T>(started: Option<T>) -> T {
+    started.expect(MISSING)
+}
+
+pub(super) struct Postgres {
+    /// Dropped first: its proxies are in the directory of the server.
+    lines: Lines,
+    server: Rig,
+}
+
+impl Postgres {
+    pub(super) fn start(slots: usize) -> Self {
+        let server = or_missing(Rig::start());
+        let mut lines = Lines::new(WORDS, FRAMES);
+        (0..slots).for_each(|_| lines.add(vec![Arc::new(Proxy::before_postgres(&server))]));
+        Self { server, lines }
+    }
+}
+
+/// What a single server can suffer.
+pub(super) fn begin(server: &Rig, fault: Fault) {
+    match fault {
+        Fault::KillServer => server.stop("immediate"),
+        Fault::StopServer => server.suspend(),
+        Fault::EndBackends => server.end_backends(),
+        Fault::MakeReadOnly => {
+            // For sessions that begin from now on.
+            server.run_sql("ALTER DATABASE postgres SET default_transaction_read_only = on");
+            server.end_backends();
+        }
+        _ => panic!("{fault:?} is not for PostgreSQL"),
+    }
+}
+
+pub(super) fn end(server: &Rig, fault: Fault) {
+    match fault {
+        Fault::KillServer => server.run(),
+        Fault::StopServer => server.resume(),
+        Fault::MakeReadOnly => {
+            let mut db = server.connect();
+            db.batch_execute("SET default_transaction_read_only = off").unwrap();
+            db.batch_execute("ALTER DATABASE postgres RESET default_transaction_read_only").unwrap();
+            server.end_backends();
+        }
+        _ => {}
+    }
+}
+
+impl Deployment for Postgres {
+    fn address(&self, slot: usize) -> Address {
+        Address::one(self.lines.of(slot)[0].url())
+    }
+
+    fn direct(&self) -> Option<Address> {
+        Some(Address::one(self.server.url()))
+    }
+
+    fn faults(&self) -> Vec<Fault> {
+        let own = [Fault::KillServer, Fault::StopServer, Fault::EndBackends, Fault::MakeReadOnly];
+        [&OF_CONNECTIONS[..], &own].concat()
+    }
+
+    fn begin(&mut self, fault: Fault, slot: usize, rng: &mut StdRng) -> String {
+        if self.lines.begin(fault, slot, rng) {
+            return format!("p{slot}");
+        }
+        begin(&self.server, fault);
+        "the server".to_owned()
+    }
+
+    fn end(&mut self, fault: Fault, slot: usize) {
+        self.lines.end(slot);
+        end(&self.server, fault);
+    }
+
+    fn assert_clean(&self) {
+        self.server.assert_clean();
+    }
+}

@@ -1,0 +1,97 @@
+//! A master with two replicas behind sentinels; with or without waiting for the replicas.
+
+use std::sync::Arc;
+
+use rand::rngs::StdRng;
+
+use super::Deployment;
+use super::lines::{Lines, OF_CONNECTIONS};
+use super::redis::{self, FRAMES, WORDS};
+use crate::fault::Fault;
+use crate::rig::{SentinelOptions, Sentinels, wait_until};
+use crate::worker::{Address, Mode};
+
+pub(super) struct Sentinel {
+    rig: Sentinels,
+    lines: Lines,
+    /// How many replicas have to have a grant.
+    replicas: u32,
+    /// The server that the fault under way has met.
+    met: usize,
+}
+
+impl Sentinel {
+    /// With `replicas`, all of them: whichever is promoted has what was granted.
+    pub(super) fn start(slots: usize, replicas: u32) -> Self {
+        let rig = Sentinels::start_with(SentinelOptions { proxies: true, ..SentinelOptions::default() });
+        let mut lines = Lines::new(WORDS, FRAMES);
+        // The sentinels name one address for all clients, so what meets one client meets all.
+        let proxies: Vec<_> = (0..3).map(|index| rig.server(index).shared_proxy()).collect();
+        (0..slots).for_each(|_| lines.add(proxies.iter().map(Arc::clone).collect()));
+        Self { rig, lines, replicas, met: 0 }
+    }
+
+    /// One master, which has both replicas.
+    fn wait_until_well(&self) {
+        wait_until("the master feeds both replicas", || {
+            let master = self.rig.master_server();
+            master.runs() && master.info("replication", "role") == "master" && master.feeds(2)
+        });
+    }
+}
+
+impl Deployment for Sentinel {
+    fn address(&self, _: usize) -> Address {
+        Address { mode: Mode::Sentinel, urls: self.rig.urls(), replicas: self.replicas }
+    }
+
+    fn direct(&self) -> Option<Address> {
+        Some(self.address(0))
+    }
+
+    fn faults(&self) -> Vec<Fault> {
+        let own = [Fault::Failover, Fault::KillServer, Fault::StopServer, Fault::StopReplica, Fault::EndBackends];
+        // Both are forgotten by all three at once, whoever waits for whom.
+        let forgets = if self.replicas == 0 { &[Fault::Flush][..] } else { &[] };
+        [&OF_CONNECTIONS[..], &own, forgets].concat()
+    }
+
+    fn begin(&mut self, fault: Fault, slot: usize, rng: &mut StdRng) -> String {
+        if self.lines.begin(fault, slot, rng) {
+            return "all clients".to_owned();
+        }
+        let master = self.rig.master();
+        self.met = master;
+        match fault {
+            Fault::Failover => drop(self.rig.failover()),
+            Fault::StopReplica => {
+                self.met = (master + 1) % 3;
+                self.rig.server(self.met).suspend();
+            }
+            fault => redis::begin(self.rig.server_mut(master), fault),
+        }
+        format!("server {}", self.met)
+    }
+
+    fn end(&mut self, fault: Fault, slot: usize) {
+        self.lines.end(slot);
+        match fault {
+            // One that starts again without its data must not be the master any more.
+            Fault::KillServer => {
+                let port = self.rig.server(self.met).announced_port();
+                self.rig.wait_for_other_master(port);
+                self.rig.server_mut(self.met).start_again();
+            }
+            Fault::StopReplica => self.rig.server(self.met).resume(),
+            fault => redis::end(self.rig.server_mut(self.met), fault),
+        }
+        if !OF_CONNECTIONS.contains(&fault) {
+            // The old master is made a replica some ten seconds after a failover.
+            self.wait_until_well();
+        }
+    }
+
+    fn assert_clean(&self) {
+        self.rig.assert_clean();
+    }
+}

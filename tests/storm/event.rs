@@ -1,0 +1,221 @@
+//! What workers write down: one event a line, one write a line, so that a process that is killed
+//! leaves whole lines behind.
+//!
+//! `<time> <thread> <attempt> <word> <arguments..>`; times are nanoseconds of the clock that all
+//! processes of the machine share and that counts the time for which it was suspended.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::str::FromStr;
+
+pub(crate) type Nanos = u64;
+
+pub(crate) fn now() -> Nanos {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
+}
+
+pub(crate) const fn millis(n: u64) -> Nanos {
+    n * 1_000_000
+}
+
+/// What is taken, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Plain,
+    Fair,
+    Read,
+    Write,
+    Permit,
+    Multi,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 6] = [Self::Plain, Self::Fair, Self::Read, Self::Write, Self::Permit, Self::Multi];
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Fair => "fair",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Permit => "permit",
+            Self::Multi => "multi",
+        }
+    }
+
+    pub(crate) fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.word() == word)
+    }
+
+    pub(crate) fn is_exclusive(self) -> bool {
+        !matches!(self, Self::Read | Self::Permit)
+    }
+}
+
+/// What `unlock` answered, or that a call failed: the kind of the error, `ok` for none.
+pub(crate) type Answer = String;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum What {
+    /// An acquire attempt begins. `patience`: how long it waits at most; `None` for ever.
+    Asks { kind: Kind, names: Vec<String>, patience: Option<Nanos>, fixed: Option<Nanos> },
+    /// It has it, with a token for each name, or without any.
+    Got { tokens: Vec<u64> },
+    /// Its time was over.
+    Vain,
+    /// It failed.
+    Failed { error: String, message: String },
+    /// `is_held()` said so, between the time of the event and this one.
+    Looked { held: bool, until: Nanos },
+    /// The callback of the guard was called, with this reason.
+    Told { reason: String },
+    /// The channel of the guard is disconnected, though the guard lives.
+    Signalled,
+    /// The unlock that began at the time of the event ended.
+    Gave { answer: Answer, until: Nanos },
+    /// In a forked child: what the parent's guard says there, and what an acquire answers.
+    Forked { held: bool, answer: Answer },
+    /// A thread panicked.
+    Panicked { message: String },
+    /// The process has closed its client: how many threads and sockets it has more than before.
+    Ended { threads: i64, sockets: i64, close: Answer },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) at: Nanos,
+    pub(crate) thread: u32,
+    pub(crate) attempt: u64,
+    pub(crate) what: What,
+}
+
+fn numbers(list: &[u64]) -> String {
+    if list.is_empty() {
+        return "-".to_owned();
+    }
+    list.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn maybe(value: Option<Nanos>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+fn one_line(text: &str) -> String {
+    text.replace(['\n', '\r'], " ")
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {} ", self.at, self.thread, self.attempt)?;
+        match &self.what {
+            What::Asks { kind, names, patience, fixed } => {
+                write!(f, "asks {} {} {} {}", kind.word(), names.join(","), maybe(*patience), maybe(*fixed))
+            }
+            What::Got { tokens } => write!(f, "got {}", numbers(tokens)),
+            What::Vain => write!(f, "vain"),
+            What::Failed { error, message } => write!(f, "failed {error} {}", one_line(message)),
+            What::Looked { held, until } => write!(f, "looked {held} {until}"),
+            What::Told { reason } => write!(f, "told {reason}"),
+            What::Signalled => write!(f, "signalled"),
+            What::Gave { answer, until } => write!(f, "gave {answer} {until}"),
+            What::Forked { held, answer } => write!(f, "forked {held} {answer}"),
+            What::Panicked { message } => write!(f, "panicked {}", one_line(message)),
+            What::Ended { threads, sockets, close } => write!(f, "ended {threads} {sockets} {close}"),
+        }
+    }
+}
+
+fn parsed<T: FromStr>(word: Option<&str>) -> Option<T> {
+    word?.parse().ok()
+}
+
+/// `-` for none.
+fn maybe_parsed(word: Option<&str>) -> Option<Option<Nanos>> {
+    let word = word?;
+    if word == "-" { Some(None) } else { Some(Some(word.parse().ok()?)) }
+}
+
+impl Event {
+    /// `None` for a line that is not whole.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let mut words = line.splitn(5, ' ');
+        let (at, thread, attempt) = (parsed(words.next())?, parsed(words.next())?, parsed(words.next())?);
+        let (name, rest) = (words.next()?, words.next().unwrap_or_default());
+        let mut words = rest.split(' ');
+        let what = match name {
+            "asks" => What::Asks {
+                kind: Kind::of(words.next()?)?,
+                names: words.next()?.split(',').map(str::to_owned).collect(),
+                patience: maybe_parsed(words.next())?,
+                fixed: maybe_parsed(words.next())?,
+            },
+            "got" if rest == "-" => What::Got { tokens: Vec::new() },
+            "got" => What::Got { tokens: rest.split(',').map(|token| token.parse().ok()).collect::<Option<_>>()? },
+            "vain" => What::Vain,
+            "failed" => {
+                let (error, message) = rest.split_once(' ')?;
+                What::Failed { error: error.to_owned(), message: message.to_owned() }
+            }
+            "looked" => What::Looked { held: parsed(words.next())?, until: parsed(words.next())? },
+            "told" => What::Told { reason: rest.to_owned() },
+            "signalled" => What::Signalled,
+            "gave" => What::Gave { answer: words.next()?.to_owned(), until: parsed(words.next())? },
+            "forked" => What::Forked { held: parsed(words.next())?, answer: words.next()?.to_owned() },
+            "panicked" => What::Panicked { message: rest.to_owned() },
+            "ended" => What::Ended {
+                threads: parsed(words.next())?,
+                sockets: parsed(words.next())?,
+                close: words.next()?.to_owned(),
+            },
+            _ => return None,
+        };
+        Some(Self { at, thread, attempt, what })
+    }
+}
+
+/// The file of one process.
+pub(crate) struct Journal(File);
+
+impl Journal {
+    pub(crate) fn append_to(path: &Path) -> Self {
+        Self(OpenOptions::new().append(true).create(true).open(path).unwrap())
+    }
+
+    pub(crate) fn write(&self, event: &Event) {
+        // One write, which the kernel appends as a whole.
+        (&self.0).write_all(format!("{event}\n").as_bytes()).unwrap();
+    }
+
+    pub(crate) fn note(&self, at: Nanos, thread: u32, attempt: u64, what: What) {
+        self.write(&Event { at, thread, attempt, what });
+    }
+}
+
+#[test]
+fn events_are_read_as_they_were_written() {
+    let asks =
+        What::Asks { kind: Kind::Multi, names: vec!["a".to_owned(), "b".to_owned()], patience: Some(5), fixed: None };
+    for what in [
+        asks,
+        What::Got { tokens: vec![7, 8] },
+        What::Got { tokens: Vec::new() },
+        What::Vain,
+        What::Failed { error: "Unreachable".to_owned(), message: "two words".to_owned() },
+        What::Looked { held: true, until: 9 },
+        What::Told { reason: "NotRenewed".to_owned() },
+        What::Signalled,
+        What::Gave { answer: "ok".to_owned(), until: 3 },
+        What::Forked { held: false, answer: "Forked".to_owned() },
+        What::Panicked { message: "at the disco".to_owned() },
+        What::Ended { threads: -1, sockets: 0, close: "ok".to_owned() },
+    ] {
+        let event = Event { at: 12, thread: 3, attempt: 4, what };
+        assert_eq!(Event::parse(&event.to_string()), Some(event));
+    }
+    for half in ["", "12", "12 3", "12 3 4", "12 3 4 loo", "12 3 4 looked tr", "12 3 4 got 7,"] {
+        assert_eq!(Event::parse(half), None, "{half:?}");
+    }
+}

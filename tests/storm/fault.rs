@@ -1,0 +1,139 @@
+//! What is done to a deployment and to its clients, and which promise each of it breaks.
+
+use crate::event::{Nanos, millis};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    // To the processes of clients.
+    /// SIGKILL; another process takes its place.
+    Kill,
+    /// SIGSTOP for longer than a lease, then SIGCONT.
+    Stop,
+    /// A thread that holds a lock forks.
+    Fork,
+    // To the connections of one process.
+    /// All of them end.
+    Cut,
+    /// Nothing arrives any more, in either direction.
+    HalfOpen,
+    /// The same for those that receive messages.
+    HalfOpenSubscribers,
+    /// New ones are refused.
+    Refuse,
+    /// Replies come late.
+    Delay,
+    /// The request runs and its reply is lost.
+    LoseReply,
+    /// A part of a request arrives.
+    TruncateRequest,
+    /// A part of a reply arrives.
+    TruncateReply,
+    /// A reply comes twice: a frame is there that nobody asked for.
+    DuplicateFrame,
+    /// Bytes of another protocol arrive.
+    ForeignFrame,
+    // To servers.
+    /// SIGKILL; it starts again with its data.
+    KillServer,
+    /// SIGSTOP, then SIGCONT.
+    StopServer,
+    /// SIGKILL; it starts again without its data.
+    EmptyServer,
+    /// It takes no more writes for want of memory.
+    FillServer,
+    /// It refuses writes.
+    MakeReadOnly,
+    /// Another server takes over.
+    Failover,
+    /// Slots move to another primary.
+    MoveSlots,
+    /// The leader of an ensemble is cut off together with one client; the others elect another.
+    Depose,
+    /// A follower hears of what was committed with a delay.
+    Lag,
+    /// The server that takes over would need the replica, which is away.
+    StopReplica,
+    // By operators.
+    /// `force_unlock` of a name.
+    Force,
+    /// `FLUSHALL`.
+    Flush,
+    /// All connections are ended by the server.
+    EndBackends,
+    // Only in memory.
+    /// The clock of leases jumps ahead.
+    StepClock,
+    /// The store forgets who holds a name.
+    Lose,
+}
+
+/// What a fault breaks that a deployment promises otherwise: the documented limits of `README.md`
+/// and of the chapters `losing_a_lock`, `choosing_a_store` and `servers` of the guide. Every other
+/// check holds under every fault.
+struct Limit {
+    fault: Fault,
+    /// On these deployments; none named: on all.
+    on: &'static [&'static str],
+    /// For how long after the end of the fault a holder from before it may go on believing beside
+    /// the next one.
+    overlap: Overlap,
+}
+
+#[derive(Clone, Copy)]
+enum Overlap {
+    /// Until its next renewal.
+    NextRenewal,
+}
+
+const LIMITS: &[Limit] = &[
+    // "Holders of this client learn of the loss at once, others at their next renewal".
+    Limit { fault: Fault::Force, on: &[], overlap: Overlap::NextRenewal },
+    // The same from the side of a store that is told to forget.
+    Limit { fault: Fault::Lose, on: &[], overlap: Overlap::NextRenewal },
+    // "A server comes back empty: its locks are forgotten, and a holder hears of it at its next
+    // renewal". Not Redlock: there the master has no vote.
+    Limit { fault: Fault::EmptyServer, on: &["redis", "sentinel", "cluster"], overlap: Overlap::NextRenewal },
+    Limit { fault: Fault::Flush, on: &["redis", "sentinel", "cluster"], overlap: Overlap::NextRenewal },
+    // "Another takes over: the newest grants may be forgotten", where nothing waits for replicas.
+    Limit { fault: Fault::Failover, on: &["sentinel", "cluster"], overlap: Overlap::NextRenewal },
+    // A master that is stopped or killed is replaced.
+    Limit { fault: Fault::StopServer, on: &["sentinel", "cluster"], overlap: Overlap::NextRenewal },
+    Limit { fault: Fault::KillServer, on: &["sentinel", "cluster"], overlap: Overlap::NextRenewal },
+];
+
+impl Fault {
+    /// For how long after its end two may believe of whom one had the lock before; `None` where
+    /// the fault breaks nothing.
+    pub(crate) fn overlap_on(self, deployment: &str, lease: Nanos) -> Option<Nanos> {
+        let fits = |limit: &&Limit| limit.fault == self && (limit.on.is_empty() || limit.on.contains(&deployment));
+        LIMITS.iter().find(fits).map(|limit| match limit.overlap {
+            // A third of the lease, an I/O timeout, and what a busy machine takes.
+            Overlap::NextRenewal => lease / 3 + lease / 4 + millis(500),
+        })
+    }
+}
+
+/// A fault that was injected.
+#[derive(Debug, Clone)]
+pub(crate) struct Disturbance {
+    pub(crate) fault: Fault,
+    pub(crate) from: Nanos,
+    /// When it was undone, and everything served again.
+    pub(crate) to: Nanos,
+    /// Of these names only; empty for all.
+    pub(crate) names: Vec<String>,
+    /// For how long after `to` two may believe; `None` if they may not.
+    pub(crate) overlap: Option<Nanos>,
+    /// Whom it met, for people.
+    pub(crate) target: String,
+}
+
+#[test]
+fn a_limit_is_only_for_where_it_is_documented() {
+    let lease = millis(3000);
+    assert!(Fault::Flush.overlap_on("redis", lease).is_some_and(|overlap| overlap < lease));
+    assert_eq!(Fault::Flush.overlap_on("redlock", lease), None);
+    assert_eq!(Fault::Failover.overlap_on("replicas", lease), None);
+    assert_eq!(Fault::Kill.overlap_on("redis", lease), None);
+    assert!(Fault::Force.overlap_on("zookeeper", lease).is_some());
+}

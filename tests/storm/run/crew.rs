@@ -1,0 +1,133 @@
+//! The worker processes of a run, the dead ones included.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+
+use rand::RngExt;
+use rand::rngs::StdRng;
+
+use crate::deployment::Deployment;
+use crate::event::{Kind, Nanos, now};
+use crate::history::History;
+use crate::plan::Shape;
+use crate::rig::Child;
+use crate::worker::Settings;
+
+/// Threads of each process.
+const THREADS: u32 = 3;
+
+struct Worker {
+    label: String,
+    child: Child,
+    journal: PathBuf,
+}
+
+/// Those that `STORM_ONLY` names, if it names any: `plain,fair`.
+fn chosen(kinds: Vec<Kind>) -> Vec<Kind> {
+    let Ok(only) = std::env::var("STORM_ONLY") else { return kinds };
+    let kinds: Vec<Kind> = kinds.into_iter().filter(|kind| only.split(',').any(|word| word == kind.word())).collect();
+    assert!(!kinds.is_empty(), "none of {only} is taken here");
+    kinds
+}
+
+/// One that was killed by a fault.
+struct Dead {
+    label: String,
+    journal: PathBuf,
+    at: Nanos,
+}
+
+pub(super) struct Crew {
+    dir: PathBuf,
+    seed: u64,
+    shape: Shape,
+    /// By slot.
+    workers: Vec<Worker>,
+    dead: Vec<Dead>,
+    /// How many processes there were so far.
+    spawned: u64,
+}
+
+impl Crew {
+    pub(super) fn new(dir: PathBuf, seed: u64, shape: Shape) -> Self {
+        Self { dir, seed, shape, workers: Vec::new(), dead: Vec::new(), spawned: 0 }
+    }
+
+    pub(super) fn start(&mut self, deployment: &dyn Deployment) {
+        self.workers = (0..self.shape.slots).map(|slot| self.spawn(slot, deployment)).collect();
+        self.workers.iter_mut().for_each(|worker| drop(worker.child.expect("ready")));
+    }
+
+    /// Does not wait until it is ready.
+    fn spawn(&mut self, slot: usize, deployment: &dyn Deployment) -> Worker {
+        self.spawned += 1;
+        let label = format!("p{slot}-{}", self.spawned);
+        let journal = self.dir.join(&label);
+        let settings = Settings {
+            address: deployment.address(slot),
+            journal: journal.clone(),
+            seed: self.seed.wrapping_mul(1009).wrapping_add(self.spawned),
+            threads: THREADS,
+            lease: self.shape.lease,
+            kinds: chosen(deployment.kinds()),
+            min_hold: deployment.has_min_hold(),
+        };
+        let env = settings.to_env();
+        let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        Worker { label, child: Child::spawn("worker::working_process", &env), journal }
+    }
+
+    /// SIGKILL; another one takes its slot.
+    pub(super) fn replace(&mut self, slot: usize, deployment: &dyn Deployment) {
+        let next = self.spawn(slot, deployment);
+        let mut old = std::mem::replace(&mut self.workers[slot], next);
+        let at = now();
+        old.child.kill();
+        self.dead.push(Dead { label: old.label, journal: old.journal, at });
+    }
+
+    pub(super) fn signal(&self, slot: usize, signal: &str) {
+        self.workers[slot].child.signal(signal);
+    }
+
+    pub(super) fn say(&mut self, slot: usize, line: &str) {
+        self.workers[slot].child.say(line);
+    }
+
+    /// Tells a process of a fault, and waits until it has happened.
+    pub(super) fn tell(&mut self, slot: usize, line: &str) {
+        self.say(slot, line);
+        self.workers[slot].child.expect("done");
+    }
+
+    /// Has a process force a name out of the hands of whoever has it.
+    pub(super) fn force(&mut self, slot: usize, kinds: &[Kind], rng: &mut StdRng) -> String {
+        let names = if kinds.contains(&Kind::Fair) { &["m0", "m1", "f0"][..] } else { &["m0", "m1"] };
+        let name = names[rng.random_range(0..names.len())];
+        self.say(slot, &format!("force {name}"));
+        self.workers[slot].child.expect("forced");
+        name.to_owned()
+    }
+
+    /// Has all end, and waits for that. One that hangs says what it waits for.
+    pub(super) fn stop(&mut self) {
+        self.workers.iter_mut().for_each(|worker| worker.child.say("stop"));
+        for worker in &mut self.workers {
+            let ended = catch_unwind(AssertUnwindSafe(|| drop(worker.child.expect("ended"))));
+            if ended.is_err() {
+                worker.child.say("snapshot");
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(worker.child.expect("snapshot"))));
+            }
+            worker.child.kill();
+        }
+    }
+
+    pub(super) fn read_into(&self, history: &mut History) {
+        for dead in &self.dead {
+            history.read(&dead.label, Some(dead.at), &dead.journal);
+        }
+        for worker in &self.workers {
+            history.read(&worker.label, None, &worker.journal);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What a worker is told in its environment.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use leasehold::{Builder, LockClient};
+
+use crate::event::Kind;
+use crate::rig::MASTER_NAME;
+
+/// What the URLs lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    One,
+    Sentinel,
+    Cluster,
+    Redlock,
+    Memory,
+}
+
+const MODES: [(Mode, &str); 5] = [
+    (Mode::One, "one"),
+    (Mode::Sentinel, "sentinel"),
+    (Mode::Cluster, "cluster"),
+    (Mode::Redlock, "redlock"),
+    (Mode::Memory, "memory"),
+];
+
+/// How a client reaches its store.
+#[derive(Debug, Clone)]
+pub(crate) struct Address {
+    pub(crate) mode: Mode,
+    pub(crate) urls: Vec<String>,
+    /// See `Builder::replicas`; 0 for none.
+    pub(crate) replicas: u32,
+}
+
+impl Address {
+    pub(crate) fn one(url: String) -> Self {
+        Self { mode: Mode::One, urls: vec![url], replicas: 0 }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) address: Address,
+    /// Files are beside it whose names begin as this one.
+    pub(crate) journal: PathBuf,
+    pub(crate) seed: u64,
+    pub(crate) threads: u32,
+    pub(crate) lease: Duration,
+    pub(crate) kinds: Vec<Kind>,
+    /// Whether `min_hold` is supported.
+    pub(crate) min_hold: bool,
+}
+
+/// How long a waiter that died may hold up the others.
+pub(crate) const WAITER_TIMEOUT: Duration = Duration::from_millis(1500);
+
+impl Settings {
+    pub(crate) fn to_env(&self) -> Vec<(&'static str, String)> {
+        let Address { mode, urls, replicas } = &self.address;
+        let mode = MODES.iter().find(|(one, _)| one == mode).expect("all are there").1;
+        let kinds: Vec<&str> = self.kinds.iter().map(|kind| kind.word()).collect();
+        vec![
+            ("STORM_MODE", mode.to_owned()),
+            ("STORM_URLS", urls.join(" ")),
+            ("STORM_REPLICAS", replicas.to_string()),
+            ("STORM_JOURNAL", self.journal.display().to_string()),
+            ("STORM_WORKER_SEED", self.seed.to_string()),
+            ("STORM_THREADS", self.threads.to_string()),
+            ("STORM_LEASE", self.lease.as_millis().to_string()),
+            ("STORM_KINDS", kinds.join(" ")),
+            ("STORM_MIN_HOLD", self.min_hold.to_string()),
+        ]
+    }
+
+    pub(crate) fn from_env() -> Self {
+        let text = |name: &str| std::env::var(name).unwrap();
+        let number = |name: &str| text(name).parse::<u64>().unwrap();
+        let words = |name: &str| text(name).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let mode = text("STORM_MODE");
+        Self {
+            address: Address {
+                mode: MODES.iter().find(|(_, word)| *word == mode).unwrap().0,
+                urls: words("STORM_URLS"),
+                replicas: u32::try_from(number("STORM_REPLICAS")).unwrap(),
+            },
+            journal: text("STORM_JOURNAL").into(),
+            seed: number("STORM_WORKER_SEED"),
+            threads: u32::try_from(number("STORM_THREADS")).unwrap(),
+            lease: Duration::from_millis(number("STORM_LEASE")),
+            kinds: words("STORM_KINDS").iter().map(|word| Kind::of(word).unwrap()).collect(),
+            min_hold: text("STORM_MIN_HOLD") == "true",
+        }
+    }
+}
+
+/// A client of any store but the one in memory.
+pub(crate) fn builder(address: &Address, lease: Duration) -> Builder {
+    let builder = match address.mode {
+        Mode::One => LockClient::builder().url(&address.urls[0]),
+        Mode::Sentinel => LockClient::builder().urls(&address.urls).sentinel(MASTER_NAME),
+        Mode::Cluster => LockClient::builder().urls(&address.urls).cluster(),
+        Mode::Redlock => LockClient::builder().urls(&address.urls).redlock().longest_lease(lease),
+        Mode::Memory => LockClient::builder(),
+    };
+    let builder = if address.replicas > 0 { builder.replicas(address.replicas) } else { builder };
+    // Longer than any fault, so that whoever waits goes on.
+    builder.lease(lease).waiter_timeout(WAITER_TIMEOUT).outage_timeout(Duration::from_secs(60)).connect_lazily()
+}

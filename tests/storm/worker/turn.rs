@@ -1,0 +1,349 @@
+//! One acquire attempt of a thread, what it does with its hold, and how it gives it up.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold::{CancelToken, ErrorKind, Held, LockClient, Result};
+use rand::RngExt;
+use rand::rngs::StdRng;
+
+use crate::event::{Journal, Kind, Nanos, What, now};
+use crate::rig::{ms, signal};
+
+/// What all threads of a process share.
+pub(crate) struct Place {
+    pub(crate) client: LockClient,
+    pub(crate) journal: std::sync::Arc<Journal>,
+    pub(crate) kinds: Vec<Kind>,
+    pub(crate) lease: Duration,
+    pub(crate) min_hold: bool,
+    /// The next that gets a lock forks.
+    pub(crate) fork: AtomicBool,
+    /// Who has a lock keeps it at least until then, if it is not lost before.
+    pub(crate) keep_until: AtomicU64,
+    /// Take no more.
+    pub(crate) over: AtomicBool,
+    pub(crate) attempts: AtomicU64,
+}
+
+/// The names of each kind: few, so that threads meet.
+pub(crate) fn names_of(kind: Kind) -> &'static [&'static [&'static str]] {
+    match kind {
+        Kind::Plain => &[&["m0"], &["m0"], &["m1"]],
+        Kind::Fair => &[&["f0"]],
+        Kind::Read | Kind::Write => &[&["r0"]],
+        Kind::Permit => &[&["s0"]],
+        Kind::Multi => &[&["m0", "m1"], &["m1", "m2"]],
+    }
+}
+
+/// The name of the one latch.
+pub(crate) const LATCH: &str = "l0";
+
+/// How many permits there are.
+pub(crate) const PERMITS: u32 = 2;
+
+/// What one attempt does.
+struct Turn<'a> {
+    place: &'a Place,
+    thread: u32,
+    attempt: u64,
+    names: &'static [&'static str],
+    /// How long it works.
+    section: Duration,
+    /// Goes on after a loss, as a careless program.
+    careless: bool,
+    reenters: bool,
+    extends: bool,
+}
+
+/// How one waits.
+#[derive(Clone, Copy)]
+enum Patience {
+    None,
+    For(Duration),
+    Ever,
+}
+
+impl Patience {
+    fn random(rng: &mut StdRng) -> Self {
+        match rng.random_range(0..10) {
+            0 => Self::None,
+            1 => Self::For(ms(rng.random_range(1..200))),
+            2..4 => Self::For(ms(2000)),
+            4..7 => Self::For(ms(12_000)),
+            _ => Self::Ever,
+        }
+    }
+
+    fn nanos(self) -> Option<Nanos> {
+        match self {
+            Self::None => Some(0),
+            Self::For(span) => Some(u64::try_from(span.as_nanos()).unwrap()),
+            Self::Ever => None,
+        }
+    }
+}
+
+/// Calls the form of a method that waits for so long.
+macro_rules! ask {
+    ($handle:expr, $patience:expr, $lock:ident, $try_now:ident, $try_for:ident) => {
+        match $patience {
+            Patience::None => $handle.$try_now(),
+            Patience::For(span) => $handle.$try_for(span),
+            Patience::Ever => $handle.$lock().map(Some),
+        }
+    };
+}
+
+/// Mostly short; seldom longer than a lease.
+fn random_section(rng: &mut StdRng, lease: Duration) -> Duration {
+    match rng.random_range(0..100) {
+        0..60 => ms(rng.random_range(0..5)),
+        60..95 => ms(rng.random_range(5..40)),
+        95..99 => ms(rng.random_range(100..400)),
+        _ if rng.random_bool(0.5) => ms(0),
+        _ => lease.mul_f64(rng.random_range(1.1..1.4)),
+    }
+}
+
+/// A latch has no holder, so the checker has nothing to judge but that nobody panics, hangs, or
+/// leaves something.
+fn use_latch(place: &Place, rng: &mut StdRng) {
+    let latch = place.client.latch(LATCH);
+    let outcome = match rng.random_range(0..4) {
+        0 => latch.try_set_count(rng.random_range(1..3)).map(drop),
+        1 | 2 => latch.count_down().map(drop),
+        _ => latch.wait_for(ms(rng.random_range(1..100))).map(drop),
+    };
+    if let Err(e) = outcome {
+        let never = [ErrorKind::InvalidInput, ErrorKind::Unsupported, ErrorKind::Closed, ErrorKind::Denied];
+        assert!(!never.contains(&e.kind()), "using a latch: {e:?}");
+    }
+}
+
+/// One attempt of the thread, from asking to having given up.
+pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
+    // Where there are permits there are latches.
+    if place.kinds.contains(&Kind::Permit) && rng.random_bool(0.03) {
+        return use_latch(place, rng);
+    }
+    let kind = place.kinds[rng.random_range(0..place.kinds.len())];
+    let names = names_of(kind);
+    let names = names[rng.random_range(0..names.len())];
+    let is_lock = !matches!(kind, Kind::Permit);
+    // A lease of its own, which it often needs to its end.
+    let fixed = (is_lock && rng.random_bool(0.06)).then(|| ms(rng.random_range(150..700)));
+    let whole = fixed.filter(|_| rng.random_bool(0.5)).map(|lease| lease.mul_f64(rng.random_range(0.8..1.4)));
+    let turn = Turn {
+        place,
+        thread,
+        attempt: place.attempts.fetch_add(1, Ordering::SeqCst),
+        names,
+        section: whole.unwrap_or_else(|| random_section(rng, place.lease)),
+        careless: rng.random_bool(0.3),
+        reenters: kind == Kind::Plain && rng.random_bool(0.1),
+        extends: rng.random_bool(0.03),
+    };
+    let patience = Patience::random(rng);
+    // A time for which it stays taken; an end from outside.
+    let least = (place.min_hold && kind == Kind::Plain && fixed.is_none() && rng.random_bool(0.03)).then(|| ms(300));
+    let cancel = rng.random_bool(0.04).then(|| ms(rng.random_range(1..300)));
+    let moves = rng.random_bool(0.05);
+    let fixed_nanos = fixed.map(|lease| u64::try_from(lease.as_nanos()).unwrap());
+    turn.note(
+        now(),
+        What::Asks {
+            kind,
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            patience: patience.nanos(),
+            fixed: fixed_nanos,
+        },
+    );
+    let token = CancelToken::new();
+    let client = &place.client;
+    macro_rules! handle {
+        ($handle:expr) => {{
+            let handle = $handle.with_cancel(&token);
+            if let Some(lease) = fixed { handle.with_lease(lease) } else { handle }
+        }};
+    }
+    // Ends the wait of this attempt, unless that is over before.
+    let done = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        if let Some(after) = cancel {
+            let (token, done) = (&token, &done);
+            s.spawn(move || {
+                sleep_unless(after, done);
+                token.cancel();
+            });
+        }
+        match kind {
+            Kind::Plain => {
+                let handle = handle!(client.mutex(names[0]));
+                let handle = if let Some(least) = least { handle.min_hold(least) } else { handle };
+                if moves {
+                    let won = ask!(handle, patience, lock_owned, try_lock_owned, try_lock_owned_for);
+                    turn.elsewhere(won, |guard| vec![guard.fencing_token().unwrap().get()]);
+                } else {
+                    turn.goes_on(ask!(handle, patience, lock, try_lock, try_lock_for), one_token);
+                }
+            }
+            Kind::Fair => {
+                let handle = handle!(client.fair(names[0]));
+                turn.goes_on(ask!(handle, patience, lock, try_lock, try_lock_for), one_token);
+            }
+            Kind::Read => {
+                let handle = handle!(client.rw_lock(names[0]));
+                turn.goes_on(ask!(handle, patience, read, try_read, try_read_for), |_| Vec::new());
+            }
+            Kind::Write => {
+                let handle = handle!(client.rw_lock(names[0]));
+                turn.goes_on(ask!(handle, patience, write, try_write, try_write_for), one_token);
+            }
+            Kind::Permit => {
+                let handle = client.semaphore(names[0]).with_cancel(&token);
+                turn.goes_on(ask!(handle, patience, acquire, try_acquire, try_acquire_for), |_| Vec::new());
+            }
+            Kind::Multi => {
+                let handle = handle!(client.multi(names));
+                turn.goes_on(ask!(handle, patience, lock, try_lock, try_lock_for), |guard| {
+                    names.iter().map(|name| guard.fencing_token(name).unwrap().get()).collect()
+                });
+            }
+        }
+        done.store(true, Ordering::SeqCst);
+    });
+}
+
+fn one_token(guard: &impl Held) -> Vec<u64> {
+    guard.token().map(|token| token.get()).into_iter().collect()
+}
+
+fn sleep_unless(span: Duration, done: &AtomicBool) {
+    let until = Instant::now() + span;
+    while !done.load(Ordering::SeqCst) && Instant::now() < until {
+        std::thread::sleep(ms(5));
+    }
+}
+
+impl Turn<'_> {
+    fn note(&self, at: Nanos, what: What) {
+        self.place.journal.note(at, self.thread, self.attempt, what);
+    }
+
+    fn goes_on<G: Held>(&self, won: Result<Option<G>>, tokens: impl FnOnce(&G) -> Vec<u64>) {
+        let at = now();
+        match won {
+            Ok(Some(guard)) => {
+                self.note(at, What::Got { tokens: tokens(&guard) });
+                self.work(guard);
+            }
+            Ok(None) => self.note(at, What::Vain),
+            Err(e) => {
+                self.note(at, What::Failed { error: format!("{:?}", e.kind()), message: e.to_string() });
+                std::thread::sleep(ms(20));
+            }
+        }
+    }
+
+    /// The guard goes to another thread.
+    fn elsewhere<G: Held + Send>(&self, won: Result<Option<G>>, tokens: impl FnOnce(&G) -> Vec<u64> + Send) {
+        std::thread::scope(|s| drop(s.spawn(|| self.goes_on(won, tokens)).join()));
+    }
+
+    fn work<G: Held>(&self, guard: G) {
+        let (journal, thread, attempt) = (self.place.journal.clone(), self.thread, self.attempt);
+        guard.on_lost(Box::new(move |loss| {
+            journal.note(now(), thread, attempt, What::Told { reason: format!("{:?}", loss.reason()) });
+        }));
+        let lost = guard.lost();
+        let until = Instant::now() + self.section;
+        let mut looks = 0_u32;
+        loop {
+            let held = self.look(&guard);
+            if looks == 0 {
+                self.on_the_way(&guard);
+            }
+            looks += 1;
+            let kept = Duration::from_nanos(self.place.keep_until.load(Ordering::SeqCst).saturating_sub(now()));
+            let left = until.saturating_duration_since(Instant::now()).max(kept);
+            if left.is_zero() || (!held && !self.careless) {
+                break;
+            }
+            std::thread::sleep(left.min(ms(if looks < 20 { 2 } else { 15 })));
+        }
+        self.look(&guard);
+        if lost.try_recv() == Err(crossbeam_channel::TryRecvError::Disconnected) {
+            self.note(now(), What::Signalled);
+        }
+        let from = now();
+        let answer = guard.unlock().map_or_else(|e| format!("{:?}", e.kind()), |()| "ok".to_owned());
+        self.note(from, What::Gave { answer, until: now() });
+    }
+
+    fn look(&self, guard: &impl Held) -> bool {
+        let at = now();
+        let held = guard.is_held();
+        self.note(at, What::Looked { held, until: now() });
+        held
+    }
+
+    /// What a program may do besides while it has the lock.
+    fn on_the_way(&self, guard: &impl Held) {
+        if self.place.fork.swap(false, Ordering::SeqCst) {
+            self.fork(guard);
+        }
+        if self.extends {
+            // Whether it works shows in the looks that follow.
+            let _ = guard.extend(self.place.lease);
+        }
+        // Only by the thread that took it.
+        if self.reenters && guard.hold_count() == 1 {
+            self.reenter(guard);
+        }
+    }
+
+    fn reenter(&self, guard: &impl Held) {
+        match self.place.client.mutex(self.names[0]).try_lock() {
+            Ok(Some(inner)) => drop(inner.unlock()),
+            // The thread of an owned guard has nothing to enter once more.
+            Ok(None) => {}
+            Err(e) => {
+                let fine = e.is_outage() || matches!(e.kind(), ErrorKind::Lost | ErrorKind::Closed);
+                assert!(fine || !guard.is_held(), "entering once more: {e}");
+            }
+        }
+    }
+
+    fn fork(&self, guard: &impl Held) {
+        match fork::fork() {
+            Ok(fork::Fork::Child) => {
+                let held = guard.is_held();
+                // One that takes itself for its parent could wait for ever for one of its mutexes.
+                let answer = match held {
+                    true => "not-asked".to_owned(),
+                    false => format!("{:?}", self.place.client.try_lock("other").err().map(|e| e.kind())),
+                };
+                self.note(now(), What::Forked { held, answer });
+                std::process::exit(0);
+            }
+            Ok(fork::Fork::Parent(pid)) => {
+                let ended = AtomicBool::new(false);
+                std::thread::scope(|s| {
+                    // One that takes itself for its parent may hang when it ends, and would outlive the
+                    // run.
+                    s.spawn(|| {
+                        sleep_unless(ms(3000), &ended);
+                        if !ended.load(Ordering::SeqCst) {
+                            signal(u32::try_from(pid).unwrap(), "KILL");
+                        }
+                    });
+                    let _ = fork::waitpid(pid);
+                    ended.store(true, Ordering::SeqCst);
+                });
+            }
+            Err(e) => panic!("fork: {e}"),
+        }
+    }
+}
