@@ -315,6 +315,7 @@ fn waits_end_during_an_outage() {
         let behind = s.spawn(|| ended(waiting.mutex("job").with_cancel(&token).lock()));
         let queued = s.spawn(|| ended(waiting.fair("fair").with_cancel(&token).lock()));
         wait_until("it queues", || holder.fair("fair").queue_len().unwrap() == 1);
+        wait_until("all wait", || waiting.snapshot().waits().len() == 3);
         proxy.refuse(true);
         proxy.cut_all();
         // Until the leaders have noticed, by an attempt that failed.

@@ -12,10 +12,9 @@ mod event;
 mod fault;
 mod history;
 mod plan;
-#[allow(dead_code, unused_imports, reason = "made for the other binaries, which use the rest")]
-#[path = "../it/rig/mod.rs"]
-mod rig;
 mod run;
 mod runs;
 mod timeline;
 mod worker;
+
+use leasehold_rig as rig;

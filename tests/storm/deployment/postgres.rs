@@ -17,13 +17,6 @@ pub(super) const WORDS: &[&str] = &["m0", "m1", "f0", "r0", "s0"];
 pub(super) const FRAMES: &[&[u8]] =
     &[b"N\0\0\0\x0bSNOTE\0\0", b"D\0\0\0\x0b\0\x01\0\0\0\x017", b"C\0\0\0\x0dSELECT 1\0", b"Z\0\0\0\x05I"];
 
-const MISSING: &str = "no PostgreSQL: install it (Debian: apt-get install postgresql), name the directory of initdb and \
-                       pg_ctl in LEASEHOLD_POSTGRES, or do without: LEASEHOLD_POSTGRES=0";
-
-pub(super) fn or_missing<T>(started: Option<T>) -> T {
-    started.expect(MISSING)
-}
-
 pub(super) struct Postgres {
     /// Dropped first: its proxies are in the directory of the server.
     lines: Lines,
@@ -32,7 +25,7 @@ pub(super) struct Postgres {
 
 impl Postgres {
     pub(super) fn start(slots: usize) -> Self {
-        let server = or_missing(Rig::start());
+        let server = Rig::start();
         let mut lines = Lines::new(WORDS, FRAMES);
         (0..slots).for_each(|_| lines.add(vec![Arc::new(Proxy::before_postgres(&server))]));
         Self { server, lines }

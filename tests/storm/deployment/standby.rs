@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 
 use super::Deployment;
 use super::lines::{Lines, OF_CONNECTIONS};
-use super::postgres::{self, FRAMES, WORDS, or_missing};
+use super::postgres::{self, FRAMES, WORDS};
 use crate::fault::Fault;
 use crate::rig::{Postgres as Rig, Proxy, wait_until};
 use crate::worker::Address;
@@ -37,7 +37,7 @@ fn ask_for_a_synchronous_one(primary: &Rig) {
 
 impl Standby {
     pub(super) fn start(slots: usize) -> Self {
-        let primary = or_missing(Rig::start_with("wal_level = replica\nhot_standby = on"));
+        let primary = Rig::start_with("wal_level = replica\nhot_standby = on");
         primary.run_sql(leasehold::POSTGRES_SCHEMA);
         let standby = primary.standby("wal_level = replica\nhot_standby = on");
         standby.run();

@@ -25,8 +25,6 @@ const FRAMES: &[&[u8]] = &[&[0, 0, 0, 16, 0, 0, 0, 99, 0, 0, 0, 0, 0, 0, 0, 1, 0
 /// A short tick, so that sessions may be short, and expire soon after their end.
 const SETTINGS: &str = "tickTime=100\nmaxSessionTimeout=300000";
 
-const MISSING: &str = "no ZooKeeper: install a JDK 17 and Maven, or do without: LEASEHOLD_ZOOKEEPER=0";
-
 /// The connections of all faults but one: messages have no connection of their own.
 fn of_connections() -> Vec<Fault> {
     OF_CONNECTIONS.into_iter().filter(|fault| *fault != Fault::HalfOpenSubscribers).collect()
@@ -44,7 +42,7 @@ pub(super) struct One {
 
 impl One {
     pub(super) fn start(slots: usize) -> Self {
-        let server = Rig::start_with(SETTINGS).expect(MISSING);
+        let server = Rig::start_with(SETTINGS);
         let mut lines = Lines::new(WORDS, FRAMES).with_messages(MESSAGES);
         (0..slots).for_each(|_| lines.add(vec![Arc::new(Proxy::before_zookeeper(&server))]));
         Self { server, lines }
@@ -110,7 +108,7 @@ impl Three {
     pub(super) fn start(slots: usize) -> Self {
         // A leader that is cut off serves its clients for a quarter of a minute.
         let options = EnsembleOptions { sync_limit: 30, settings: "" };
-        let rig = Ensemble::start_with(options).expect(MISSING);
+        let rig = Ensemble::start_with(options);
         rig.wait_for_all();
         let mut lines = Lines::new(WORDS, FRAMES).with_messages(MESSAGES);
         for _ in 0..slots {
