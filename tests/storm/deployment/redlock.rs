@@ -10,7 +10,8 @@ use super::lines::{Lines, OF_CONNECTIONS};
 use super::redis::{self, FRAMES};
 use crate::event::Kind;
 use crate::fault::Fault;
-use crate::rig::{Masters, Proxy};
+use crate::rig::Proxy;
+use crate::support::Masters;
 use crate::worker::{Address, Mode};
 
 const MASTERS: usize = 3;
