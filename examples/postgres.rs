@@ -57,8 +57,10 @@ fn fenced(transaction: &mut postgres::Transaction<'_>, fence: &TransactionFence)
     transaction.execute(fence.sql_at_commit(), &[&fence.name(), &fence.token()]).map(drop)
 }
 
-fn is_stale(error: &postgres::Error) -> bool {
-    error.code().is_some_and(|code| code.code() == TransactionFence::STALE)
+/// Its lock was lost; or a transaction whose lock was lost stands in its way, and PostgreSQL has ended
+/// the circle of the two (40P01).
+fn is_refused(error: &postgres::Error) -> bool {
+    error.code().is_some_and(|code| [TransactionFence::STALE, "40P01"].contains(&code.code()))
 }
 
 /// The second process.
@@ -72,7 +74,7 @@ fn late_holder(url: &str) -> Outcome<()> {
     std::io::stdin().lock().read_line(&mut String::new())?;
     pay(&mut transaction, 1, 2, 100)?;
     match transaction.commit() {
-        Err(error) if is_stale(&error) => println!("refused"),
+        Err(error) if is_refused(&error) => println!("refused"),
         Err(error) => return Err(error.into()),
         Ok(()) => println!("committed"),
     }
@@ -164,7 +166,7 @@ fn web_of_payments(url: &str) -> Outcome<(u32, u32)> {
                         };
                         match run() {
                             Ok(()) => paid.fetch_add(1, Ordering::SeqCst),
-                            Err(error) if is_stale(&error) => refused.fetch_add(1, Ordering::SeqCst),
+                            Err(error) if is_refused(&error) => refused.fetch_add(1, Ordering::SeqCst),
                             Err(error) => return Err(error.to_string()),
                         };
                         // It says Lost where it was: the fence has decided.

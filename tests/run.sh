@@ -439,11 +439,7 @@ tests() {
     fi
     test_on_postgres
     test_on_zookeeper
-    if [ -f tests/storm.sh ]; then
-        step 'a short storm' sh tests/storm.sh --short
-    else
-        skip 'a short storm' 'no tests/storm.sh'
-    fi
+    step 'a short storm' env STORM_PROGRAM="$(program storm)" sh tests/storm.sh --short
     [ "$form" = all ] || return 0
     test_on 'tests on Redis 6.2' "${LEASEHOLD_REDIS62:-}"
     test_on 'tests on Valkey' "${LEASEHOLD_VALKEY:-}"

@@ -15,6 +15,7 @@
 #   LEASEHOLD_POSTGRES=0, LEASEHOLD_ZOOKEEPER=0   do without these
 #   STORM_FAULTS=Kill,Stop                        only these faults
 #   STORM_ONLY=plain,fair                         only these: plain, fair, read, write, permit, multi
+#   STORM_PROGRAM=path                            built already: cargo is not asked
 #   STORM_LOG=debug                               what the workers log
 set -u
 
@@ -65,7 +66,12 @@ trap 'exit 143' TERM
 
 # Not part of the time that a run has.
 # shellcheck disable=SC2086  # here and below: options, in words
-cargo test $features --test storm --no-run || exit 1
+[ -n "${STORM_PROGRAM:-}" ] || cargo test $features --test storm --no-run || exit 1
+
+storm() { # storm ARGUMENTS...
+    # shellcheck disable=SC2086
+    if [ -n "${STORM_PROGRAM:-}" ]; then "$STORM_PROGRAM" "$@"; else cargo test $features --test storm -- "$@"; fi
+}
 
 # The lines of the runs, as they come; the rest is shown if something failed.
 show() {
@@ -73,9 +79,9 @@ show() {
 }
 
 if [ $short = yes ]; then
-    { cargo test $features --test storm -- storm:: --nocapture --test-threads="${STORM_THREADS:-5}" 2>&1; echo $? >"$work/status"; } | show
+    { storm storm:: --nocapture --test-threads="${STORM_THREADS:-5}" 2>&1; echo $? >"$work/status"; } | show
 else
-    { STORM_MINUTES=$minutes cargo test $features --test storm -- runs::long --exact --ignored --nocapture 2>&1; echo $? >"$work/status"; } | show
+    { STORM_MINUTES=$minutes storm runs::long --exact --ignored --nocapture 2>&1; echo $? >"$work/status"; } | show
 fi
 status=$(cat "$work/status")
 [ "$status" -eq 0 ] || grep -v '@@storm' "$work/all" | tail -n 40

@@ -10,7 +10,8 @@ use crate::rig::{Child, Fault, Proxy, ms, signal, wait_until};
 
 #[test]
 fn a_server_says_what_its_clients_leave_behind() {
-    let server = ZooKeeper::start();
+    // Sessions of two seconds at most.
+    let server = ZooKeeper::start_with("tickTime=100");
     assert_eq!(server.mode(), Some(Mode::Standalone));
     server.assert_clean();
     let mut session = server.raw();

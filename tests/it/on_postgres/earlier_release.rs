@@ -19,6 +19,7 @@ fn channel(name: &str) -> String {
 /// Whichever script was run first, and also when that of the earlier release is run once more.
 fn both_releases() -> Postgres {
     let server = Postgres::shared();
+    server.run_sql("DROP SCHEMA leasehold, leasehold_v2 CASCADE");
     server.run_sql(SCHEMA);
     drop(server.client());
     server.run_sql(SCHEMA);
