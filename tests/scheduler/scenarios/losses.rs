@@ -1,7 +1,7 @@
 //! Holds that end before their guards do.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use leasehold::os::thread::sleep;
@@ -150,9 +150,15 @@ pub(crate) fn callbacks() {
             Err(e) => assert_eq!(e.kind(), ErrorKind::Lost, "{e}"),
         }
     });
-    let loses = stage.spawn(|stage| stage.faults.lose("job"));
+    let was_lost = Arc::new(AtomicBool::new(false));
+    let loses = stage.spawn({
+        let was_lost = was_lost.clone();
+        move |stage| was_lost.store(stage.faults.lose("job"), Ordering::SeqCst)
+    });
     sleep(Duration::from_millis([0, 99, 101, 200][choose(4)]));
+    let was_lost = was_lost.load(Ordering::SeqCst);
     let unlocked = guard.unlock();
+    assert!(!was_lost || unlocked.is_err(), "`unlock` says that nothing was lost");
     join_all([loses]);
     join_all([next]);
     stage.end();
