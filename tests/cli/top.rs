@@ -238,6 +238,8 @@ fn json_has_what_is_held_and_how_often_it_changes() {
     let server = Server::start();
     let client = server.builder().owner("billing-7").build().unwrap();
     let job = client.mutex("job").lock_owned().unwrap();
+    // A client names its holds in the background.
+    wait_until("it is announced", || !client.announced_locks("j*").unwrap().locks().is_empty());
     let program = Program::start(leasehold(&server, &["top", "j*", "--interval", "100ms", "--json"]));
     let first = next(&program);
     assert_eq!(first["locks"][0]["name"], "job");
