@@ -49,7 +49,7 @@ const KILLED: (usize, u32) = (1, 12);
 const SUSPENDED: (usize, u32) = (2, 18);
 /// How many turns of others the suspended one sleeps through.
 const SLEEPS_THROUGH: u32 = 20;
-const GIVE_UP: Duration = Duration::from_secs(90);
+const GIVE_UP: Duration = Duration::from_secs(300);
 
 fn main() -> Outcome<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -98,7 +98,7 @@ beside() { # beside COMMAND...
     (
         lane=checks
         # The tests go first: some of them must answer within a part of a second.
-        renice -n 10 -p "$(exec sh -c 'echo "$PPID"')" >/dev/null 2>&1
+        renice -n 19 -p "$(exec sh -c 'echo "$PPID"')" >/dev/null 2>&1
         "$@"
     ) >"$work/checks" 2>&1 &
     compiling=$!
@@ -196,9 +196,9 @@ test_on_postgres() {
         skip "$name" 'no initdb and pg_ctl, and the wheel pgserver of PyPI could not be had'
     elif postgres_lacks_tls; then
         skip 'TLS with PostgreSQL' 'it is built without'
-        step "$name" run_tests it postgres --skip postgres::secure
+        step "$name" env RUST_TEST_THREADS=6 "$(program it)" postgres --skip postgres::secure
     else
-        step "$name" run_tests it postgres
+        step "$name" env RUST_TEST_THREADS=6 "$(program it)" postgres
     fi
 }
 
