@@ -14,8 +14,12 @@ use crate::rig::{Child, Proxy, ms, wait_until};
 const LEASE: Duration = ms(2000);
 const LONG: Duration = Duration::from_secs(60);
 
+/// A session that is so short has an I/O timeout that is so short: a server that has just been
+/// started may need longer for its first answers on a busy machine.
 fn client(url: &str) -> LockClient {
-    LockClient::builder().url(url).lease(LEASE).build().unwrap()
+    let client = LockClient::builder().url(url).lease(LEASE).connect_lazily().build().unwrap();
+    wait_until("it answers", || KINDS[0].try_for(&client, "warm", ms(1)).is_ok_and(|held| held.is_some()));
+    client
 }
 
 /// A follower that answers its clients for four times the session without its leader.
