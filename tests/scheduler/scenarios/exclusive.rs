@@ -65,6 +65,23 @@ pub(crate) fn deadlines() {
     stage.end();
 }
 
+/// The leader of a queue and the one behind it give up at about the same time: the role is not lost
+/// between them.
+pub(crate) fn same_deadline() {
+    leasehold::os::deadlines_race();
+    let stage = Stage::new();
+    let guard = stage.other.lock("job").expect("it is free");
+    join_all([(); 3].map(|()| {
+        stage.spawn(|stage| {
+            let taken = stage.one.try_lock_for("job", Duration::from_millis(1)).expect("the store answers");
+            assert!(taken.is_none(), "another client has it");
+        })
+    }));
+    drop(guard);
+    section(&stage, &stage.one);
+    stage.end();
+}
+
 /// A thread enters once more what it holds, while others wait.
 pub(crate) fn re_entry() {
     let stage = Stage::new();

@@ -36,6 +36,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     soon("exclusive::two_clients", exclusive::two_clients),
     soon("exclusive::rounds", exclusive::rounds),
     soon("exclusive::deadlines", exclusive::deadlines),
+    soon("exclusive::same_deadline", exclusive::same_deadline),
     soon("exclusive::re_entry", exclusive::re_entry),
     soon("exclusive::owned", exclusive::owned),
     soon("exclusive::panics_in_a_section", exclusive::panics_in_a_section),
