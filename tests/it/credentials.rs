@@ -223,7 +223,7 @@ fn a_connection_that_is_logged_out_is_replaced() {
         count.fetch_add(1, Ordering::SeqCst);
         Ok(Credentials::new("default", "any"))
     };
-    let builder = LockClient::builder().url(proxy.url()).credentials(provider).lease(Duration::from_secs(1));
+    let builder = LockClient::builder().url(proxy.url()).credentials(provider).lease(Duration::from_secs(3));
     let client = builder.connections(1).build().unwrap();
     let expire = |word: &str| {
         proxy.inject(word, EXPIRED);
@@ -242,7 +242,7 @@ fn a_connection_that_is_logged_out_is_replaced() {
 
     let guard = client.lock("renewed").unwrap();
     logged_in_again(expire("renewed"));
-    std::thread::sleep(ms(1200));
+    std::thread::sleep(ms(3200));
     assert!(guard.is_held());
     guard.unlock().unwrap();
 
