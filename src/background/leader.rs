@@ -100,32 +100,18 @@ impl Leader<'_> {
     /// The outcome of the acquire that it has left in the queue, once a thread has taken it there.
     /// That thread is bounded by the I/O timeouts.
     pub(crate) fn collect_piggyback(&mut self) -> Option<PiggybackOutcome> {
-        let piggyback = self.piggyback.as_ref().filter(|piggyback| piggyback.is_taken())?;
-        let outcome = piggyback.wait()?;
-        self.piggyback = None;
-        Some(outcome)
+        let piggyback = self.piggyback.take_if(|piggyback| piggyback.is_taken())?;
+        Some(piggyback.wait())
     }
 
     /// Takes the acquire back that it has left in the queue. Its outcome, if a thread has taken it
     /// there; `None`: nobody did, and nobody will. To be called before the leader sends a request
     /// of its own, and before it leaves: a hold that was passed to it would be lost.
     pub(crate) fn withdraw_piggyback(&mut self) -> Option<PiggybackOutcome> {
-        loop {
-            let piggyback = self.piggyback.as_ref()?;
-            let mut state = self.membership.local_queue.state.lock();
-            // Not taken: it stands there, or was never put there because this client has to yield.
-            if !piggyback.is_taken() {
-                state.piggyback = None;
-                drop(state);
-                self.piggyback = None;
-                return None;
-            }
-            drop(state);
-            // Taken: it has an outcome, unless another thread was faster and put it back.
-            if let Some(outcome) = self.collect_piggyback() {
-                return Some(outcome);
-            }
-        }
+        let piggyback = self.piggyback.take()?;
+        self.membership.local_queue.state.lock().piggyback = None;
+        // Not taken: it stood there, or was never put there because this client has to yield.
+        piggyback.is_taken().then(|| piggyback.wait())
     }
 
     /// A thread of this client has had the lock since: an outage that follows is another one.
@@ -197,7 +183,7 @@ impl Leader<'_> {
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
         let mut state = self.membership.local_queue.state.lock();
-        (state.piggyback, state.passed_to) = (None, None);
+        state.piggyback = None;
         match state.waiters.pop_front() {
             Some(next) => {
                 if !state.comes_later() {

@@ -8,11 +8,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::background::grant::Grant;
 use crate::background::leader::{Leader, Membership, Place, QueueTable};
-use crate::background::piggyback::{Piggyback, TakenPiggyback};
-use crate::background::queue_map::{LocalQueue, QueueMap, QueueState, QueuesByHolder};
-use crate::background::run::RunLength;
+use crate::background::piggyback::{Piggyback, PiggybackOutcome, TakenPiggyback};
+use crate::background::queue_map::{LocalQueue, QueueMap, QueuesByHolder};
 use crate::background::waiter::{Signal, Waiter};
 use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
@@ -20,8 +18,9 @@ use crate::base::error::Error;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
 use crate::base::lock_name::LockName;
+use crate::lease::store_hold::{Admission, RunLength, StoreHold};
+use crate::lease::tenure::Tenure;
 use crate::os::Mutex;
-use crate::store::TokenRule;
 
 #[derive(Debug, Default)]
 pub(crate) struct LocalQueues {
@@ -32,9 +31,8 @@ pub(crate) struct LocalQueues {
 
 pub(crate) enum EnqueueOutcome<'s> {
     Leader(Leader<'s>),
-    /// The caller was counted as one more reader at the hold of this grant. It must begin that
-    /// turn, because nobody else gives it up.
-    Joined(Arc<Grant>),
+    /// The caller is one more reader of this hold.
+    Joined(Admission),
     /// With the event of the queue, which knows how old the last reply is.
     TimedOut(Arc<Event>),
     /// The client waits no more, or the call was cancelled.
@@ -110,7 +108,7 @@ impl LocalQueues {
             Signal::Ended if membership.give_up(&waiter) => EnqueueOutcome::Ended,
             // It was taken out of the queue, perhaps between the two looks at the signal.
             _ => match waiter.wait(Deadline::Now) {
-                Signal::Joined(grant) => EnqueueOutcome::Joined(grant),
+                Signal::Joined(admission) => EnqueueOutcome::Joined(admission),
                 _ => {
                     let piggyback = waiter.piggyback().cloned();
                     EnqueueOutcome::Leader(Leader { membership, has_waited: true, piggyback })
@@ -127,13 +125,13 @@ impl LocalQueues {
         Membership { table: QueueTable::ByKey(&self.map), local_queue, name: name.clone() }
     }
 
-    /// The acquire of the leader, to be sent behind the release of `grant`, which is about to be
+    /// The acquire of the leader, to be sent behind the release of `hold`, which is about to be
     /// sent. None if this client has to yield to others.
-    pub(crate) fn take_piggyback(&self, grant: &Grant) -> Option<TakenPiggyback> {
+    pub(crate) fn take_piggyback(&self, hold: &StoreHold) -> Option<TakenPiggyback> {
         let map = self.map.lock();
-        let local_queue = map.get(&grant.name.key)?;
+        let local_queue = map.get(&hold.asked.name.key)?;
         let mut state = local_queue.state.lock();
-        if state.piggyback.is_none() || !state.fairness.may_hand_over(grant.run()) {
+        if state.piggyback.is_none() || !state.fairness.may_hand_over(hold.run()) {
             state.fairness.is_released();
             return None;
         }
@@ -141,59 +139,42 @@ impl LocalQueues {
         Some(TakenPiggyback::new(piggyback, state.fairness.tokens(), None))
     }
 
-    /// Whether this client yields to others after the release of `grant`.
-    pub(crate) fn is_run_over(&self, grant: &Grant) -> bool {
+    /// Whether this client yields to others after the release of `hold`.
+    pub(crate) fn is_run_over(&self, hold: &StoreHold) -> bool {
         let map = self.map.lock();
-        map.get(&grant.name.key).is_some_and(|local_queue| local_queue.state.lock().fairness.is_over(grant.run()))
+        map.get(&hold.asked.name.key).is_some_and(|local_queue| local_queue.state.lock().fairness.is_over(hold.run()))
     }
 
-    /// Passes the hold of `grant`, which its user has given up, to the leader. False if no thread
+    /// Passes the hold of `tenure`, whose user has given it up, to the leader. False if no thread
     /// of this client can take it over, or others have to get in: then it has to be released.
-    pub(crate) fn pass_on(&self, grant: &Arc<Grant>) -> bool {
+    pub(crate) fn pass_on(&self, tenure: &Arc<Tenure>) -> bool {
         let map = self.map.lock();
-        let Some(local_queue) = map.get(&grant.name.key) else { return false };
+        let Some(local_queue) = map.get(&tenure.lock_name().key) else { return false };
         let mut state = local_queue.state.lock();
-        let fits = state.piggyback.as_ref().is_some_and(|piggyback| piggyback.takes_turn_after(grant));
-        if !fits || !state.fairness.goes_on(grant.run()) {
-            return false;
-        }
+        let goes_on = state.fairness.goes_on(tenure.store_hold.run());
+        let admission = state.piggyback.as_ref().filter(|_| goes_on).and_then(|piggyback| piggyback.succeeds(tenure));
+        let Some(admission) = admission else { return false };
         let Some(piggyback) = state.take_piggyback() else { return false };
-        state.passed_to = Some(piggyback.clone());
         let local_queue = local_queue.clone();
         drop(state);
         drop(map);
-        piggyback.pass(grant, grant.turn.is_some_and(|turn| turn.is_short(grant.now())));
+        piggyback.deliver(PiggybackOutcome::Passed(admission));
         local_queue.event.notify();
         true
     }
 
-    /// The hold that was passed to a thread that is still waking up, for the calling thread, which
-    /// runs: an acquire with this lease and token rule.
-    pub(crate) fn overtake(&self, name: &str, lease: Duration, token: TokenRule) -> Option<Arc<Grant>> {
-        let map = self.map.lock();
-        let mut state = map.get(name)?.state.lock();
-        let QueueState { passed_to, fairness, .. } = &*state;
-        // Beside others a run has few turns, and they are for as many threads.
-        let goes_on = |grant: &Grant| !fairness.knows_others() && fairness.goes_on(grant.run());
-        let fits = |grant: &Grant| grant.passes_to(lease, token) && goes_on(grant);
-        let grant = passed_to.as_ref()?.overtake(fits)?;
-        state.piggyback = state.passed_to.take();
-        Some(grant)
-    }
-
-    /// Lets the readers next in the queue join the read hold of this grant, which the leader of the
-    /// queue has just begun: up to the first writer, so that they do not overtake it.
-    pub(crate) fn let_readers_join(&self, grant: &Arc<Grant>) {
-        let Some(local_queue) = self.map.lock().get(&grant.name.key).cloned() else { return };
+    /// Lets the readers next in the queue join this read hold, which the leader of the queue has
+    /// just begun: up to the first writer, so that they do not overtake it.
+    pub(crate) fn let_readers_join(&self, hold: &Arc<StoreHold>) {
+        let Some(local_queue) = self.map.lock().get(&hold.asked.name.key).cloned() else { return };
         let mut joined = SmallVec::<[Arc<Waiter>; 8]>::new();
         let mut state = local_queue.state.lock();
         while let Some(next) = state.waiters.front() {
-            if !next.piggyback().is_some_and(|piggyback| piggyback.joins(grant)) {
-                break;
-            }
-            if !next.set(Signal::Joined(grant.clone())) {
-                // Its wait was ended, and it leaves the queue by itself.
-                grant.admits_one_less();
+            let Some(admission) = next.piggyback().and_then(|piggyback| piggyback.joins(hold)) else { break };
+            if let Some(Signal::Joined(unused)) = next.set(Signal::Joined(admission)) {
+                // Its wait was ended, and it leaves the queue by itself. The leader is still there,
+                // so this does not leave last.
+                unused.leave_unused();
                 break;
             }
             joined.extend(state.waiters.pop_front());

@@ -2,15 +2,16 @@
 //! both. Or none: the hold passes to its owner.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::background::grant::Grant;
 use crate::base::error::Result;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
 use crate::base::lock_name::{Kind, LockName};
+use crate::lease::store_hold::{Admission, StoreHold};
+use crate::lease::tenure::Tenure;
 use crate::os::{
-    self, Condvar, Mutex,
+    Condvar, Mutex,
     atomic::{AtomicBool, Ordering},
 };
 use crate::store::{Acquire, Acquired, TokenRule, UnknownOutcomes, Waiting};
@@ -27,23 +28,10 @@ pub(crate) struct Piggyback {
     /// Its owner can also take the next turn of a [run](crate::background::run), or
     /// [join](crate::background::share) a read hold.
     takes_turns: bool,
-    delivery: Mutex<Delivery>,
+    delivery: Mutex<Option<PiggybackOutcome>>,
     delivered: Condvar,
     taken: AtomicBool,
 }
-
-#[derive(Debug, Default)]
-struct Delivery {
-    outcome: Option<PiggybackOutcome>,
-    /// When a hold was passed to it for the first time.
-    passed_at: Option<Instant>,
-    /// A running thread may take that hold before the owner.
-    may_be_overtaken: bool,
-}
-
-/// While the owner of a hold that was passed on wakes up, for this long at most, other threads may
-/// have short turns before it.
-const WAKE_UP: Duration = Duration::from_micros(40);
 
 /// What became of a piggybacked acquire.
 #[derive(Debug)]
@@ -55,9 +43,8 @@ pub(crate) enum PiggybackOutcome {
         unknowns: UnknownOutcomes,
         tokens: u32,
     },
-    /// Not sent: the owner has the next turn at the hold of this grant. Whoever takes this out must
-    /// begin that turn, because nobody else gives up the hold.
-    Passed(Arc<Grant>),
+    /// Not sent: the owner is the next user of this hold.
+    Passed(Admission),
 }
 
 impl Piggyback {
@@ -85,19 +72,22 @@ impl Piggyback {
         Acquire { name, holder, permits, lease, held: 0, token, tokens, waiting }
     }
 
-    /// Whether the hold of this grant can pass to the owner without a request.
-    pub(crate) fn takes_turn_after(&self, grant: &Grant) -> bool {
-        self.is_for(grant) && grant.passes_to(self.lease, self.token)
+    /// Admits the owner as the next user of a hold that this tenure, its only one, has given up.
+    pub(super) fn succeeds(&self, tenure: &Arc<Tenure>) -> Option<Admission> {
+        if !self.is_for(&tenure.store_hold) {
+            return None;
+        }
+        tenure.store_hold.admit_next(tenure, self.lease, self.token)
     }
 
-    /// Whether the owner was counted as one more reader at the hold of this grant.
-    pub(super) fn joins(&self, grant: &Grant) -> bool {
-        self.is_for(grant) && grant.admits_one(self.lease)
+    /// Admits the owner as one more reader of a hold.
+    pub(super) fn joins(&self, hold: &Arc<StoreHold>) -> Option<Admission> {
+        if self.is_for(hold) { hold.admit_reader(self.lease) } else { None }
     }
 
     /// Locks of several kinds may have the same key.
-    fn is_for(&self, grant: &Grant) -> bool {
-        self.takes_turns && self.name.kind == grant.name.kind
+    fn is_for(&self, hold: &StoreHold) -> bool {
+        self.takes_turns && self.name.kind == hold.asked.name.kind
     }
 
     /// Called under the mutex of the local queue, when a releasing thread takes it out of there.
@@ -110,44 +100,16 @@ impl Piggyback {
     }
 
     pub(super) fn deliver(&self, outcome: PiggybackOutcome) {
-        self.delivery.lock().outcome.get_or_insert(outcome);
+        self.delivery.lock().get_or_insert(outcome);
         self.delivered.notify_one();
     }
 
-    /// Passes it the hold of this grant, which its user has given up. `short`: that turn was short.
-    pub(super) fn pass(&self, grant: &Arc<Grant>, short: bool) {
-        let mut delivery = self.delivery.lock();
-        let passed_at = *delivery.passed_at.get_or_insert_with(os::now);
-        delivery.may_be_overtaken = short && os::since(passed_at) < WAKE_UP;
-        delivery.outcome = Some(PiggybackOutcome::Passed(grant.clone()));
-        drop(delivery);
-        self.delivered.notify_one();
-    }
-
-    /// Takes the hold back that was passed to it, for a thread that runs already, if the owner is
-    /// still waking up and the hold `fits`. Called under the mutex of the local queue, which then
-    /// has to put it back there.
-    pub(super) fn overtake(&self, fits: impl FnOnce(&Grant) -> bool) -> Option<Arc<Grant>> {
-        let mut delivery = self.delivery.lock();
-        let grant = match &delivery.outcome {
-            Some(PiggybackOutcome::Passed(grant)) if delivery.may_be_overtaken && fits(grant) => grant.clone(),
-            _ => return None,
-        };
-        delivery.outcome = None;
-        self.taken.store(false, Ordering::Release);
-        drop(delivery);
-        // The owner may wait for the outcome already.
-        self.delivered.notify_one();
-        Some(grant)
-    }
-
-    /// Blocks until the thread that took it delivers the outcome. `None`: it was put back.
-    pub(crate) fn wait(&self) -> Option<PiggybackOutcome> {
+    /// Blocks until the thread that took it delivers the outcome.
+    pub(crate) fn wait(&self) -> PiggybackOutcome {
         let mut delivery = self.delivery.lock();
         loop {
-            match delivery.outcome.take() {
-                Some(outcome) => return Some(outcome),
-                None if !self.is_taken() => return None,
+            match delivery.take() {
+                Some(outcome) => return outcome,
                 None => self.delivered.wait(&mut delivery),
             }
         }

@@ -76,8 +76,6 @@ pub(super) struct QueueState {
     /// The leader's acquire, for the thread of this client that frees the lock to send right behind
     /// the release.
     pub(super) piggyback: Option<Arc<Piggyback>>,
-    /// That of the leader, when a hold was passed to it.
-    pub(super) passed_to: Option<Arc<Piggyback>>,
     /// Threads that are in the queue or about to enter it.
     pub(super) members: usize,
     pub(super) fairness: FairnessCounter,

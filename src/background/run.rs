@@ -24,10 +24,9 @@
 //! waits: only the reply to a release does. So a run ends after some time even if nobody was there
 //! the last time.
 
-use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use crate::base::lease::Moment;
+use crate::lease::store_hold::RunLength;
 use crate::os;
 
 /// How many acquisitions in a row, with other clients waiting, before this client yields to them. A
@@ -56,50 +55,8 @@ pub(super) const MEMORY: Duration = Duration::from_secs(1);
 /// since: about what a message and an attempt take.
 const COURTESY: Duration = Duration::from_micros(150);
 const MOST_COURTESIES: u32 = 8;
-/// See [`Turn::is_short`].
-const SHORT_TURN: Duration = Duration::from_micros(20);
 /// The most tokens drawn at once.
 const MOST_TOKENS: u32 = 1024;
-
-/// The place of a grant in its run.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Turn {
-    /// 1 for the first, which acquired the hold from the store.
-    pub(super) number: NonZeroU32,
-    /// How many tokens are left for later turns.
-    pub(super) spare_tokens: u32,
-    /// When this turn began.
-    pub(super) began: Moment,
-}
-
-impl Turn {
-    /// The first turn. `tokens`: how many were drawn, with its own.
-    pub(crate) fn first(tokens: u32, began: Moment) -> Self {
-        Self { number: NonZeroU32::MIN, spare_tokens: tokens.saturating_sub(1), began }
-    }
-
-    pub(super) fn next(self, began: Moment) -> Self {
-        let (number, spare_tokens) = (self.number.saturating_add(1), self.spare_tokens.saturating_sub(1));
-        Self { number, spare_tokens, began }
-    }
-
-    /// A turn so short that others can have some of them while a thread wakes up.
-    pub(super) fn is_short(self, now: Moment) -> bool {
-        now.since(self.began) < SHORT_TURN
-    }
-}
-
-/// How long a run was, when it passes on or ends.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct RunLength {
-    pub(crate) turns: u32,
-    pub(crate) lasted: Duration,
-}
-
-impl RunLength {
-    /// Of one acquisition that cannot pass on.
-    pub(crate) const ONE: Self = Self { turns: 1, lasted: Duration::ZERO };
-}
 
 /// How often this client had the lock in a row while others waited.
 #[derive(Debug)]

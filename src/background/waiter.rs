@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::background::grant::Grant;
 use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::event::Interrupt;
+use crate::lease::store_hold::Admission;
 use crate::os::{Condvar, Mutex, OnceLock};
 
 #[derive(Debug, Default)]
@@ -17,13 +17,13 @@ pub(super) struct Waiter {
     changed: Condvar,
 }
 
-#[derive(Debug, Default, Clone)]
+#[derive(Debug, Default)]
 pub(super) enum Signal {
     #[default]
     Wait,
     Lead,
-    /// It was counted as one more reader at the hold of this grant.
-    Joined(Arc<Grant>),
+    /// It is one more reader of this hold.
+    Joined(Admission),
     /// The client waits no more, or its call was cancelled.
     Ended,
 }
@@ -53,22 +53,22 @@ impl Waiter {
         self.wake();
     }
 
-    /// Sets the signal and leaves it to the caller to [wake](Self::wake) the thread. False: it was
-    /// signalled before.
-    pub(super) fn set(&self, to: Signal) -> bool {
+    /// Sets the signal and leaves it to the caller to [wake](Self::wake) the thread. Returns it if
+    /// the thread was signalled before.
+    pub(super) fn set(&self, to: Signal) -> Option<Signal> {
         let mut signal = self.signal.lock();
-        let waits = matches!(*signal, Signal::Wait);
-        if waits {
-            *signal = to;
+        if !matches!(*signal, Signal::Wait) {
+            return Some(to);
         }
-        waits
+        *signal = to;
+        None
     }
 
     pub(super) fn wake(&self) {
         self.changed.notify_one();
     }
 
-    /// Until signalled, or until the deadline ([`Signal::Wait`]).
+    /// Until signalled, or until the deadline ([`Signal::Wait`]). Takes the signal out.
     pub(super) fn wait(&self, deadline: Deadline) -> Signal {
         let mut signal = self.signal.lock();
         while matches!(*signal, Signal::Wait) {
@@ -82,6 +82,6 @@ impl Waiter {
                 }
             }
         }
-        signal.clone()
+        std::mem::take(&mut signal)
     }
 }

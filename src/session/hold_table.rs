@@ -1,114 +1,21 @@
-//! The holds of a client by lock key: the source of every hold count.
+//! The holds of a client by lock key.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::background::grant::Grant;
 use crate::base::lease::State;
 use crate::base::lock_name::{Kind, LockName};
-use crate::os::{
-    self, HashMap, Mutex,
-    atomic::{AtomicU64, Ordering},
-    thread::{Thread, ThreadId},
-};
-use crate::store::HoldCounts;
-
-/// Who a hold belongs to in this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owner {
-    /// Re-entered by methods of this thread.
-    Thread(ThreadId),
-    /// One owned guard; never re-entered.
-    Guard,
-}
-
-/// Which side of a hold a guard is a level of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
-    /// The lock; of a read-write lock, its write side.
-    Main,
-    /// The read side of a read-write lock.
-    Read,
-}
-
-impl Side {
-    const fn one(self) -> u64 {
-        match self {
-            Self::Main => 1,
-            Self::Read => 1 << 32,
-        }
-    }
-}
-
-/// The data of a hold, which the table and all guards of the hold share.
-#[derive(Debug)]
-pub(crate) struct HoldEntry {
-    pub(crate) grant: Arc<Grant>,
-    pub(crate) owner: Owner,
-    /// The thread that took it.
-    pub(crate) thread: Thread,
-    /// Whether methods of its thread may enter it again.
-    pub(crate) reentrant: bool,
-    /// How many guards of each side there are, reads in the upper half. Sent to the server, never
-    /// read from it. Changed only by the one thread that the hold, or its single owned guard,
-    /// belongs to.
-    counts: AtomicU64,
-}
-
-impl HoldEntry {
-    /// A hold with one level.
-    pub(crate) fn new(grant: Grant, owner: Owner, reentrant: bool) -> Self {
-        let side = if grant.name.kind == Kind::Read { Side::Read } else { Side::Main };
-        Self {
-            grant: Arc::new(grant),
-            owner,
-            thread: os::thread::current(),
-            reentrant,
-            counts: AtomicU64::new(side.one()),
-        }
-    }
-
-    /// Whether the thread has it. Not so if it was passed on and only keeps its place here for the
-    /// next turn.
-    fn is_of(&self, thread: ThreadId) -> bool {
-        self.owner == Owner::Thread(thread) && self.grant.state() != State::Released
-    }
-
-    pub(crate) fn counts(&self) -> HoldCounts {
-        let word = self.counts.load(Ordering::Acquire);
-        HoldCounts { main: word as u32, reads: (word >> 32) as u32 }
-    }
-
-    /// Adds a level that was granted.
-    pub(crate) fn add_count(&self, side: Side) {
-        self.counts.fetch_add(side.one(), Ordering::AcqRel);
-    }
-
-    pub(crate) fn remove_count(&self, side: Side) {
-        self.counts.fetch_sub(side.one(), Ordering::AcqRel);
-    }
-
-    /// How long this hold is certain to keep other threads of the client from the lock. This
-    /// includes the time while its release is under way: the releasing thread notifies the local
-    /// queue afterwards.
-    fn blocks_for(&self, io_timeout: Duration) -> Option<Duration> {
-        let released = matches!(self.grant.state(), State::Released | State::Closed);
-        if !self.grant.name.kind.is_exclusive() || (self.counts().main == 0 && !released) {
-            return None;
-        }
-        match self.grant.state() {
-            State::Held | State::Suspect => Some(self.grant.remaining()),
-            State::Released | State::Closed => Some(io_timeout),
-            State::Lost => None,
-        }
-    }
-}
+use crate::lease::store_hold::{Admission, StoreHold};
+use crate::lease::tenure::{Owner, Tenure};
+use crate::os::{HashMap, Mutex, thread::ThreadId};
 
 /// The holds under one key: nearly always one, so that a lock call allocates no list.
-type Entries = SmallVec<[Arc<HoldEntry>; 1]>;
+type Entries = SmallVec<[Arc<StoreHold>; 1]>;
 
+/// A hold is here from when it was granted until its release is over, and as long as a guard of it
+/// lives.
 #[derive(Debug)]
 pub(crate) struct Holds {
     map: Mutex<HashMap<Arc<str>, Entries>>,
@@ -121,35 +28,28 @@ impl Holds {
         Self { map: Mutex::default(), io_timeout }
     }
 
-    /// Puts the hold of the next turn in the place of the one before.
-    pub(crate) fn replace(&self, previous: &Grant, hold: Arc<HoldEntry>) {
-        let mut map = self.map.lock();
-        let holds = map.entry(hold.grant.name.key.clone()).or_default();
-        match holds.iter_mut().find(|other| std::ptr::eq(&*other.grant, previous)) {
-            Some(place) => *place = hold,
-            // A close has taken it out.
-            None => holds.push(hold),
+    pub(crate) fn insert(&self, hold: &Arc<StoreHold>) {
+        self.map.lock().entry(hold.asked.name.key.clone()).or_default().push(hold.clone());
+    }
+
+    /// The last guard of the tenure has been given up: the hold leaves with its last user.
+    pub(crate) fn remove(&self, tenure: &Tenure) {
+        let (hold, mut map) = (&tenure.store_hold, self.map.lock());
+        if !hold.forget(tenure) {
+            return;
         }
-    }
-
-    pub(crate) fn insert(&self, hold: Arc<HoldEntry>) {
-        self.map.lock().entry(hold.grant.name.key.clone()).or_default().push(hold);
-    }
-
-    pub(crate) fn remove(&self, hold: &HoldEntry) {
-        let mut map = self.map.lock();
-        if let Some(holds) = map.get_mut(&hold.grant.name.key) {
-            holds.retain(|other| !std::ptr::eq(&**other, hold));
+        if let Some(holds) = map.get_mut(&hold.asked.name.key) {
+            holds.retain(|other| !Arc::ptr_eq(other, hold));
             if holds.is_empty() {
-                map.remove(&hold.grant.name.key);
+                map.remove(&hold.asked.name.key);
             }
         }
     }
 
-    /// The hold that a method of this thread re-enters.
-    pub(crate) fn of_thread(&self, key: &str, thread: ThreadId) -> Option<Arc<HoldEntry>> {
+    /// The tenure that a method of this thread re-enters.
+    pub(crate) fn of_thread(&self, key: &str, thread: ThreadId) -> Option<Arc<Tenure>> {
         let map = self.map.lock();
-        map.get(key)?.iter().find(|hold| hold.is_of(thread)).cloned()
+        map.get(key)?.iter().find_map(|hold| hold.tenures().into_iter().find(|tenure| is_of(tenure, thread)))
     }
 
     /// How long a thread of this client has the lock for itself, or is still giving it up: during
@@ -160,50 +60,59 @@ impl Holds {
             return None;
         }
         let map = self.map.lock();
-        map.get(&name.key)?.iter().filter_map(|hold| hold.blocks_for(self.io_timeout)).max()
+        map.get(&name.key)?.iter().filter_map(|hold| self.blocks_for(hold)).max()
     }
 
-    /// A read hold under a lock key that the caller was counted in: as one more reader, with this
-    /// lease.
-    pub(crate) fn joined(&self, key: &str, lease: Duration) -> Option<Arc<Grant>> {
-        let map = self.map.lock();
-        map.get(key)?.iter().map(|hold| &hold.grant).find(|grant| grant.admits_one(lease)).cloned()
+    /// How long the hold is certain to keep other threads of the client from the lock. This
+    /// includes the time while its release is under way: the releasing thread notifies the local
+    /// queue afterwards.
+    fn blocks_for(&self, hold: &StoreHold) -> Option<Duration> {
+        if !hold.asked.name.kind.is_exclusive() {
+            return None;
+        }
+        // A write hold that only reads now keeps no reader out.
+        let only_reads = || hold.tenures().iter().any(|tenure| tenure.counts().reads > 0 && tenure.counts().main == 0);
+        match hold.state() {
+            State::Held | State::Suspect if only_reads() => None,
+            State::Held | State::Suspect => Some(hold.remaining()),
+            State::Released | State::Closed => Some(self.io_timeout),
+            State::Lost => None,
+        }
     }
 
-    /// The live holds under a lock key.
-    pub(crate) fn under(&self, key: &str) -> Vec<Arc<HoldEntry>> {
+    /// Admits one more reader, with this lease, to a hold under a lock key.
+    pub(crate) fn admit_reader(&self, key: &str, lease: Duration) -> Option<Admission> {
+        self.map.lock().get(key)?.iter().find_map(|hold| hold.admit_reader(lease))
+    }
+
+    /// The holds under a lock key.
+    pub(crate) fn under(&self, key: &str) -> Vec<Arc<StoreHold>> {
         self.map.lock().get(key).map_or_else(Vec::new, |holds| holds.to_vec())
     }
 
-    /// All holds, with those whose release is under way.
-    pub(crate) fn all(&self) -> Vec<Arc<HoldEntry>> {
-        self.map.lock().values().flatten().cloned().collect()
+    /// All tenures, with those whose release is under way.
+    pub(crate) fn all(&self) -> Vec<Arc<Tenure>> {
+        self.map.lock().values().flatten().flat_map(|hold| hold.tenures()).collect()
     }
 
     /// How many are held now: without those that are lost, whose guards may live on, and without
     /// those whose release is under way.
     pub(crate) fn live(&self) -> usize {
-        let is_live = |hold: &&Arc<HoldEntry>| matches!(hold.grant.state(), State::Held | State::Suspect);
-        self.map.lock().values().flatten().filter(is_live).count()
+        let is_live = |tenure: &Arc<Tenure>| matches!(tenure.state(), State::Held | State::Suspect);
+        self.all().iter().filter(|tenure| is_live(tenure)).count()
     }
 
-    /// Removes all holds that are bound to the thread.
-    pub(crate) fn take_thread(&self, thread: ThreadId) -> Vec<Arc<HoldEntry>> {
-        let mut taken = Vec::new();
-        self.map.lock().retain(|_, holds| {
-            holds.retain(|hold| {
-                let theirs = hold.is_of(thread);
-                if theirs {
-                    taken.push(hold.clone());
-                }
-                !theirs
-            });
-            !holds.is_empty()
-        });
-        taken
+    /// All tenures that are bound to the thread.
+    pub(crate) fn all_of(&self, thread: ThreadId) -> Vec<Arc<Tenure>> {
+        self.all().into_iter().filter(|tenure| is_of(tenure, thread)).collect()
     }
 
-    pub(crate) fn take_all(&self) -> Vec<Arc<HoldEntry>> {
+    pub(crate) fn take_all(&self) -> Vec<Arc<StoreHold>> {
         std::mem::take(&mut *self.map.lock()).into_values().flatten().collect()
     }
+}
+
+/// Whether the thread has it. Not so if it was passed on, or its release is under way.
+fn is_of(tenure: &Tenure, thread: ThreadId) -> bool {
+    tenure.owner == Owner::Thread(thread) && tenure.state() != State::Released
 }

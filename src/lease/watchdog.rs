@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::background::announcer::Announcer;
-use crate::background::grant::Grant;
 use crate::background::local_queue::LocalQueues;
-use crate::background::loss_callbacks::LossCallbacks;
-use crate::background::phase::Phase;
-use crate::background::renewal_thread::{Inner, Table, log_dropped};
+use crate::lease::loss_callbacks::LossCallbacks;
+use crate::lease::phase::Phase;
+use crate::lease::renewal_thread::{Inner, Table, log_dropped};
+use crate::lease::store_hold::StoreHold;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::Moment;
@@ -43,32 +43,18 @@ impl Watchdog {
         Self { inner, thread: Mutex::new(None) }
     }
 
-    /// From now on the grant is renewed (or inspected, if its lease is fixed), until it leaves or
+    /// From now on the hold is renewed (or inspected, if its lease is fixed), until it leaves or
     /// its lease is no longer live.
     ///
     /// # Errors
     /// When the thread cannot be started: the caller must not believe in a lease that is not
     /// renewed.
-    pub(crate) fn watch(&self, grant: &Arc<Grant>) -> Result<(), Error> {
+    pub(crate) fn watch(&self, hold: &Arc<StoreHold>) -> Result<(), Error> {
         let mut table = self.inner.table.lock();
         self.start(&mut table)?;
         // Counted from the request: a slow reply has used up some of the lease.
-        let due = grant.asked_at.plus(grant.first_visit());
-        self.inner.enter_new(&mut table, grant, due);
-        Ok(())
-    }
-
-    /// [`watch`](Self::watch) for the next turn at a hold. It is visited when the turn before would
-    /// have been: at once if all of them have become due since that was passed on, because the
-    /// machine was paused or another server has the holds now.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn watch_next(&self, previous: &Grant, grant: &Arc<Grant>) -> Result<(), Error> {
-        let mut table = self.inner.table.lock();
-        self.start(&mut table)?;
-        let due = table.due.take(previous).unwrap_or_else(|| grant.now());
-        self.inner.enter_new(&mut table, grant, due);
+        let due = hold.asked.at.plus(hold.first_visit());
+        self.inner.enter_new(&mut table, hold, due);
         Ok(())
     }
 
@@ -77,27 +63,27 @@ impl Watchdog {
     pub(crate) fn mistrust(&self, key: &str) {
         let mut table = self.inner.table.lock();
         let now = self.inner.mistrusts(&mut table);
-        for grant in table.due.take_under(key) {
-            grant.lease.suspect(now);
-            self.inner.enter(&mut table, &grant, now);
+        for hold in table.due.take_under(key) {
+            hold.lease.suspect(now);
+            self.inner.enter(&mut table, &hold, now);
         }
     }
 
     /// Called after the lease left its live states and *before* the release is sent: a renewal that
     /// runs after the release then finds no hold, and its reply finds a lease that nothing revives.
-    pub(crate) fn leave(&self, grant: &Grant) {
-        self.inner.table.lock().due.leave(grant);
+    pub(crate) fn leave(&self, hold: &StoreHold) {
+        self.inner.table.lock().due.leave(hold);
     }
 
-    /// The grant is shared from now on: its first inspection comes soon, and the others at short
+    /// The hold is shared from now on: its first inspection comes soon, and the others at short
     /// intervals.
-    pub(crate) fn shared_now(&self, grant: &Arc<Grant>) {
-        // Before the table's mutex is taken. If a batch is out with the grant, it puts the grant
+    pub(crate) fn shared_now(&self, hold: &Arc<StoreHold>) {
+        // Before the table's mutex is taken. If a batch is out with the hold, it puts the hold
         // back under that mutex, and must then see that it is shared to compute when it is due.
-        grant.share();
+        hold.only_reads();
         let mut table = self.inner.table.lock();
-        if table.due.leave(grant) {
-            self.inner.enter(&mut table, grant, grant.now().plus(grant.first_visit()));
+        if table.due.leave(hold) {
+            self.inner.enter(&mut table, hold, hold.now().plus(hold.first_visit()));
         }
     }
 
@@ -215,8 +201,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::background::grant::RenewalPolicy;
-    use crate::background::grant::tests::grant;
+    use crate::background::hold::RenewalPolicy;
+    use crate::background::hold::tests::hold;
     use crate::background::observer::Observer;
     use crate::base::clock::FakeClock;
     use crate::base::lease::State;
@@ -231,24 +217,24 @@ mod tests {
         Watchdog::new("c".to_owned(), None, store, clock.clone(), losses, Arc::default())
     }
 
-    fn is_lost_soon(grant: &Grant, mut meanwhile: impl FnMut()) -> bool {
+    fn is_lost_soon(hold: &StoreHold, mut meanwhile: impl FnMut()) -> bool {
         let give_up = Instant::now() + Duration::from_secs(10);
-        while grant.state() != State::Lost && Instant::now() < give_up {
+        while hold.state() != State::Lost && Instant::now() < give_up {
             meanwhile();
             std::thread::sleep(Duration::from_millis(1));
         }
-        grant.state() == State::Lost
+        hold.state() == State::Lost
     }
 
-    /// Thread A has the grant in hand and is about to enter it here; thread B learns that the lock
+    /// Thread A has the hold in hand and is about to enter it here; thread B learns that the lock
     /// was forced open, and finds nothing here. Time does not pass: no renewal is due.
     #[test]
-    fn a_grant_that_enters_after_a_forced_unlock_is_asked_for_at_once() {
+    fn a_hold_that_enters_after_a_forced_unlock_is_asked_for_at_once() {
         let clock = Arc::new(FakeClock::default());
         let watchdog = watchdog(&clock);
         let policy = RenewalPolicy::Renewed { until: None };
         let (here, late, other) =
-            (grant("a", &clock, SPAN, policy), grant("a", &clock, SPAN, policy), grant("b", &clock, SPAN, policy));
+            (hold("a", &clock, SPAN, policy), hold("a", &clock, SPAN, policy), hold("b", &clock, SPAN, policy));
         watchdog.watch(&here).unwrap();
         watchdog.watch(&other).unwrap();
         watchdog.mistrust(&late.name.key);
@@ -257,7 +243,7 @@ mod tests {
         assert!(is_lost_soon(&late, || ()));
         assert_eq!(other.state(), State::Held, "it has another name");
         clock.advance(Duration::from_nanos(1));
-        let later = grant("a", &clock, SPAN, policy);
+        let later = hold("a", &clock, SPAN, policy);
         watchdog.watch(&later).unwrap();
         assert_eq!(later.state(), State::Held, "it was asked for afterwards");
         assert!(watchdog.stop(Instant::now() + Duration::from_secs(10)));
@@ -265,11 +251,11 @@ mod tests {
 
     /// The same when the machine stood still while the reply was on its way.
     #[test]
-    fn a_grant_that_enters_after_a_jump_of_the_clock_is_asked_for_at_once() {
+    fn a_hold_that_enters_after_a_jump_of_the_clock_is_asked_for_at_once() {
         let clock = Arc::new(FakeClock::default());
         let watchdog = watchdog(&clock);
         let policy = RenewalPolicy::Renewed { until: None };
-        let (here, late) = (grant("a", &clock, SPAN, policy), grant("b", &clock, SPAN, policy));
+        let (here, late) = (hold("a", &clock, SPAN, policy), hold("b", &clock, SPAN, policy));
         watchdog.watch(&here).unwrap();
         // More than once: the thread may not have read the clock before the first jump.
         assert!(is_lost_soon(&here, || clock.jump_wall(SPAN)));

@@ -12,14 +12,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::background::callbacks::{Callback, OnLost, OnTrouble};
-use crate::background::grant::{Grant, tick};
 use crate::background::observer::Observer;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::State;
 use crate::base::listener::{Listener, LockInfo};
 use crate::base::lock_name::LockName;
 use crate::base::loss::{Loss, RenewalTrouble};
+use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
+use crate::lease::store_hold::StoreHold;
+use crate::lease::tenure::Tenure;
 use crate::os::{
     self, Condvar, Mutex,
     thread::{Builder, JoinHandle},
@@ -41,7 +42,7 @@ pub(crate) struct LossCallbacks {
 
 #[derive(Default)]
 struct List {
-    watched: Vec<Arc<Grant>>,
+    watched: Vec<Arc<Tenure>>,
     thread: Option<JoinHandle<()>>,
     /// When the thread wakes up without being notified.
     planned: Option<Instant>,
@@ -78,16 +79,16 @@ impl LossCallbacks {
         Self { observer, list: Mutex::default(), changed: Condvar::new(), due: Mutex::default() }
     }
 
-    /// Runs `callback` when `grant` is lost, or at once if it is lost already; unless its guard has
+    /// Runs `callback` when `tenure` is lost, or at once if it is lost already; unless its guard has
     /// taken it back.
-    pub(crate) fn watch(self: &Arc<Self>, client_name: &str, grant: &Arc<Grant>, callback: &OnLost) {
-        let is_new = grant.add_callback(callback);
+    pub(crate) fn watch(self: &Arc<Self>, client_name: &str, tenure: &Arc<Tenure>, callback: &OnLost) {
+        let is_new = tenure.add_callback(callback);
         let mut no_thread = None;
         let mut list = self.list.lock();
         // After the stop every lease has ended, and the callback runs below.
         if !list.stop {
             if is_new {
-                list.watched.push(grant.clone());
+                list.watched.push(tenure.clone());
             }
             if list.thread.is_none() {
                 let me = self.clone();
@@ -98,7 +99,7 @@ impl LossCallbacks {
             }
             // Notified only if this lease is due before the thread wakes up anyway: one pass over
             // the list for every new callback would take quadratic time.
-            let due = os::now() + pause(grant);
+            let due = os::now() + tenure.pause();
             if list.planned.is_some_and(|planned| due < planned) {
                 self.changed.notify_one();
             }
@@ -108,39 +109,39 @@ impl LossCallbacks {
             log::warn!("no thread for on_lost callbacks, a loss by time may be reported late: {e}");
         }
         // Checked last: a loss before the callback was added was reported without it.
-        if matches!(grant.state(), State::Lost | State::Closed) {
-            self.report(grant);
+        if matches!(tenure.state(), State::Lost | State::Closed) {
+            self.report(tenure);
         }
     }
 
     /// The lease was lost, or given up by closing the client: runs those of its callbacks that have
     /// not run yet.
-    pub(crate) fn report(self: &Arc<Self>, grant: &Grant) {
-        if grant.state() == State::Lost {
-            self.observe_loss(grant);
+    pub(crate) fn report(self: &Arc<Self>, tenure: &Tenure) {
+        if tenure.state() == State::Lost {
+            self.observe_loss(tenure);
         }
-        self.run_all(grant.take_callbacks(), || grant.loss_now());
+        self.run_all(tenure.take_callbacks(), || tenure.loss_now());
     }
 
     /// Every thread that detects a loss comes here, or the one whose release found no hold: it is
     /// counted once for each hold.
-    pub(crate) fn observe_loss(self: &Arc<Self>, grant: &Grant) {
-        if !grant.is_first_to_report() {
+    pub(crate) fn observe_loss(self: &Arc<Self>, tenure: &Tenure) {
+        if !tenure.is_first_to_report() {
             return;
         }
-        let loss = grant.loss_now();
-        self.observer.hold_lost(grant.primitive, &grant.name, loss.reason());
-        if grant.state() == State::Lost {
-            self.observer.hold_ended(grant.primitive, &grant.name, loss.held_for());
+        let loss = tenure.loss_now();
+        self.observer.hold_lost(tenure.store_hold.asked.primitive, tenure.lock_name(), loss.reason());
+        if tenure.state() == State::Lost {
+            self.observer.hold_ended(tenure.store_hold.asked.primitive, tenure.lock_name(), loss.held_for());
         }
-        self.tell(&grant.name, move |listener, lock| listener.lost(lock, &loss));
+        self.tell(tenure.lock_name(), move |listener, lock| listener.lost(lock, &loss));
     }
 
-    pub(super) fn observe_renewal_failure(self: &Arc<Self>, grant: &Grant, error: &Error) {
-        self.observer.renewed(grant.primitive, &grant.name, false);
+    pub(super) fn observe_renewal_failure(self: &Arc<Self>, hold: &StoreHold, error: &Error) {
+        self.observer.renewed(hold.asked.primitive, &hold.asked.name, false);
         if self.observer.has_listener() {
-            let (error, left) = (error.clone(), grant.remaining());
-            self.tell(&grant.name, move |listener, lock| listener.renewal_failed(lock, &error, left));
+            let (error, left) = (error.clone(), hold.remaining());
+            self.tell(&hold.asked.name, move |listener, lock| listener.renewal_failed(lock, &error, left));
         }
     }
 
@@ -254,19 +255,19 @@ impl LossCallbacks {
         loop {
             let mut wait = Duration::from_secs(3600);
             let mut lost = Vec::new();
-            list.watched.retain(|grant| match grant.state() {
+            list.watched.retain(|tenure| match tenure.state() {
                 State::Held | State::Suspect => {
-                    wait = wait.min(pause(grant));
+                    wait = wait.min(tenure.pause());
                     true
                 }
                 State::Lost | State::Closed => {
-                    lost.push(grant.clone());
+                    lost.push(tenure.clone());
                     false
                 }
                 State::Released => false,
             });
             if !lost.is_empty() {
-                os::MutexGuard::unlocked(&mut list, || lost.drain(..).for_each(|grant| self.report(&grant)));
+                os::MutexGuard::unlocked(&mut list, || lost.drain(..).for_each(|tenure| self.report(&tenure)));
                 continue;
             }
             if list.stop {
@@ -279,10 +280,4 @@ impl LossCallbacks {
             self.changed.wait_for(&mut list, wait);
         }
     }
-}
-
-/// How long until a live lease must be checked again.
-fn pause(grant: &Grant) -> Duration {
-    let left = grant.lease.until().since(grant.now());
-    tick(grant.span).min(left).max(Duration::from_micros(50))
 }

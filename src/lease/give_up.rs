@@ -1,35 +1,20 @@
-//! The requests that give up a hold; and how long the lock stays taken after that (`min_hold`).
+//! The requests that give up a hold, and how long it may stand in the store after that.
 
 use std::time::Duration;
 
-use crate::background::grant::{Grant, RenewalPolicy};
 use crate::base::lease::{Moment, State, margin};
-use crate::os::atomic::Ordering;
+use crate::lease::store_hold::StoreHold;
 use crate::store::{HoldCounts, Release, Undo, UnknownOutcomes};
 
 /// How long a release is attempted in the background beyond the lease that it removes, for clocks
 /// that differ.
 const SLACK: Duration = Duration::from_secs(1);
 
-impl Grant {
-    /// From now on the lock stays taken until `least` has passed, whenever the hold is given up.
-    ///
-    /// Counted from when its user got it and not from the request before that: at the server the
-    /// hold began in between.
-    pub(crate) fn keep_for(&self, least: Duration) {
-        let _ = self.kept_until.set(self.now().plus(least));
-    }
-
-    /// From now on the lock is free as soon as the hold is given up.
-    pub(crate) fn keep_no_more(&self) {
-        self.kept_no_more.store(true, Ordering::Release);
-    }
-
-    /// Until when the lock stays taken. Not that of a write hold that only reads now: a read hold
-    /// has no `min_hold`.
+impl StoreHold {
+    /// Until when the lock stays taken, whenever it is given up. Not that of a write hold that only
+    /// reads now: a read hold has no `min_hold`.
     fn kept_until(&self) -> Option<Moment> {
-        let is_kept = !self.is_shared() && !self.kept_no_more.load(Ordering::Acquire);
-        self.kept_until.get().copied().filter(|_| is_kept)
+        self.min_hold.until().filter(|_| !self.has_others())
     }
 
     /// Whether the lock stays taken when the hold is given up now: then nobody is next.
@@ -39,28 +24,28 @@ impl Grant {
 
     /// The request that gives it up, down to the counts of `left`.
     pub(crate) fn release(&self, left: HoldCounts) -> Release<'_> {
-        let (name, holder, kept_until) = (&self.name, &self.holder, self.kept_until());
-        Release { name, holder, permits: self.permits, left, granted: true, kept_until }
+        let (name, holder, kept_until) = (&self.asked.name, &self.asked.holder, self.kept_until());
+        Release { name, holder, permits: self.asked.permits, left, granted: true, kept_until }
     }
 
     /// The request that gives it up in the background.
     pub(crate) fn undo(&self, left: HoldCounts, unknowns: UnknownOutcomes) -> Undo {
-        let (name, holder, kept_until) = (self.name.clone(), self.holder.clone(), self.kept_until());
-        let (permits, expires) = (self.permits, self.stands_until());
+        let (name, holder, kept_until) = (self.asked.name.clone(), self.asked.holder.clone(), self.kept_until());
+        let (permits, expires) = (self.asked.permits, self.stands_until());
         Undo { name, holder, permits, left, granted: true, unknowns, expires, kept_until }
     }
 
     /// From when on nothing of it stands at the server, if the server runs requests as they arrive
-    /// and its clock drifts no further than the margin. Where more than one lease was requested,
+    /// and its clock drifts no further than the margin. Where more than one lease was asked for,
     /// the last request may not have been answered.
     pub(crate) fn gone_at(&self) -> Moment {
         let (now, longest) = (self.now().plus(SLACK), self.longest());
         let own = self.ends.lock().own();
         let ends = own.plus(SLACK).plus(margin(longest) * 2);
-        match self.lease.state(self.now()) {
+        match self.state() {
             // It ends with its session, which nobody keeps alive from the close on.
             _ if own == Moment::NEVER => now.plus(longest),
-            _ if self.renewal_policy == RenewalPolicy::Fixed && longest == self.span => ends,
+            _ if !self.asked.is_renewed && longest == self.asked.lease => ends,
             State::Lost => ends.plus(longest),
             _ => now.plus(longest),
         }
@@ -70,5 +55,19 @@ impl Grant {
     /// kept.
     pub(crate) fn stands_until(&self) -> Moment {
         self.kept_until().map_or(self.gone_at(), |until| self.gone_at().max(until))
+    }
+
+    /// The store has put the hold back beside its release. Whether the caller has to undo that now;
+    /// otherwise the release is under way, and whoever sent it learns of it [in the
+    /// end](Self::release_is_over). Sent beside the release, the undo could run first, and the
+    /// release would find no hold and report a loss.
+    pub(crate) fn was_put_back(&self) -> bool {
+        self.release_race.put_back()
+    }
+
+    /// The release is over. Whether the hold was [put back](Self::was_put_back) beside it and has
+    /// to be undone.
+    pub(crate) fn release_is_over(&self) -> bool {
+        self.release_race.give_up()
     }
 }

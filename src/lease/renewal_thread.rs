@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::background::announcer::Announcer;
-use crate::background::grant::{Grant, tick};
 use crate::background::local_queue::LocalQueues;
-use crate::background::loss_callbacks::LossCallbacks;
-use crate::background::phase::Phase;
-use crate::background::renewal_trouble::{News, Outages};
-use crate::background::schedule::Schedule;
+use crate::lease::loss_callbacks::LossCallbacks;
+use crate::lease::phase::Phase;
+use crate::lease::renewal_trouble::{News, Outages};
+use crate::lease::schedule::Schedule;
+use crate::lease::store_hold::StoreHold;
+use crate::lease::tenure::Tenure;
+use crate::lease::visits::tick;
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Clock, ClockReading};
 use crate::base::lease::{Moment, State};
@@ -48,9 +50,9 @@ pub(super) struct Table {
     /// notified.
     planned: Option<Moment>,
     /// What was granted before may be gone: the lock was forced open, another server has the holds,
-    /// or the machine stood still. A grant that was asked for until then enters as Suspect.
+    /// or the machine stood still. A hold that was asked for until then enters as Suspect.
     mistrusted: Option<Moment>,
-    /// All grants are to be visited, whenever they are due.
+    /// All holds are to be visited, whenever they are due.
     pub(super) visit_all: bool,
     /// Set with the request to stop: until when the thread goes on resolving.
     pub(super) resolve_until: Option<Instant>,
@@ -67,22 +69,23 @@ impl Drop for ExitGuard<'_> {
         table.phase = Phase::Ended;
         let orphans = table.due.take_all();
         drop(table);
-        for grant in orphans {
-            if grant.neglect() == State::Lost {
-                self.0.loss_callbacks.report(&grant);
-                grant.loss_to_log().iter().for_each(|line| log::warn!("the watchdog ended: {line}"));
+        for hold in orphans {
+            hold.neglect();
+            for tenure in hold.tenures().iter().filter(|tenure| tenure.state() == State::Lost) {
+                self.0.loss_callbacks.report(tenure);
+                tenure.loss_to_log().iter().for_each(|line| log::warn!("the watchdog ended: {line}"));
             }
         }
         self.0.changed.notify_all();
     }
 }
 
-/// A batch that is out for renewal. Its grants are put back when it is dropped, also by a panic:
+/// A batch that is out for renewal. Its holds are put back when it is dropped, also by a panic:
 /// otherwise they would never be renewed again.
 struct Batch<'a> {
     inner: &'a Inner,
     taken_at: Moment,
-    grants: Vec<(Arc<Grant>, Moment)>,
+    holds: Vec<(Arc<StoreHold>, Moment)>,
 }
 
 impl Drop for Batch<'_> {
@@ -90,20 +93,20 @@ impl Drop for Batch<'_> {
         let mut table = self.inner.table.lock();
         // The store may have confirmed them just before a lock was forced open.
         let is_old = table.mistrusted.is_some_and(|at| self.taken_at <= at);
-        for (grant, due) in self.grants.drain(..) {
+        for (hold, due) in self.holds.drain(..) {
             // Checked under the table's mutex. A release changes the state first and then takes the
-            // mutex to leave the table: either its new state is seen here, or it finds the grant in
+            // mutex to leave the table: either its new state is seen here, or it finds the hold in
             // the table and removes it.
-            match grant.state() {
+            match hold.state() {
                 State::Held | State::Suspect => {
-                    // It may have become shared since `due` was computed, and shared grants are due
+                    // It may have become shared since `due` was computed, and shared holds are due
                     // sooner.
-                    let due = due.min(grant.now().plus(if is_old { Duration::ZERO } else { grant.period() }));
-                    self.inner.enter(&mut table, &grant, due);
+                    let due = due.min(hold.now().plus(if is_old { Duration::ZERO } else { hold.period() }));
+                    self.inner.enter(&mut table, &hold, due);
                 }
                 // Its end came while its renewal was under way, and failed. The next visit reports
                 // that, and undoes what may stand.
-                State::Lost if due < Moment::NEVER => self.inner.enter(&mut table, &grant, grant.now()),
+                State::Lost if due < Moment::NEVER => self.inner.enter(&mut table, &hold, hold.now()),
                 State::Lost | State::Released | State::Closed => {}
             }
         }
@@ -139,30 +142,30 @@ impl Inner {
         self.clock.now()
     }
 
-    pub(super) fn enter(&self, table: &mut Table, grant: &Arc<Grant>, due: Moment) {
-        let visit = table.due.enter(grant, due);
+    pub(super) fn enter(&self, table: &mut Table, hold: &Arc<StoreHold>, due: Moment) {
+        let visit = table.due.enter(hold, due);
         if table.planned.is_none_or(|planned| visit < planned) {
             self.changed.notify_all();
         }
     }
 
-    /// [`enter`](Self::enter) for a grant that was not in the table before.
-    pub(super) fn enter_new(&self, table: &mut Table, grant: &Arc<Grant>, due: Moment) {
-        let (now, is_doubtful) = (grant.now(), table.mistrusted.is_some_and(|at| grant.asked_at <= at));
+    /// [`enter`](Self::enter) for a hold that was not in the table before.
+    pub(super) fn enter_new(&self, table: &mut Table, hold: &Arc<StoreHold>, due: Moment) {
+        let (now, is_doubtful) = (hold.now(), table.mistrusted.is_some_and(|at| hold.asked.at <= at));
         if is_doubtful {
-            grant.lease.suspect(now);
+            hold.lease.suspect(now);
         }
-        self.enter(table, grant, if is_doubtful { now } else { due });
+        self.enter(table, hold, if is_doubtful { now } else { due });
     }
 
-    /// From now on every grant that was asked for before is doubtful.
+    /// From now on every hold that was asked for before is doubtful.
     pub(super) fn mistrusts(&self, table: &mut Table) -> Moment {
         let now = self.clock.now();
         table.mistrusted = Some(now);
         now
     }
 
-    /// All grants are visited at once.
+    /// All holds are visited at once.
     pub(super) fn visit_all(&self) {
         self.table.lock().visit_all = true;
         self.changed.notify_all();
@@ -215,7 +218,7 @@ impl Inner {
             return true;
         }
         if std::mem::take(&mut table.visit_all) {
-            table.due.take_all().iter().for_each(|grant| self.enter(&mut table, grant, now));
+            table.due.take_all().iter().for_each(|hold| self.enter(&mut table, hold, now));
         }
         if table.phase == Phase::Stopping {
             let until = table.resolve_until;
@@ -248,7 +251,7 @@ impl Inner {
             self.resolve(round);
         } else if let Some(announcer) = self.announcer_if_due(&table, round, now) {
             // Sorted and spelled without the mutex: there may be thousands.
-            let mut held: Vec<_> = table.due.grants().cloned().collect();
+            let mut held: Vec<_> = table.due.holds().cloned().collect();
             drop(table);
             announcer.announce(&*self.store, &mut held, now);
         } else {
@@ -312,40 +315,36 @@ impl Inner {
 
     fn suspect_all(&self, table: &mut Table, now: Moment) {
         self.mistrusts(table);
-        for grant in table.due.take_all() {
-            grant.lease.suspect(now);
-            self.enter(table, &grant, now);
+        for hold in table.due.take_all() {
+            hold.lease.suspect(now);
+            self.enter(table, &hold, now);
         }
     }
 
     fn take_due(&self, table: &mut Table, now: Moment) -> Option<Batch<'_>> {
         let due = table.due.take_due(now).into_iter();
-        let grants: Vec<_> = due.map(|grant| (grant.clone(), now.plus(tick(grant.span)))).collect();
+        let holds: Vec<_> = due.map(|hold| (hold.clone(), now.plus(tick(hold.asked.lease)))).collect();
         // Dropping a batch takes the table's mutex, which the caller holds: an empty batch must not
         // be made here, or the thread would deadlock.
-        if grants.is_empty() { None } else { Some(Batch { inner: self, taken_at: now, grants }) }
+        if holds.is_empty() { None } else { Some(Batch { inner: self, taken_at: now, holds }) }
     }
 
     fn renew(&self, mut batch: Batch<'_>, round: &mut Round) {
         let mut ended = News::default();
-        batch.grants.retain(|(grant, _)| match grant.state() {
-            State::Held | State::Suspect => true,
-            State::Lost => {
-                self.ended_by_time(grant, &mut ended);
-                false
-            }
-            State::Released | State::Closed => false,
+        batch.holds.retain(|(hold, _)| {
+            self.end_tenures(hold, &mut ended);
+            matches!(hold.state(), State::Held | State::Suspect)
         });
-        if batch.grants.is_empty() {
+        if batch.holds.is_empty() {
             return ended.log();
         }
         let now = self.clock.now();
-        for (grant, _) in batch.grants.iter().filter(|(grant, _)| grant.ends_renewal(now)) {
-            let (name, left) = (&grant.name.name, grant.remaining());
+        for tenure in batch.holds.iter().flat_map(|(hold, _)| hold.end_max_holds(now)) {
+            let (name, left) = (&tenure.lock_name().name, tenure.remaining());
             ended.warn(format!("{name:?} was held for its max_hold: it is renewed no more, and ends in {left:.1?}"));
         }
-        let renewals: Vec<Renewal> = batch.grants.iter().map(|(grant, _)| grant.renewal(now)).collect();
-        batch.grants.iter().for_each(|(grant, _)| grant.sends_renewal(now));
+        let renewals: Vec<Renewal> = batch.holds.iter().map(|(hold, _)| hold.renewal(now)).collect();
+        batch.holds.iter().for_each(|(hold, _)| hold.sends_renewal(now));
         let outcomes = self.store.renew(&renewals);
         if let Some(announcer) = &self.announcer
             && outcomes.iter().any(|outcome| matches!(outcome, Renewed::Failed(error) if error.kind().is_outage()))
@@ -354,7 +353,7 @@ impl Inner {
         }
         // Logged only when the batch is back in the table: a logger that blocks must not keep a
         // lease from its next renewal.
-        let mut news = round.trouble.record(&batch.grants, &outcomes, now);
+        let mut news = round.trouble.record(&batch.holds, &outcomes, now);
         let pause = match outcomes.iter().any(|o| matches!(o, Renewed::Failed(_))) {
             true => round.renew_pause.next(),
             false => {
@@ -362,7 +361,7 @@ impl Inner {
                 Duration::ZERO
             }
         };
-        for ((entry, renewal), outcome) in batch.grants.iter_mut().zip(&renewals).zip(outcomes) {
+        for ((entry, renewal), outcome) in batch.holds.iter_mut().zip(&renewals).zip(outcomes) {
             entry.1 = self.apply(&entry.0, renewal, outcome, pause, &mut news);
             entry.0.renewal_is_over();
         }
@@ -371,11 +370,11 @@ impl Inner {
         news.log();
     }
 
-    /// Applies the outcome of a renewal to its grant. Returns when the next one is due: never,
+    /// Applies the outcome of a renewal to its hold. Returns when the next one is due: never,
     /// after a loss that it has reported.
     fn apply(
         &self,
-        grant: &Arc<Grant>,
+        hold: &Arc<StoreHold>,
         renewal: &Renewal,
         outcome: Renewed,
         pause: Duration,
@@ -385,62 +384,65 @@ impl Inner {
         match outcome {
             Renewed::Held { sent_at, again, beside } => {
                 if !renewal.lease.is_zero() {
-                    self.loss_callbacks.observer.renewed(grant.primitive, &grant.name, true);
+                    self.loss_callbacks.observer.renewed(hold.asked.primitive, &hold.asked.name, true);
                 }
-                // Before the renewal is confirmed, or the grant would for a moment have too late an
+                // Before the renewal is confirmed, or the lease would for a moment have too late an
                 // end.
-                grant.inspected(sent_at, beside);
+                hold.inspected(sent_at, beside);
                 let state =
-                    if renewal.lease.is_zero() { grant.state() } else { grant.confirmed(sent_at, renewal.lease) };
+                    if renewal.lease.is_zero() { hold.state() } else { hold.confirmed(sent_at, renewal.lease) };
                 match state {
                     State::Lost => {
-                        self.ended_by_time(grant, news);
+                        self.end_tenures(hold, news);
                         return Moment::NEVER;
                     }
                     // Its release was sent in the meantime, and may have run before the renewal put
                     // the hold back.
-                    State::Released | State::Closed if again && grant.was_put_back() => self.take_back(grant),
+                    State::Released | State::Closed if again && hold.was_put_back() => self.take_back(hold),
                     _ => {}
                 }
-                sent_at.plus(grant.period())
+                sent_at.plus(hold.period())
             }
             Renewed::Gone => {
-                if grant.lose() == State::Lost {
-                    self.loss_callbacks.report(grant);
-                    grant.loss_to_log().into_iter().for_each(|line| news.warn(line));
+                hold.lose();
+                for tenure in hold.tenures().iter().filter(|tenure| tenure.state() == State::Lost) {
+                    self.report(tenure, news);
                 }
-                if grant.is_member() {
-                    // The others of its share learn of it at once.
-                    self.table.lock().due.hasten(&grant.holder, now);
-                }
-                self.local_queues.notify(&grant.name.key);
+                self.local_queues.notify(&hold.asked.name.key);
                 Moment::NEVER
             }
             Renewed::Failed(error) => {
-                self.loss_callbacks.observe_renewal_failure(grant, &error);
-                news.debug(|| format!("renewing {:?} failed, trying again: {}", grant.name.name, error.chain()));
-                if let Some((callbacks, trouble)) = grant.renewal_failed(&error, now) {
+                self.loss_callbacks.observe_renewal_failure(hold, &error);
+                news.debug(|| format!("renewing {:?} failed, trying again: {}", hold.asked.name.name, error.chain()));
+                if let Some((callbacks, trouble)) = hold.renewal_failed(&error, now) {
                     self.loss_callbacks.tell_of_trouble(callbacks, &trouble);
                 }
-                now.plus(pause.min(grant.span / 10))
+                now.plus(pause.min(hold.asked.lease / 10))
             }
         }
     }
 
-    /// The hold is also undone: a renewal that reached the server late may have lengthened its
-    /// lease there.
-    fn ended_by_time(&self, grant: &Arc<Grant>, news: &mut News) {
-        grant.wake();
-        self.loss_callbacks.report(grant);
-        grant.loss_to_log().into_iter().for_each(|line| news.warn(line));
-        self.local_queues.notify(&grant.name.key);
-        if grant.leaves_last() {
-            self.take_back(grant);
+    /// Ends the tenures of a hold whose lease, or whose own end, has come. Whoever leaves last has
+    /// the hold undone: a renewal that reached the server late may have lengthened its lease there.
+    fn end_tenures(&self, hold: &Arc<StoreHold>, news: &mut News) {
+        for tenure in hold.tenures().iter().filter(|tenure| tenure.state() == State::Lost) {
+            tenure.wake();
+            self.report(tenure, news);
+            if hold.leave(tenure) {
+                hold.lease.release(self.now());
+                self.take_back(hold);
+            }
+            self.local_queues.notify(&hold.asked.name.key);
         }
     }
 
-    fn take_back(&self, grant: &Grant) {
-        let undo = grant.undo(HoldCounts::NONE, UnknownOutcomes::default());
+    fn report(&self, tenure: &Arc<Tenure>, news: &mut News) {
+        self.loss_callbacks.report(tenure);
+        tenure.loss_to_log().into_iter().for_each(|line| news.warn(line));
+    }
+
+    fn take_back(&self, hold: &StoreHold) {
+        let undo = hold.undo(HoldCounts::NONE, UnknownOutcomes::default());
         let oldest = self.remember(&mut self.table.lock(), undo);
         log_dropped(oldest);
     }

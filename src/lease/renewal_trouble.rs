@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::background::grant::Grant;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::{Moment, State};
+use crate::lease::store_hold::StoreHold;
 use crate::store::Renewed;
 
 /// Lines for the log, kept until the batch is back in the table: a logger may block.
@@ -37,20 +37,20 @@ pub(crate) struct Outages {
 }
 
 impl Outages {
-    /// Takes in the outcomes of one batch, one for each grant. Returns what is to be logged.
-    pub(crate) fn record(&mut self, grants: &[(Arc<Grant>, Moment)], outcomes: &[Renewed], now: Moment) -> News {
+    /// Takes in the outcomes of one batch, one for each hold. Returns what is to be logged.
+    pub(crate) fn record(&mut self, holds: &[(Arc<StoreHold>, Moment)], outcomes: &[Renewed], now: Moment) -> News {
         let mut news = News::default();
-        let mut failed: Vec<(&Arc<Grant>, &Error)> = Vec::new();
-        for ((grant, _), outcome) in grants.iter().zip(outcomes) {
+        let mut failed: Vec<(&Arc<StoreHold>, &Error)> = Vec::new();
+        for ((hold, _), outcome) in holds.iter().zip(outcomes) {
             match outcome {
                 // A refused certificate concerns all of them, as an outage does.
                 Renewed::Failed(error) if error.kind().is_outage() || error.kind() == ErrorKind::Tls => {
-                    failed.push((grant, error));
+                    failed.push((hold, error));
                 }
                 // This concerns one lock alone, so it is logged for this lock, at its first
                 // failure.
-                Renewed::Failed(error) if grant.lease.state(now) == State::Held => {
-                    let (name, left) = (&grant.name.name, grant.remaining());
+                Renewed::Failed(error) if hold.lease.state(now) == State::Held => {
+                    let (name, left) = (&hold.asked.name.name, hold.remaining());
                     news.warn(format!(
                         "the lease of {name:?} cannot be renewed, and ends in {left:.1?}: {}",
                         error.chain()
@@ -62,7 +62,7 @@ impl Outages {
         match (failed.first(), self.since) {
             (Some((_, error)), None) => {
                 self.since = Some(now);
-                let first = failed.iter().map(|(grant, _)| grant.remaining()).min().unwrap_or_default();
+                let first = failed.iter().map(|(hold, _)| hold.remaining()).min().unwrap_or_default();
                 let (count, cause) = (failed.len(), error.chain());
                 news.warn(format!(
                     "{count} leases cannot be renewed, trying on; the first ends in {first:.1?}: {cause}"
@@ -86,7 +86,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::background::grant::{RenewalPolicy, tests::grant};
+    use crate::background::hold::{RenewalPolicy, tests::hold};
     use crate::base::clock::FakeClock;
     use crate::base::error::ErrorKind;
 
@@ -94,14 +94,14 @@ mod tests {
     fn an_outage_is_logged_once_when_it_begins_and_once_when_it_is_over() {
         let clock = Arc::new(FakeClock::default());
         let at = Moment::from_nanos(5);
-        let grants: Vec<_> = ["a", "b"]
-            .map(|name| (grant(name, &clock, Duration::from_secs(10), RenewalPolicy::Renewed { until: None }), at))
+        let holds: Vec<_> = ["a", "b"]
+            .map(|name| (hold(name, &clock, Duration::from_secs(10), RenewalPolicy::Renewed { until: None }), at))
             .into();
         let held = || Renewed::Held { sent_at: at, again: false, beside: None };
         let failed = |kind| Renewed::Failed(Error::new(kind, "why").caused_by(std::io::Error::other("too many files")));
         let mut trouble = Outages::default();
         let mut lines = |outcomes: [Renewed; 2]| {
-            trouble.record(&grants, &outcomes, at).0.into_iter().map(|(_, line)| line).collect::<Vec<_>>()
+            trouble.record(&holds, &outcomes, at).0.into_iter().map(|(_, line)| line).collect::<Vec<_>>()
         };
         assert!(lines([held(), held()]).is_empty());
         let logged = lines([failed(ErrorKind::Unreachable), failed(ErrorKind::Unreachable)]);
@@ -114,7 +114,7 @@ mod tests {
         assert!(lines([held(), held()]).is_empty());
         let logged = lines([failed(ErrorKind::WrongType), held()]);
         assert!(logged.len() == 1 && logged[0].contains("\"a\""), "{logged:?}");
-        grants[0].0.lease.suspect(at);
+        holds[0].0.lease.suspect(at);
         assert!(lines([failed(ErrorKind::WrongType), held()]).is_empty(), "of one lock, and logged before");
     }
 }

@@ -1,0 +1,71 @@
+//! What has happened at the end of a hold and of its tenures, each thing at most once: several
+//! threads may end them.
+
+use crate::os::atomic::{AtomicU8, Ordering};
+
+/// A release and a renewal of one hold that are under way beside each other.
+#[derive(Debug, Default)]
+pub(super) struct ReleaseRace(AtomicU8);
+
+/// A request took the hold anew where it was missing, beside the release or behind it.
+const PUT_BACK: u8 = 1;
+/// The release is over, and nobody waits for its outcome.
+const GIVEN_UP: u8 = 2;
+
+impl ReleaseRace {
+    /// The hold was put back. Whether the release is over already.
+    pub(super) fn put_back(&self) -> bool {
+        self.0.fetch_or(PUT_BACK, Ordering::AcqRel) & GIVEN_UP != 0
+    }
+
+    /// The release is over. Whether the hold was put back before.
+    pub(super) fn give_up(&self) -> bool {
+        self.0.fetch_or(GIVEN_UP, Ordering::AcqRel) & PUT_BACK != 0
+    }
+}
+
+/// Who was told of the end of a tenure.
+#[derive(Debug, Default)]
+pub(super) struct Told(AtomicU8);
+
+/// Its loss was counted.
+const REPORTED: u8 = 1;
+/// The listener was told how it ended.
+const TOLD: u8 = 2;
+/// Its loss was logged.
+const LOGGED: u8 = 4;
+/// Its `max_hold` is over, and it has its last end.
+const NOT_RENEWED: u8 = 8;
+/// It keeps the hold in the store no more.
+const LEFT: u8 = 16;
+
+impl Told {
+    fn note(&self, what: u8) -> u8 {
+        self.0.fetch_or(what, Ordering::AcqRel)
+    }
+
+    /// Whether its loss was not reported before. Then nobody is told that it was given up.
+    pub(super) fn report(&self) -> bool {
+        self.note(REPORTED | TOLD) & REPORTED == 0
+    }
+
+    /// Whether its loss was reported, and is not logged yet: then the caller logs it.
+    pub(super) fn log(&self) -> bool {
+        self.0.load(Ordering::Acquire) & REPORTED != 0 && self.note(LOGGED) & LOGGED == 0
+    }
+
+    /// Whether nobody was told of its end before.
+    pub(super) fn tell(&self) -> bool {
+        self.note(TOLD) & TOLD == 0
+    }
+
+    /// Whether it had not left the hold before.
+    pub(super) fn leave(&self) -> bool {
+        self.note(LEFT) & LEFT == 0
+    }
+
+    /// Whether its `max_hold` was not over before.
+    pub(super) fn end_max_hold(&self) -> bool {
+        self.note(NOT_RENEWED) & NOT_RENEWED == 0
+    }
+}

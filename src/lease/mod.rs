@@ -1,0 +1,17 @@
+//! Leases: what the store has given and for how long, who renews it, and who is told when it is
+//! over.
+
+pub(crate) mod callbacks;
+mod ending;
+mod give_up;
+mod listeners;
+pub(crate) mod loss_callbacks;
+pub(crate) mod min_hold;
+pub(crate) mod phase;
+mod renewal_thread;
+pub(crate) mod renewal_trouble;
+pub(crate) mod schedule;
+pub(crate) mod store_hold;
+pub(crate) mod tenure;
+pub(crate) mod visits;
+pub(crate) mod watchdog;

@@ -1,0 +1,142 @@
+//! Which holds the watchdog visits, and when.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::lease::{Moment, margin};
+use crate::lease::store_hold::StoreHold;
+use crate::lease::visits::{NOT_SCHEDULED, tick};
+use crate::os::atomic::Ordering;
+
+/// Each hold knows when it is due here. The owner of the schedule guards both with one mutex.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    due: BTreeMap<Place, Arc<StoreHold>>,
+    /// The shortest lease since it was last empty: it decides how often the clock must be read.
+    shortest: Duration,
+}
+
+/// When the hold is due; its address keeps equal times apart.
+type Place = (Moment, usize);
+
+fn place(hold: &StoreHold, due: Moment) -> Place {
+    (due, std::ptr::from_ref(hold).addr())
+}
+
+impl Default for Schedule {
+    fn default() -> Self {
+        Self { due: BTreeMap::new(), shortest: Duration::MAX }
+    }
+}
+
+impl Schedule {
+    /// Returns when it will be visited: no later than the end of its lease, which must be detected.
+    pub(crate) fn enter(&mut self, hold: &Arc<StoreHold>, due: Moment) -> Moment {
+        if self.due.is_empty() {
+            self.shortest = Duration::MAX;
+        }
+        self.shortest = self.shortest.min(hold.asked.lease);
+        let due = due.min(hold.first_end());
+        hold.visits.due.store(due.as_nanos(), Ordering::Relaxed);
+        self.due.insert(place(hold, due), hold.clone());
+        due
+    }
+
+    /// False: it was not there.
+    pub(crate) fn leave(&mut self, hold: &StoreHold) -> bool {
+        self.take(hold).is_some()
+    }
+
+    /// Takes it out. Returns when it would have been visited.
+    pub(crate) fn take(&mut self, hold: &StoreHold) -> Option<Moment> {
+        let due = Moment::from_nanos(hold.visits.due.swap(NOT_SCHEDULED, Ordering::Relaxed));
+        self.due.remove(&place(hold, due)).map(|_| due)
+    }
+
+    /// Takes out all holds under a lock key.
+    pub(crate) fn take_under(&mut self, key: &str) -> Vec<Arc<StoreHold>> {
+        self.take_where(|hold| &*hold.asked.name.key == key)
+    }
+
+    fn take_where(&mut self, is_meant: impl Fn(&StoreHold) -> bool) -> Vec<Arc<StoreHold>> {
+        let meant: Vec<_> = self.due.values().filter(|hold| is_meant(hold)).cloned().collect();
+        for hold in &meant {
+            self.leave(hold);
+        }
+        meant
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.due.is_empty()
+    }
+
+    pub(crate) fn holds(&self) -> impl Iterator<Item = &Arc<StoreHold>> {
+        self.due.values()
+    }
+
+    /// How often the clock must be read.
+    pub(crate) fn tick(&self) -> Duration {
+        tick(self.shortest)
+    }
+
+    /// When the thread that visits them must wake up: for the first that is due, and in between to
+    /// read the clock, because a condition variable does not count the time that the machine
+    /// sleeps.
+    pub(crate) fn wake_at(&self, now: Moment) -> Option<Moment> {
+        let ((first, _), _) = self.due.first_key_value()?;
+        Some((*first).min(now.plus(self.tick())))
+    }
+
+    /// Everything that is due, and what will be due soon: one write instead of many.
+    pub(crate) fn take_due(&mut self, now: Moment) -> Vec<Arc<StoreHold>> {
+        let mut holds = Vec::new();
+        let mut horizon = now;
+        while let Some(entry) = self.due.first_entry()
+            && entry.key().0 <= horizon
+        {
+            let hold = entry.remove();
+            // At most a twelfth of a lease early.
+            horizon = horizon.max(now.plus((hold.asked.lease / 12).min(Duration::from_millis(500))));
+            hold.visits.due.store(NOT_SCHEDULED, Ordering::Relaxed);
+            holds.push(hold);
+        }
+        holds
+    }
+
+    pub(crate) fn take_all(&mut self) -> Vec<Arc<StoreHold>> {
+        let holds: Vec<_> = std::mem::take(&mut self.due).into_values().collect();
+        holds.iter().for_each(|hold| hold.visits.due.store(NOT_SCHEDULED, Ordering::Relaxed));
+        holds
+    }
+
+    /// Whether a lease can have ended while the machine stood still for this long without its
+    /// boot-time clock counting it.
+    pub(crate) fn is_endangered_by(&self, jump: Duration) -> bool {
+        !self.due.is_empty() && jump > margin(self.shortest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::background::hold::RenewalPolicy;
+    use crate::background::hold::tests::hold;
+    use crate::base::clock::FakeClock;
+
+    #[test]
+    fn holds_that_are_due_at_the_same_time_are_kept_apart() {
+        let (clock, span) = (Arc::new(FakeClock::default()), Duration::from_secs(10));
+        let [a, b, c] = ["a", "b", "c"].map(|name| hold(name, &clock, span, RenewalPolicy::Fixed));
+        let mut schedule = Schedule::default();
+        let due = Moment::from_nanos(0);
+        for hold in [&a, &b, &c] {
+            assert_eq!(schedule.enter(hold, due), due);
+        }
+        assert!(schedule.leave(&b) && !schedule.leave(&b));
+        let mut visited = schedule.take_due(due);
+        visited.sort_by_key(|hold| hold.name.name.clone());
+        assert!(Arc::ptr_eq(&visited[0], &a) && Arc::ptr_eq(&visited[1], &c) && visited.len() == 2);
+        assert!(!schedule.leave(&a) && schedule.take_all().is_empty());
+    }
+}

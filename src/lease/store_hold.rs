@@ -1,0 +1,363 @@
+//! What the store has given to one holder: one lease, which is renewed, inspected and given up as
+//! one, whoever of the client uses it.
+//!
+//! Its users are [tenures](crate::lease::tenure). A plain hold has one. A lock that passes on
+//! within the client has one after another (lock cohorting: Dice, Marathe, Shavit, PPoPP 2012), and
+//! a read hold that several threads share has several at a time. What is learnt of the hold is
+//! written here, once, and all that believe through it know it at once.
+//!
+//! **The holder.** Elsewhere a holder belongs to one acquire, so that a late undo, renewal or
+//! release can touch nothing else. Here it may touch a later user. So a hold passes on only while
+//! nothing is under way that takes it from the store: it is Held, and its release was not sent.
+//! What can still arrive late lengthens the lease or sets the hold count, which the next request
+//! corrects.
+//!
+//! **Who gives it up.** Whoever leaves last, and nobody before: the store knows the holder once.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::base::clock::Clock;
+use crate::base::holder::Holder;
+use crate::base::lease::{Ends, Lease, LostBy, Moment, SessionTerm, State, valid_until};
+use crate::base::lock_name::{Kind, LockName};
+use crate::base::primitive::Primitive;
+use crate::lease::ending::ReleaseRace;
+use crate::lease::min_hold::MinHold;
+use crate::lease::tenure::Tenure;
+use crate::lease::visits::Visits;
+use crate::os::{
+    Mutex,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+use crate::store::{Granted, TokenRule};
+
+/// How long after the grant other readers of the client may join. A writer elsewhere, which only
+/// the store knows, waits so much longer at most.
+const OPEN_TO_READERS: Duration = Duration::from_millis(4);
+
+/// What was asked for, and is the same at every renewal.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) name: Arc<LockName>,
+    /// What took it: a multi-lock takes plain locks.
+    pub(crate) primitive: Primitive,
+    pub(crate) holder: Holder,
+    /// Of a semaphore; 1 for all others.
+    pub(crate) permits: u32,
+    /// The lease of the acquire, and of every renewal.
+    pub(crate) lease: Duration,
+    /// Whether the lease is renewed. A fixed one is only inspected, so that its user learns when it
+    /// was forced out.
+    pub(crate) is_renewed: bool,
+    /// The instant before the acquire was sent.
+    pub(crate) at: Moment,
+}
+
+pub(crate) struct StoreHold {
+    pub(crate) asked: Asked,
+    /// The next waiter of a fair lock when it was granted: a hint.
+    pub(crate) next: Option<String>,
+    pub(crate) lease: Lease,
+    /// Locked while they are used to change the lease.
+    pub(super) ends: Mutex<Ends>,
+    /// The longest lease that was ever asked for, in nanoseconds, answered or not: what may stand
+    /// at the server.
+    longest: AtomicU64,
+    /// Others may have the lock as well, and readers of other libraries among them may cut its TTL:
+    /// it is inspected often.
+    has_others: AtomicBool,
+    pub(super) visits: Visits,
+    pub(super) release_race: ReleaseRace,
+    pub(crate) min_hold: MinHold,
+    users: Mutex<Users>,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+struct Users {
+    /// Those that have guards, also when they are lost.
+    tenures: SmallVec<[Arc<Tenure>; 1]>,
+    /// For how many it is kept in the store: tenures that have not left, and
+    /// [admissions](Admission) of which none was made yet. At zero the last has left, and nobody is
+    /// admitted any more.
+    members: usize,
+    /// Until when other readers may join.
+    open_until: Moment,
+    /// How many tenures there have been.
+    turns: u32,
+    /// The fencing token of the last of them; 0 for none.
+    token: u64,
+    /// How many tokens are left for tenures to come; `None`: it does not pass on.
+    spare_tokens: Option<u32>,
+}
+
+/// The duty to be the next user of a hold: [`Tenure::begin`] takes it. Whoever gives it up in
+/// another way has to find out whether he [leaves last](StoreHold::leave_unused).
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Admission(Arc<StoreHold>);
+
+impl Admission {
+    /// For the tenure that begins with it.
+    pub(super) fn begins(self) -> Arc<StoreHold> {
+        self.0
+    }
+}
+
+impl std::ops::Deref for Admission {
+    type Target = Arc<StoreHold>;
+
+    fn deref(&self) -> &Arc<StoreHold> {
+        &self.0
+    }
+}
+
+/// How long a hold has been kept for threads of this client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunLength {
+    pub(crate) turns: u32,
+    pub(crate) lasted: Duration,
+}
+
+impl RunLength {
+    /// Of one acquisition that cannot pass on.
+    pub(crate) const ONE: Self = Self { turns: 1, lasted: Duration::ZERO };
+}
+
+impl StoreHold {
+    /// A hold as the store has granted it, for its first user.
+    pub(crate) fn granted(asked: Asked, granted: Granted, clock: Arc<dyn Clock>) -> Self {
+        let Granted { token, session, next, .. } = granted;
+        // The session is what is kept alive, so a hold that is renewed has no end of its own.
+        let end = match &session {
+            Some(_) if asked.is_renewed => Moment::NEVER,
+            _ => valid_until(asked.at, asked.lease),
+        };
+        let users = Users {
+            tenures: SmallVec::new(),
+            members: 1,
+            open_until: Moment::from_nanos(0),
+            turns: 0,
+            token,
+            spare_tokens: None,
+        };
+        Self {
+            next,
+            lease: Lease::in_session(end, session),
+            ends: Mutex::new(Ends::new(end)),
+            longest: AtomicU64::new(nanos(asked.lease)),
+            has_others: AtomicBool::new(asked.name.kind == Kind::Read),
+            visits: Visits::default(),
+            release_race: ReleaseRace::default(),
+            min_hold: MinHold::default(),
+            users: Mutex::new(users),
+            asked,
+            clock,
+        }
+    }
+
+    /// The same as one that passes on to other threads of the client. `tokens`: how many were
+    /// drawn, with that of the first user.
+    pub(crate) fn that_passes_on(mut self, tokens: u32) -> Self {
+        self.users.get_mut().spare_tokens = Some(tokens.saturating_sub(1));
+        self
+    }
+
+    /// The same as one that other readers of the client may join, from now on.
+    pub(crate) fn open_to_readers(mut self) -> Self {
+        self.users.get_mut().open_until = self.now().plus(OPEN_TO_READERS);
+        self
+    }
+
+    /// Admits the first user. To be called once.
+    pub(crate) fn admit_first(self) -> Admission {
+        Admission(Arc::new(self))
+    }
+
+    /// Admits one more reader, with this lease, unless that one has to ask the store: a writer
+    /// elsewhere may wait by now, the hold is not certain, or a longer lease may stand than that
+    /// reader wants.
+    ///
+    /// The first inspection comes later than any admission: up to then the lease is as the store
+    /// granted it.
+    pub(crate) fn admit_reader(self: &Arc<Self>, lease: Duration) -> Option<Admission> {
+        let now = self.now();
+        let mut users = self.users.lock();
+        let is_open = users.members > 0 && now < users.open_until && now.since(self.asked.at) < self.first_visit();
+        if !is_open || !self.has_only_asked_for(lease) || self.lease.state(now) != State::Held {
+            return None;
+        }
+        users.members += 1;
+        Some(Admission(self.clone()))
+    }
+
+    /// Admits the next user in place of this one, who is the only one and has given it up. `None`:
+    /// the next one has to ask the store, because of its terms, or because the hold is not certain.
+    ///
+    /// With the lease that the store has confirmed it is as good as one that was acquired now, or
+    /// would be renewed no sooner: it is younger than a third of its lease.
+    pub(crate) fn admit_next(
+        self: &Arc<Self>,
+        from: &Arc<Tenure>,
+        lease: Duration,
+        token: TokenRule,
+    ) -> Option<Admission> {
+        let now = self.now();
+        let mut users = self.users.lock();
+        let is_alone = users.members == 1 && matches!(&*users.tenures, [one] if Arc::ptr_eq(one, from));
+        let has_token = match token {
+            TokenRule::Off => users.token == 0,
+            TokenRule::On => users.token > 0 && users.spare_tokens > Some(0),
+            // Its counter never expires, and others read the token of the holder there.
+            TokenRule::Kept => false,
+        };
+        let is_young = now.since(self.asked.at) < self.asked.lease / 3;
+        let fits = is_alone && has_token && users.spare_tokens.is_some() && self.has_only_asked_for(lease) && is_young;
+        if !fits || self.lease.state(now) != State::Held || !from.told.leave() {
+            return None;
+        }
+        users.tenures.clear();
+        Some(Admission(self.clone()))
+    }
+
+    /// Whether this lease was asked for, and never a longer one: after a crash that would keep the
+    /// lock from all others.
+    fn has_only_asked_for(&self, lease: Duration) -> bool {
+        lease == self.asked.lease && self.longest() == lease
+    }
+
+    /// From here on it does not pass to another thread of the client: whoever is next asks the
+    /// store.
+    pub(crate) fn passes_on_no_more(&self) {
+        self.users.lock().spare_tokens = None;
+    }
+
+    /// Whether other threads of the client may use it at the same time.
+    pub(crate) fn is_shared_within(&self) -> bool {
+        self.users.lock().open_until > Moment::from_nanos(0)
+    }
+
+    /// Makes a tenure of an admission: its fencing token, and whether it is the first.
+    pub(super) fn begin(&self, make: impl FnOnce(u64, bool) -> Arc<Tenure>) -> Arc<Tenure> {
+        let mut users = self.users.lock();
+        let is_first = users.turns == 0;
+        if !is_first {
+            users.token += u64::from(users.token > 0);
+            users.spare_tokens = users.spare_tokens.map(|spare| spare.saturating_sub(1));
+        }
+        users.turns = users.turns.saturating_add(1);
+        let tenure = make(users.token, is_first);
+        users.tenures.push(tenure.clone());
+        tenure
+    }
+
+    /// The tenure is over, so the hold is not kept for it any more. True for who leaves last: the
+    /// hold is to be given up in the store. A tenure leaves once, and several threads may find that
+    /// it is over.
+    pub(crate) fn leave(&self, tenure: &Tenure) -> bool {
+        let mut users = self.users.lock();
+        tenure.told.leave() && users.leave()
+    }
+
+    /// The last guard of the tenure has been given up. Whether the hold has no users any more.
+    pub(crate) fn forget(&self, tenure: &Tenure) -> bool {
+        let mut users = self.users.lock();
+        users.tenures.retain(|one| !std::ptr::eq(&**one, tenure));
+        users.members == 0 && users.tenures.is_empty()
+    }
+
+    /// Those that have guards, also when they are lost.
+    pub(crate) fn tenures(&self) -> SmallVec<[Arc<Tenure>; 1]> {
+        self.users.lock().tenures.clone()
+    }
+
+    /// How long it has been kept up to now.
+    pub(crate) fn run(&self) -> RunLength {
+        RunLength { turns: self.users.lock().turns, lasted: self.now().since(self.asked.at) }
+    }
+
+    pub(super) fn token(&self) -> u64 {
+        self.users.lock().token
+    }
+
+    /// To be called before a request for a lease that may be longer than those before.
+    pub(crate) fn asks_for(&self, lease: Duration) {
+        self.longest.fetch_max(nanos(lease), Ordering::AcqRel);
+    }
+
+    /// The longest lease that was ever asked for.
+    pub(super) fn longest(&self) -> Duration {
+        Duration::from_nanos(self.longest.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.lease.state(self.now())
+    }
+
+    /// How long it is certain to be held.
+    pub(crate) fn remaining(&self) -> Duration {
+        let now = self.now();
+        if self.lease.is_held(now) { self.lease.until().since(now) } else { Duration::ZERO }
+    }
+
+    /// The store does not know the holder any more.
+    pub(crate) fn lose(&self) -> State {
+        self.end(LostBy::Store)
+    }
+
+    /// Nobody renews it any more.
+    pub(crate) fn neglect(&self) -> State {
+        self.end(LostBy::Neglect)
+    }
+
+    fn end(&self, how: LostBy) -> State {
+        let state = self.lease.lose(self.now(), how);
+        // Each learns of it when it looks; one that sleeps until then is woken.
+        self.tenures().iter().for_each(|tenure| tenure.wake());
+        state
+    }
+
+    pub(crate) fn has_others(&self) -> bool {
+        self.has_others.load(Ordering::Acquire)
+    }
+
+    /// The write hold only reads from now on, so others may have the lock as well.
+    pub(super) fn only_reads(&self) {
+        self.has_others.store(true, Ordering::Release);
+    }
+}
+
+impl Users {
+    fn leave(&mut self) -> bool {
+        self.members -= 1;
+        self.members == 0
+    }
+}
+
+impl Admission {
+    /// It is not used. True for who leaves last, as of [`leave`](StoreHold::leave).
+    pub(crate) fn leave_unused(self) -> bool {
+        self.0.users.lock().leave()
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl fmt::Debug for StoreHold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreHold")
+            .field("name", &self.asked.name.name)
+            .field("state", &self.state())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,297 @@
+//! What one user makes of a hold: its thread, its levels, its fencing token, its callbacks, and
+//! whether it is over.
+//!
+//! A tenure has a state word of its own, and is believed while that and the word of its
+//! [hold](StoreHold) are live. Whoever ends it does so by one exchange, so that its callbacks run
+//! exactly when its `unlock` says `Lost`:
+//!
+//! | who | in which order |
+//! |---|---|
+//! | its guard gives it up | ends the tenure, then looks at the hold: `Lost` if that is lost |
+//! | the store has lost the hold, or its lease has ended | ends the hold, then each tenure |
+//! | a tenure begins | enters the tables, then looks at the hold |
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::error::{Error, ErrorKind};
+use crate::base::lease::{Lease, LostBy, Moment, State};
+use crate::base::lock_name::{Kind, LockName};
+use crate::base::loss::{Loss, LossReason};
+use crate::lease::ending::Told;
+use crate::lease::listeners::Listeners;
+use crate::lease::store_hold::{Admission, StoreHold};
+use crate::os::{
+    self, Condvar, Mutex, OnceLock,
+    atomic::{AtomicU64, Ordering},
+    thread::{Thread, ThreadId},
+};
+use crate::store::HoldCounts;
+
+/// Who a tenure belongs to in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// Re-entered by methods of this thread.
+    Thread(ThreadId),
+    /// One owned guard; never re-entered.
+    Guard,
+}
+
+/// Which side of a hold a guard is a level of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The lock; of a read-write lock, its write side.
+    Main,
+    /// The read side of a read-write lock.
+    Read,
+}
+
+impl Side {
+    const fn one(self) -> u64 {
+        match self {
+            Self::Main => 1,
+            Self::Read => 1 << 32,
+        }
+    }
+}
+
+/// Whose a tenure is, and on which terms.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct User {
+    pub(crate) owner: Owner,
+    /// Whether methods of its thread may enter it again.
+    pub(crate) reentrant: bool,
+    pub(crate) max_hold: Option<Duration>,
+}
+
+pub(crate) struct Tenure {
+    pub(crate) store_hold: Arc<StoreHold>,
+    pub(crate) owner: Owner,
+    /// The thread that took it.
+    pub(crate) thread: Thread,
+    pub(crate) reentrant: bool,
+    /// The fencing token; 0 for none.
+    pub(crate) token: u64,
+    /// When its user got it: for the first of a hold, when that was asked for.
+    pub(crate) since: Moment,
+    /// When its `max_hold` is over; [`Moment::NEVER`] without one.
+    renewed_until: Moment,
+    /// Its own state, and its end if others outlast it.
+    own: Lease,
+    /// How many guards of each side there are, reads in the upper half. Sent to the server, never
+    /// read from it. Changed only by the one thread that the tenure, or its single owned guard,
+    /// belongs to.
+    counts: AtomicU64,
+    pub(super) told: Told,
+    /// How it was lost, kept from the first time that somebody asks for it.
+    loss: OnceLock<Box<Loss>>,
+    /// Made when it is first needed: few tenures of many have any.
+    pub(super) listeners: Mutex<Option<Box<Listeners>>>,
+    pub(super) ended: Condvar,
+}
+
+impl Tenure {
+    /// The tenure that was admitted, with one level.
+    pub(crate) fn begin(admission: Admission, user: User) -> Arc<Self> {
+        let User { owner, reentrant, max_hold } = user;
+        let hold = admission.begins();
+        hold.begin(|token, is_first| {
+            let since = if is_first { hold.asked.at } else { hold.now() };
+            let side = if hold.asked.name.kind == Kind::Read { Side::Read } else { Side::Main };
+            Arc::new(Self {
+                store_hold: hold.clone(),
+                owner,
+                thread: os::thread::current(),
+                reentrant,
+                token,
+                since,
+                renewed_until: max_hold.map_or(Moment::NEVER, |most| since.plus(most)),
+                own: Lease::new(Moment::NEVER),
+                counts: AtomicU64::new(side.one()),
+                told: Told::default(),
+                loss: OnceLock::new(),
+                listeners: Mutex::new(None),
+                ended: Condvar::new(),
+            })
+        })
+    }
+
+    pub(crate) fn lock_name(&self) -> &Arc<LockName> {
+        &self.store_hold.asked.name
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.store_hold.now()
+    }
+
+    pub(crate) fn is_held(&self, now: Moment) -> bool {
+        self.own.is_held(now) && self.store_hold.lease.is_held(now)
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.state_at(self.now())
+    }
+
+    /// The state at `now`. Looking makes a loss of the hold one of the tenure, for good.
+    pub(crate) fn state_at(&self, now: Moment) -> State {
+        match self.own.state(now) {
+            State::Held => match self.store_hold.lease.state(now) {
+                live @ (State::Held | State::Suspect) => live,
+                _ => self.ends_with_hold(),
+            },
+            over => over,
+        }
+    }
+
+    /// The hold is over: so is the tenure, in the same way, unless it ended before.
+    fn ends_with_hold(&self) -> State {
+        let (how, at) = self.store_hold.lease.lost().unwrap_or((LostBy::Store, self.now()));
+        self.own.lose(at, how)
+    }
+
+    /// Its user gives it up. Returns the state before, as far as the user may rely on it: `Lost` if
+    /// the hold is lost, for whom only this caller then runs the callbacks.
+    pub(crate) fn release(&self, now: Moment) -> State {
+        self.end(now, Lease::release)
+    }
+
+    /// [`release`](Self::release) for a client that is closed: the guard then reports that it holds
+    /// nothing.
+    pub(crate) fn close(&self, now: Moment) -> State {
+        self.end(now, Lease::close)
+    }
+
+    fn end(&self, now: Moment, end: impl FnOnce(&Lease, Moment) -> State) -> State {
+        let before = self.state_at(now);
+        match end(&self.own, now) {
+            // Looked at once more: a loss since then has found the tenure over, and left the
+            // callbacks to this caller.
+            State::Held => match self.store_hold.lease.state(now) {
+                State::Lost | State::Closed => State::Lost,
+                _ => before,
+            },
+            over => over,
+        }
+    }
+
+    /// From then on it is not held, whatever becomes of the hold.
+    pub(super) fn own_end(&self) -> Moment {
+        self.own.until()
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        let now = self.now();
+        let until = || self.own.until().min(self.store_hold.lease.until());
+        if self.is_held(now) { until().since(now) } else { Duration::ZERO }
+    }
+
+    pub(crate) fn is_renewed_at(&self, now: Moment) -> bool {
+        self.store_hold.asked.is_renewed && now < self.renewed_until
+    }
+
+    /// Whether its `max_hold` is set, and its lease is not fixed.
+    pub(crate) fn is_renewed_for_ever(&self) -> bool {
+        self.store_hold.asked.is_renewed && self.renewed_until == Moment::NEVER
+    }
+
+    /// If its `max_hold` is over: from now on it ends at `until`. True for the first time.
+    pub(super) fn ends_max_hold(&self, now: Moment, until: Moment) -> bool {
+        let is_over = self.store_hold.asked.is_renewed && self.renewed_until <= now;
+        if is_over && self.told.end_max_hold() {
+            self.own.inspected(now, until);
+            return true;
+        }
+        false
+    }
+
+    pub(crate) fn counts(&self) -> HoldCounts {
+        let word = self.counts.load(Ordering::Acquire);
+        HoldCounts { main: word as u32, reads: (word >> 32) as u32 }
+    }
+
+    /// Adds a level that was granted.
+    pub(crate) fn add_count(&self, side: Side) {
+        self.counts.fetch_add(side.one(), Ordering::AcqRel);
+    }
+
+    pub(crate) fn remove_count(&self, side: Side) {
+        self.counts.fetch_sub(side.one(), Ordering::AcqRel);
+    }
+
+    /// How long it has lasted up to now.
+    pub(crate) fn held(&self) -> Duration {
+        self.now().since(self.since)
+    }
+
+    /// How it was lost or closed; `None` while it is neither.
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        // Looking makes a loss by time stick.
+        self.state();
+        let (how, at) = self.lost()?;
+        let loss = self.loss.get_or_init(|| {
+            let (reason, cause) = self.explain(how, at);
+            Box::new(Loss::new(reason, cause, at.since(self.since)))
+        });
+        Some((**loss).clone())
+    }
+
+    /// How and when it was lost or closed, if somebody has seen that.
+    pub(crate) fn lost(&self) -> Option<(LostBy, Moment)> {
+        self.own.lost()
+    }
+
+    /// [`loss`](Self::loss) of a tenure that was given up and found the hold lost.
+    #[cold]
+    pub(crate) fn loss_now(&self) -> Loss {
+        self.loss().unwrap_or_else(|| {
+            let (how, at) = self.store_hold.lease.lost().unwrap_or((LostBy::Store, self.now()));
+            let (reason, cause) = self.explain(how, at);
+            Loss::new(reason, cause, at.since(self.since))
+        })
+    }
+
+    #[cold]
+    fn explain(&self, how: LostBy, at: Moment) -> (LossReason, Option<Error>) {
+        let hold = &self.store_hold;
+        // A lease keeps its end without the lowest bits.
+        let by_own_end = || at.plus(Duration::from_nanos(8)) >= hold.ends.lock().own();
+        match how {
+            LostBy::Closing => (LossReason::Closed, None),
+            LostBy::Store => (LossReason::TakenAway, None),
+            LostBy::Neglect => {
+                let why = "the thread that renews leases has ended: close the client and make a new one";
+                (LossReason::NotRenewed, Some(Error::new(ErrorKind::Closed, why)))
+            }
+            LostBy::Time if !hold.asked.is_renewed && by_own_end() => (LossReason::FixedLease, None),
+            LostBy::Time if hold.asked.is_renewed && at >= self.renewed_until => (LossReason::MaxHold, None),
+            LostBy::Time | LostBy::Session => (LossReason::NotRenewed, hold.why_not_renewed(at)),
+        }
+    }
+
+    /// Whether its loss was not counted before; once. Then no one is told that it was given up.
+    pub(super) fn is_first_to_report(&self) -> bool {
+        self.told.report()
+    }
+
+    /// The line for the log about its loss: once, for whoever comes first of the watchdog and its
+    /// guard. To be called after the loss was reported, and to be logged without any mutex.
+    pub(crate) fn loss_to_log(&self) -> Option<String> {
+        self.told.log().then(|| format!("{:?} is lost: {}", self.lock_name().name, self.loss_now()))
+    }
+
+    /// Whether its user has given it up, and the listener was not told before; once.
+    pub(crate) fn is_first_to_tell(&self) -> bool {
+        matches!(self.state(), State::Released | State::Closed) && self.told.tell()
+    }
+}
+
+impl fmt::Debug for Tenure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tenure")
+            .field("name", &self.lock_name().name)
+            .field("state", &self.state())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
