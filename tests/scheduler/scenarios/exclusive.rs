@@ -66,19 +66,21 @@ pub(crate) fn deadlines() {
 }
 
 /// The leader of a queue and the one behind it give up at about the same time: the role is not lost
-/// between them.
+/// between them, and who waits behind both gets the lock.
 pub(crate) fn same_deadline() {
     leasehold::os::deadlines_race();
     let stage = Stage::new();
     let guard = stage.other.lock("job").expect("it is free");
-    join_all([(); 3].map(|()| {
+    let give_up = [(); 2].map(|()| {
         stage.spawn(|stage| {
             let taken = stage.one.try_lock_for("job", Duration::from_millis(1)).expect("the store answers");
             assert!(taken.is_none(), "another client has it");
         })
-    }));
+    });
+    let stays = stage.spawn(|stage| section(&stage, &stage.one));
+    join_all(give_up);
     drop(guard);
-    section(&stage, &stage.one);
+    join_all([stays]);
     stage.end();
 }
 

@@ -51,8 +51,9 @@ fn owned(client: &LockClient) -> leasehold::Result<OwnedMutexGuard> {
 /// the store has freed it, and the client does not know.)
 pub(crate) fn forced_by_its_client() {
     let stage = Stage::new();
+    let works = |_: &Arc<OwnedMutexGuard>| sleep([Duration::ZERO, 2 * TOLD][choose(2)]);
     let threads =
-        [(); 3].map(|()| stage.spawn(|stage| (0..2).for_each(|_| believe(&stage, || owned(&stage.one), |_| ()))));
+        [(); 3].map(|()| stage.spawn(move |stage| (0..2).for_each(|_| believe(&stage, || owned(&stage.one), works))));
     pause();
     if stage.one.mutex("job").force_unlock().expect("the store answers")
         && let Some(guard) = stage.other.mutex("job").try_lock_owned().expect("the store answers")

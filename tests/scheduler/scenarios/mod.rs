@@ -53,6 +53,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     soon("shared::readers_of_two", shared::readers_of_two),
     soon("shared::downgrade", shared::downgrade),
     soon("shared::owned_readers", shared::owned_readers),
+    soon("shared::answered_before_it_listens", shared::answered_before_it_listens),
     soon("permits::semaphore", permits::semaphore),
     soon("permits::counting", permits::counting),
     soon("permits::added", permits::added),

@@ -3,7 +3,7 @@
 use leasehold::LockClient;
 
 use crate::book::{As, pause};
-use crate::stage::{Stage, choose, join_all};
+use crate::stage::{Stage, choose, join_all, wait_until};
 
 fn read(stage: &Stage, client: &LockClient) {
     let guard = client.rw_lock("job").read().expect("it is free some time");
@@ -68,5 +68,24 @@ pub(crate) fn owned_readers() {
     let writer = stage.spawn(|stage| write(&stage, &stage.one));
     join_all(join_all(readers));
     join_all([writer]);
+    stage.end();
+}
+
+/// A reader that leaves sends the acquire of the writer behind it, and is answered "busy" because a
+/// reader of the other client is there. When that one leaves, its message goes to the waiters of a
+/// queue that is gone: the writer has not listened yet.
+pub(crate) fn answered_before_it_listens() {
+    let stage = Stage::new();
+    let earlier = stage.other.rw_lock("job").write().expect("it is free");
+    let waits = stage.spawn(|stage| write(&stage, &stage.one));
+    wait_until("it waits", || stage.one.snapshot().waits().len() == 1);
+    earlier.unlock().expect("it is held");
+    join_all([waits]);
+    let other = stage.other.rw_lock("job").read().expect("it is free");
+    let reader = stage.spawn(|stage| read(&stage, &stage.one));
+    let writer = stage.spawn(|stage| write(&stage, &stage.one));
+    pause();
+    other.unlock().expect("it is held");
+    join_all([reader, writer]);
     stage.end();
 }
