@@ -192,6 +192,7 @@ pub mod fencing;
 pub mod guide;
 mod in_memory;
 pub mod interop;
+mod lease;
 mod listing;
 #[cfg(not(shuttle))]
 mod os;

@@ -8,11 +8,12 @@ use crate::base::lease::State;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::fencing::FencingToken;
+use crate::lease::tenure::{Owner, Tenure};
 use crate::os::{
     self, HashMap,
     thread::{Thread, ThreadId},
 };
-use crate::session::{HoldEntry, OutstandingPermits, Owner, Shared, Wait};
+use crate::session::{OutstandingPermits, Shared, Wait};
 use crate::stats::shortened;
 
 /// How many holds and waits `Display` writes.
@@ -114,18 +115,18 @@ impl fmt::Display for ThreadInfo {
 }
 
 impl HoldInfo {
-    fn of(entry: &HoldEntry) -> Self {
-        let (grant, counts) = (&entry.grant, entry.counts());
+    fn of(tenure: &Tenure) -> Self {
+        let (name, counts) = (tenure.lock_name(), tenure.counts());
         Self {
-            name: grant.name.name.clone(),
-            primitive: grant.name.kind.into(),
+            name: name.name.clone(),
+            primitive: name.kind.into(),
             hold_count: counts.main.saturating_add(counts.reads),
-            thread: ThreadInfo::of(&entry.thread),
-            owned: entry.owner == Owner::Guard,
-            held_for: grant.held(),
-            left: Some(grant.remaining()),
-            state: grant.state(),
-            token: (grant.token > 0).then(|| FencingToken::new(grant.token)),
+            thread: ThreadInfo::of(&tenure.thread),
+            owned: tenure.owner == Owner::Guard,
+            held_for: tenure.held(),
+            left: Some(tenure.remaining()),
+            state: tenure.state(),
+            token: (tenure.token > 0).then(|| FencingToken::new(tenure.token)),
         }
     }
 
@@ -373,21 +374,21 @@ impl Snapshot {
     }
 }
 
-fn blocker(entry: &HoldEntry) -> Blocker {
+fn blocker(entry: &Tenure) -> Blocker {
     let thread = ThreadInfo::of(&entry.thread);
     if entry.owner == Owner::Guard { Blocker::OwnedGuard(thread) } else { Blocker::Thread(thread) }
 }
 
 /// Whether a hold keeps a call for the name waiting.
-fn is_in_the_way(entry: &HoldEntry, name: &LockName) -> bool {
-    let held = entry.grant.name.kind;
+fn is_in_the_way(entry: &Tenure, name: &LockName) -> bool {
+    let held = entry.lock_name().kind;
     let excludes = match name.kind {
         Kind::Read => held == Kind::Write && entry.counts().main > 0,
         Kind::Write => matches!(held, Kind::Read | Kind::Write),
         Kind::Mutex | Kind::Fair => matches!(held, Kind::Mutex | Kind::Fair),
         kind => held == kind,
     };
-    excludes && entry.grant.name.key == name.key && matches!(entry.grant.state(), State::Held | State::Suspect)
+    excludes && entry.lock_name().key == name.key && matches!(entry.state(), State::Held | State::Suspect)
 }
 
 /// Follows each wait to the threads that hold what it waits for.

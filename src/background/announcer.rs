@@ -15,12 +15,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::background::grant::Grant;
-use crate::background::schedule::Schedule;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::holder::client_and_number;
 use crate::base::lease::Moment;
 use crate::base::owner::{Announcement, HolderOwner, MOST_AGES, NamedHold};
+use crate::lease::schedule::Schedule;
+use crate::lease::store_hold::StoreHold;
 use crate::os::Mutex;
 use crate::store::{LockStore, OwnerStore};
 
@@ -51,7 +51,7 @@ struct State {
 }
 
 /// When something is to be announced.
-pub(super) struct Due {
+pub(crate) struct Due {
     /// From then on whatever is held.
     next: Moment,
     /// Before that only what was taken since, so that who looks for it finds it.
@@ -60,19 +60,19 @@ pub(super) struct Due {
 
 impl Due {
     /// Not before this moment.
-    pub(super) fn earliest(&self, tick: Duration) -> Moment {
+    pub(crate) fn earliest(&self, tick: Duration) -> Moment {
         self.written.map_or(self.next, |written| written.plus(tick).min(self.next))
     }
 
     /// Whether a place in a queue is to be announced now.
-    pub(super) fn is_for_place(&self, now: Moment) -> bool {
+    pub(crate) fn is_for_place(&self, now: Moment) -> bool {
         now >= self.next
     }
 
     /// Whether a hold that was taken at this moment is to be announced now. `least`: how long one
     /// must have lasted. One beside others that are announced already must have lasted for a tick:
     /// a client that takes and frees locks all the time does not write each time.
-    pub(super) fn is_for(&self, taken: Moment, now: Moment, least: Duration, tick: Duration) -> bool {
+    pub(crate) fn is_for(&self, taken: Moment, now: Moment, least: Duration, tick: Duration) -> bool {
         let lasted = now.since(taken);
         match now >= self.next {
             true => lasted >= least,
@@ -94,12 +94,12 @@ impl Announcer {
     }
 
     /// Whether it is to say at once who it is, and what it has said is over or missing.
-    pub(super) fn is_unknown(&self, now: Moment) -> bool {
+    pub(crate) fn is_unknown(&self, now: Moment) -> bool {
         self.at_once && self.due().is_some_and(|due| due.is_for_place(now))
     }
 
     /// Whether it has a place that is announced without a hold.
-    pub(super) fn has_place(&self) -> bool {
+    pub(crate) fn has_place(&self) -> bool {
         self.at_once && (self.has_place)()
     }
 
@@ -110,12 +110,12 @@ impl Announcer {
     }
 
     /// How long a hold must have lasted.
-    pub(super) fn least_age(&self, tick: Duration) -> Duration {
+    pub(crate) fn least_age(&self, tick: Duration) -> Duration {
         if self.at_once { Duration::ZERO } else { tick }
     }
 
     /// When it is to be written again; `None`: not at all.
-    pub(super) fn due(&self) -> Option<Due> {
+    pub(crate) fn due(&self) -> Option<Due> {
         let state = self.state.lock();
         let next = state.next.unwrap_or(Moment::from_nanos(0));
         if state.is_denied { None } else { Some(Due { next, written: state.written }) }
@@ -123,7 +123,7 @@ impl Announcer {
 
     /// Whether it is to be written now. `announce_at`: when to look again, since something was
     /// found that is to be announced.
-    pub(super) fn is_due(&self, held: &Schedule, announce_at: &mut Option<Moment>, now: Moment) -> bool {
+    pub(crate) fn is_due(&self, held: &Schedule, announce_at: &mut Option<Moment>, now: Moment) -> bool {
         let tick = held.tick();
         let least = self.least_age(tick);
         let has_place = self.has_place();
@@ -133,13 +133,13 @@ impl Announcer {
         let Some(due) = due.filter(|_| announce_at.is_some_and(|at| at <= now)) else { return false };
         // None of them may have lasted: a client may take and free locks all the time.
         let lasts = has_place && due.is_for_place(now)
-            || held.grants().any(|grant| due.is_for(grant.asked_at, now, least, tick));
+            || held.holds().any(|hold| due.is_for(hold.asked.at, now, least, tick));
         *announce_at = if lasts { None } else { Some(now.plus(tick)) };
         lasts
     }
 
     /// The server cannot be asked: renewals come first.
-    pub(super) fn postpone(&self, now: Moment) {
+    pub(crate) fn postpone(&self, now: Moment) {
         let next = now.plus(self.lease / 3);
         let mut state = self.state.lock();
         state.written = None;
@@ -147,21 +147,21 @@ impl Announcer {
     }
 
     /// Writes it. `held`: all holds.
-    pub(super) fn announce(&self, store: &dyn LockStore, held: &mut [Arc<Grant>], now: Moment) {
-        held.sort_by(|a, b| a.asked_at.cmp(&b.asked_at).then_with(|| a.holder.as_str().cmp(b.holder.as_str())));
-        let number = |grant: &Grant| {
-            let (client, number) = client_and_number(grant.holder.as_str())?;
+    pub(crate) fn announce(&self, store: &dyn LockStore, held: &mut [Arc<StoreHold>], now: Moment) {
+        held.sort_by(|a, b| a.asked.at.cmp(&b.asked.at).then_with(|| a.asked.holder.as_str().cmp(b.asked.holder.as_str())));
+        let number = |hold: &StoreHold| {
+            let (client, number) = client_and_number(hold.asked.holder.as_str())?;
             (client == self.client).then_some(number)
         };
-        let age = |grant: &Arc<Grant>| Some((number(grant)?, now.since(grant.asked_at)));
+        let age = |hold: &Arc<StoreHold>| Some((number(hold)?, now.since(hold.asked.at)));
         let mut ages: Vec<(u64, Duration)> = held.iter().filter_map(age).collect();
         // Locks that were taken as one have one holder.
         ages.dedup_by_key(|(number, _)| *number);
         ages.truncate(MOST_AGES);
-        let hold = |grant: &Arc<Grant>| NamedHold {
-            id: number(grant).map_or_else(|| grant.holder.as_str().to_owned(), |number| number.to_string()),
-            age: now.since(grant.asked_at),
-            key: grant.name.key.to_string(),
+        let hold = |hold: &Arc<StoreHold>| NamedHold {
+            id: number(hold).map_or_else(|| hold.asked.holder.as_str().to_owned(), |number| number.to_string()),
+            age: now.since(hold.asked.at),
+            key: hold.asked.name.key.to_string(),
         };
         let announcement = Announcement::new(self.owner.clone(), self.lease, ages, held.iter().map(hold));
         self.write(store, &announcement.to_text(), now);
@@ -194,7 +194,7 @@ impl Announcer {
 
     /// Removes it, if it stands. After a failure it is left to expire: a server that hangs would
     /// take the time of whoever closes the client.
-    pub(super) fn withdraw(&self, store: &dyn LockStore, now: Moment) {
+    pub(crate) fn withdraw(&self, store: &dyn LockStore, now: Moment) {
         let state = self.state.lock();
         let stands = state.stands.is_some_and(|until| now < until) && !state.failed;
         drop(state);

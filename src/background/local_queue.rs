@@ -4,7 +4,6 @@
 //! the leader passes on when it is granted the lock or leaves, also by a panic.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use smallvec::SmallVec;
 

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::background::phase::Phase;
+use crate::lease::phase::Phase;
 use crate::background::subscriber::{Inner, Patience, Role, State};
 use crate::base::event::{Awaited, Event};
 use crate::os::{self, Condvar, Mutex, thread::JoinHandle};

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::background::phase::Phase;
+use crate::lease::phase::Phase;
 use crate::background::reading::Reading;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};

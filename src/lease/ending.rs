@@ -64,6 +64,11 @@ impl Told {
         self.note(LEFT) & LEFT == 0
     }
 
+    /// Whether its `max_hold` is over.
+    pub(super) fn is_not_renewed(&self) -> bool {
+        self.0.load(Ordering::Acquire) & NOT_RENEWED != 0
+    }
+
     /// Whether its `max_hold` was not over before.
     pub(super) fn end_max_hold(&self) -> bool {
         self.note(NOT_RENEWED) & NOT_RENEWED == 0

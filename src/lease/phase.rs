@@ -2,7 +2,7 @@
 
 /// A thread is started when it is first needed, and never again once it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     NotStarted,
     Running,
     Stopping,

@@ -22,7 +22,7 @@ use smallvec::SmallVec;
 
 use crate::base::clock::Clock;
 use crate::base::holder::Holder;
-use crate::base::lease::{Ends, Lease, LostBy, Moment, SessionTerm, State, valid_until};
+use crate::base::lease::{Ends, Lease, LostBy, Moment, State, valid_until};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::lease::ending::ReleaseRace;
@@ -101,17 +101,13 @@ struct Users {
 pub(crate) struct Admission(Arc<StoreHold>);
 
 impl Admission {
+    pub(crate) fn hold(&self) -> &Arc<StoreHold> {
+        &self.0
+    }
+
     /// For the tenure that begins with it.
     pub(super) fn begins(self) -> Arc<StoreHold> {
         self.0
-    }
-}
-
-impl std::ops::Deref for Admission {
-    type Target = Arc<StoreHold>;
-
-    fn deref(&self) -> &Arc<StoreHold> {
-        &self.0
     }
 }
 

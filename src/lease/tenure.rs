@@ -205,6 +205,13 @@ impl Tenure {
         false
     }
 
+    /// Its user has asked for this lease, and got it: also past its `max_hold`.
+    pub(crate) fn was_granted(&self, until: Moment) {
+        if self.told.is_not_renewed() {
+            self.own.inspected(self.now(), self.own.until().max(until));
+        }
+    }
+
     pub(crate) fn counts(&self) -> HoldCounts {
         let word = self.counts.load(Ordering::Acquire);
         HoldCounts { main: word as u32, reads: (word >> 32) as u32 }
@@ -228,7 +235,7 @@ impl Tenure {
     pub(crate) fn loss(&self) -> Option<Loss> {
         // Looking makes a loss by time stick.
         self.state();
-        let (how, at) = self.lost()?;
+        let (how, at) = self.lost_at()?;
         let loss = self.loss.get_or_init(|| {
             let (reason, cause) = self.explain(how, at);
             Box::new(Loss::new(reason, cause, at.since(self.since)))
@@ -237,7 +244,7 @@ impl Tenure {
     }
 
     /// How and when it was lost or closed, if somebody has seen that.
-    pub(crate) fn lost(&self) -> Option<(LostBy, Moment)> {
+    pub(crate) fn lost_at(&self) -> Option<(LostBy, Moment)> {
         self.own.lost()
     }
 

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::background::grant::{Grant, RenewalPolicy};
 use crate::background::piggyback::Piggyback;
-use crate::background::run::Turn;
 use crate::base::cancel::CancelToken;
 use crate::base::counters::HandOver;
 use crate::base::deadline::Deadline;
@@ -13,12 +11,14 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::{Moment, State};
 use crate::base::limits::{LONGEST_LEASE, check_lease};
 use crate::base::lock_name::{Kind, LockName};
+use crate::lease::store_hold::{Admission, StoreHold};
+use crate::lease::tenure::{Owner, User};
 use crate::os::{self, thread::ThreadId};
 use crate::session::attempt::{AcquireAttempt, Tried};
 use crate::session::hold::{Hold, Side};
 use crate::session::record::{CallRecord, recorded};
 use crate::session::wait_loop::{Contender, contend};
-use crate::session::{Config, Owner, Shared};
+use crate::session::{Config, Shared};
 use crate::store::{Acquire, Acquired, Granted, TokenRule, UnknownOutcomes, Waiting};
 
 /// The terms of an outermost acquire.
@@ -79,19 +79,16 @@ impl Terms {
         }
     }
 
-    /// The user has got this grant.
-    pub(crate) fn begin_min_hold(&self, grant: &Grant) {
+    /// The user has got this hold.
+    pub(crate) fn begin_min_hold(&self, hold: &StoreHold) {
         if !self.min_hold.is_zero() {
-            grant.keep_for(self.min_hold);
+            hold.min_hold.begin(hold.now(), self.min_hold);
         }
     }
 
-    /// How the watchdog treats a grant that was requested at this moment.
-    pub(crate) fn renewal_policy(&self, sent_at: Moment) -> RenewalPolicy {
-        match (self.renewed, self.max_hold) {
-            (true, max_hold) => RenewalPolicy::Renewed { until: max_hold.map(|most| sent_at.plus(most)) },
-            (false, _) => RenewalPolicy::Fixed,
-        }
+    pub(crate) fn user(&self, owner: Owner) -> User {
+        let max_hold = self.max_hold.filter(|_| self.renewed);
+        User { owner, reentrant: self.reentrant, max_hold }
     }
 }
 
@@ -171,9 +168,9 @@ pub(crate) fn refuse_reentry(hold: &Hold, name: &LockName, terms: &Terms) -> Res
 pub(crate) fn refuse_own(shared: &Arc<Shared>, name: &LockName, thread: ThreadId) -> Result<()> {
     match Hold::of_thread(shared, &name.key, thread) {
         Some(hold)
-            if hold.grant.name.kind.is_same_primitive_as(name.kind)
+            if hold.lock_name().kind.is_same_primitive_as(name.kind)
                 && (name.kind != Kind::Read || hold.counts().main > 0)
-                && hold.grant.renewal_policy == (RenewalPolicy::Renewed { until: None })
+                && hold.is_renewed_for_ever()
                 && hold.is_held() =>
         {
             Err(Error::named(
@@ -207,7 +204,7 @@ fn reenter(shared: &Arc<Shared>, hold: &Hold, name: &Arc<LockName>, terms: &Term
 
 /// Refuses a thread that holds a lock of another kind under the name: it would wait for itself.
 pub(crate) fn check_kind(hold: &Hold, name: &LockName) -> Result<()> {
-    if hold.grant.name.kind.is_same_primitive_as(name.kind) {
+    if hold.lock_name().kind.is_same_primitive_as(name.kind) {
         return Ok(());
     }
     let why = "this thread holds a lock of another kind under this name";
@@ -227,7 +224,7 @@ fn reenter_once(
     terms: &Terms,
     held: u32,
 ) -> Result<Option<Moment>> {
-    let (holder, lease, token) = (&hold.grant.holder, terms.lease, TokenRule::Off);
+    let (holder, lease, token) = (&hold.store_hold.asked.holder, terms.lease, TokenRule::Off);
     let request = Acquire { name, holder, permits: 1, lease, held, token, tokens: 1, waiting: Waiting::No };
     match shared.store.acquire(&request, &mut UnknownOutcomes::default()).map_err(|e| e.for_name(&name.name))? {
         Acquired::Granted(Granted { sent_at, .. }) => Ok(Some(sent_at)),
@@ -284,11 +281,10 @@ impl<'a> Contender<'a> for LockCall<'a> {
         Some(Piggyback::new(&self.attempt.request(true), self.takes_turns() || self.joins()))
     }
 
-    fn take_turn(&mut self, previous: &Arc<Grant>) -> Result<Option<Hold>> {
+    fn take_turn(&mut self, admission: Admission) -> Result<Option<Hold>> {
         let Self { attempt, terms, owner } = self;
-        let grant = previous.next_turn(|now| terms.renewal_policy(now));
-        let how = if grant.is_member() { HandOver::Joined } else { HandOver::PassedOn };
-        let hold = Hold::take_turn(attempt.shared, previous, grant, *owner, terms.reentrant)?;
+        let how = if admission.hold().is_shared_within() { HandOver::Joined } else { HandOver::PassedOn };
+        let hold = Hold::succeed(attempt.shared, admission, terms.user(*owner))?;
         hold.iter().for_each(|_| attempt.shared.observer.handed_over(attempt.name, how));
         Ok(hold)
     }
@@ -307,9 +303,6 @@ impl<'a> Contender<'a> for LockCall<'a> {
 
 impl LockCall<'_> {
     fn take(&mut self, deadline: Deadline) -> Result<Option<Hold>> {
-        if let Some(hold) = self.overtake(deadline)? {
-            return Ok(Some(hold));
-        }
         let AcquireAttempt { shared, name, .. } = self.attempt;
         // A thread that waits for the lock comes first.
         if self.joins()
@@ -340,47 +333,32 @@ impl LockCall<'_> {
     /// Joins the read hold of another thread of the client, if there is one.
     fn join(&mut self) -> Result<Option<Hold>> {
         let AcquireAttempt { shared, name, .. } = self.attempt;
-        match shared.holds.joined(&name.key, self.terms.lease) {
-            Some(previous) => self.take_turn(&previous),
-            None => Ok(None),
-        }
-    }
-
-    /// A turn before the thread that is next, while that wakes up. Calls that do not wait never
-    /// get one: with threads that wait, the lock is not free for them.
-    fn overtake(&mut self, deadline: Deadline) -> Result<Option<Hold>> {
-        if deadline == Deadline::Now || !self.takes_turns() {
-            return Ok(None);
-        }
-        let AcquireAttempt { shared, name, .. } = self.attempt;
-        match shared.local_queues.overtake(&name.key, self.terms.lease, self.terms.token) {
-            Some(previous) => self.take_turn(&previous),
+        match shared.holds.admit_reader(&name.key, self.terms.lease) {
+            Some(admission) => self.take_turn(admission),
             None => Ok(None),
         }
     }
 
     /// Makes a hold of a grant, unless its lease ended before the reply arrived.
     fn begin(&mut self, granted: Granted) -> Result<Hold> {
-        let Granted { token, sent_at, session, next } = granted;
-        let turn = self.takes_turns().then(|| Turn::first(self.attempt.tokens, sent_at));
-        let joins = self.joins();
+        let (takes_turns, joins) = (self.takes_turns(), self.joins());
         let Self { attempt, terms, owner } = self;
-        let renewal_policy = terms.renewal_policy(sent_at);
-        let (name, clock) = (attempt.name.clone(), attempt.shared.clock.clone());
-        let mut grant = Grant::new(name, attempt.holder.clone(), token, sent_at, terms.lease, renewal_policy, clock)
-            .in_session(session);
-        (grant.next, grant.permits, grant.turn) = (next, attempt.permits, turn);
-        if grant.state() == State::Lost {
+        let shared = attempt.shared;
+        let mut hold = StoreHold::granted(attempt.asked(granted.sent_at, terms.renewed), granted, shared.clock.clone());
+        if hold.state() == State::Lost {
             attempt.give_up();
             return Err(granted_too_late().for_name(&attempt.name.name));
         }
-        if joins {
-            grant.open_share();
+        if takes_turns {
+            hold = hold.that_passes_on(attempt.tokens);
         }
-        let hold = Hold::begin(attempt.shared, grant, *owner, terms.reentrant)?;
-        terms.begin_min_hold(&hold.grant);
         if joins {
-            attempt.shared.local_queues.let_readers_join(&hold.grant);
+            hold = hold.open_to_readers();
+        }
+        let hold = Hold::begin(shared, hold, terms.user(*owner))?;
+        terms.begin_min_hold(&hold.store_hold);
+        if joins {
+            shared.local_queues.let_readers_join(&hold.store_hold);
         }
         Ok(hold)
     }

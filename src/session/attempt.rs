@@ -13,6 +13,7 @@ use crate::base::limits::TAKEN_TTL;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::base::random;
+use crate::lease::store_hold::Asked;
 use crate::os;
 use crate::session::shared::{Call, Shared};
 use crate::session::waits::WaitEntry;
@@ -147,6 +148,13 @@ impl<'a> AcquireAttempt<'a> {
         };
         let (permits, lease, token, tokens) = (*permits, *lease, *token, self.tokens);
         Acquire { name, holder, permits, lease, held: 0, token, tokens, waiting }
+    }
+
+    /// What was asked for by a request that was sent at this moment.
+    pub(crate) fn asked(&self, at: Moment, is_renewed: bool) -> Asked {
+        let Self { name, primitive, holder, permits, lease, .. } = self;
+        let (name, holder) = (Arc::clone(name), holder.clone());
+        Asked { name, primitive: *primitive, holder, permits: *permits, lease: *lease, is_renewed, at }
     }
 
     pub(crate) fn ask(&mut self, waits: bool) -> Result<Tried<Granted>> {

@@ -101,8 +101,8 @@ impl Shared {
     fn release_holds(self: &Arc<Self>, deadline: Instant) -> Vec<Unconfirmed> {
         let holds = self.holds.take_all();
         // An error says that it was lost before, and is undone in the background.
-        let close = |entry| Hold::of(self, entry).close().ok().flatten();
-        let all: Vec<Leaving> = holds.into_iter().filter_map(close).collect();
+        let close = |tenure| Hold::of(self, tenure).close().ok().flatten();
+        let all: Vec<Leaving> = holds.iter().flat_map(|hold| hold.tenures()).filter_map(close).collect();
         let mut unconfirmed = Vec::new();
         for leaving in all {
             let hold = leaving.hold.clone();
@@ -120,8 +120,8 @@ impl Shared {
                     _ => continue,
                 }
             };
-            let (name, holder) = (hold.grant.name.name.clone(), hold.grant.holder.clone());
-            unconfirmed.push(Unconfirmed { name, holder, why, expires: hold.grant.stands_until(), has_lease: true });
+            let (name, holder) = (hold.lock_name().name.clone(), hold.store_hold.asked.holder.clone());
+            unconfirmed.push(Unconfirmed { name, holder, why, expires: hold.store_hold.stands_until(), has_lease: true });
         }
         unconfirmed
     }

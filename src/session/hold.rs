@@ -3,95 +3,69 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::background::callbacks::{Callback, OnLost, OnTrouble};
-use crate::background::grant::Grant;
 use crate::base::cancel::CancelToken;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::lease::{Moment, State};
+use crate::base::lease::{Moment, State, valid_until};
 use crate::base::loss::Loss;
+use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
+use crate::lease::store_hold::{Admission, StoreHold};
+pub(crate) use crate::lease::tenure::Side;
+use crate::lease::tenure::{Owner, Tenure, User};
 use crate::os::thread::ThreadId;
-pub(crate) use crate::session::hold_table::Side;
-use crate::session::hold_table::{HoldEntry, Owner};
 use crate::session::shared::{Shared, closed};
 use crate::session::thread_exit::notify_at_thread_exit;
 use crate::store::{FenceStatements, HoldCounts, Renewal, Renewed, UnknownOutcomes};
 
-/// One holder's possession of one lock, shared by the guards of all its levels: the entry in the
-/// client's hold table, with the client that acts on it. A clone is another reference to the same.
+/// A tenure, with the client that acts on it. Shared by the guards of all its levels: a clone is
+/// another reference to the same.
 #[derive(Clone)]
 pub(crate) struct Hold {
     pub(super) shared: Arc<Shared>,
-    entry: Arc<HoldEntry>,
+    pub(super) tenure: Arc<Tenure>,
 }
 
 impl Hold {
-    /// Enters a grant into the hold table and the watchdog: from here on it is found, renewed and
+    /// Begins the first tenure of a hold that was granted: from here on it is found, renewed and
     /// released.
-    pub(crate) fn begin(shared: &Arc<Shared>, grant: Grant, owner: Owner, reentrant: bool) -> Result<Self> {
-        let hold = Self::of(shared, Arc::new(HoldEntry::new(grant, owner, reentrant)));
-        if matches!(owner, Owner::Thread(_)) {
-            notify_at_thread_exit(shared);
-        }
-        shared.holds.insert(hold.entry.clone());
-        if let Err(e) = shared.watchdog.watch(&hold.grant) {
-            let _ = hold.release_all();
-            return Err(e.for_name(&hold.grant.name.name));
-        }
-        // A close that took all holds just before the insert has not seen this one.
-        if shared.is_closed() {
-            let _ = hold.release_all();
-            return Err(closed().for_name(hold.name()));
-        }
-        Ok(hold)
+    pub(crate) fn begin(shared: &Arc<Shared>, granted: StoreHold, user: User) -> Result<Self> {
+        let admission = granted.admit_first();
+        let store_hold = admission.hold().clone();
+        let hold = Self::of(shared, Tenure::begin(admission, user));
+        shared.holds.insert(&store_hold);
+        let watched = shared.watchdog.watch(&store_hold);
+        hold.enter(watched)
     }
 
-    /// [`begin`](Self::begin) for the next turn of a run, whose hold was passed on by the turn
-    /// before, or for one more reader, which was counted in. `None`: it has ended since then.
-    ///
-    /// Until here the hold of a run is in the table and in the watchdog's schedule under the turn
-    /// before, so that neither a close nor a forced release nor a jump of the clock can miss it.
-    pub(crate) fn take_turn(
-        shared: &Arc<Shared>,
-        previous: &Grant,
-        grant: Grant,
-        owner: Owner,
-        reentrant: bool,
-    ) -> Result<Option<Self>> {
-        let hold = Self::of(shared, Arc::new(HoldEntry::new(grant, owner, reentrant)));
-        if matches!(owner, Owner::Thread(_)) {
-            notify_at_thread_exit(shared);
-        }
-        let watched = if hold.grant.is_member() {
-            shared.holds.insert(hold.entry.clone());
-            shared.watchdog.watch(&hold.grant)
-        } else {
-            shared.holds.replace(previous, hold.entry.clone());
-            shared.watchdog.watch_next(previous, &hold.grant)
-        };
-        if let Err(e) = watched {
-            let _ = hold.release_all();
-            return Err(e.for_name(hold.name()));
-        }
-        // As in `begin`.
-        if shared.is_closed() {
-            let _ = hold.release_all();
-            return Err(closed().for_name(hold.name()));
-        }
-        hold.grant.bounded_as(previous);
-        // Checked after it is in the table: whoever learns of the loss later finds it there.
-        if hold.grant.is_gone() {
-            hold.grant.lose();
-        }
+    /// Begins the next tenure of a hold that was passed on, or one more of a read hold. `None`: the
+    /// hold has ended since it was admitted.
+    pub(crate) fn succeed(shared: &Arc<Shared>, admission: Admission, user: User) -> Result<Option<Self>> {
+        // Until here the hold is in the tables without it, so that neither a close nor a forced
+        // release nor a jump of the clock can miss it.
+        let hold = Self::of(shared, Tenure::begin(admission, user)).enter(Ok(()))?;
+        // Looked at after it has entered: whoever learns of a loss later finds it there.
         if hold.is_held() {
             return Ok(Some(hold));
         }
-        // Its lease ended while this thread was waking up, or somebody forced it out.
+        // The lease ended while this thread was waking up, or somebody forced it out.
         let _ = hold.release_all();
         Ok(None)
     }
 
-    pub(super) fn of(shared: &Arc<Shared>, entry: Arc<HoldEntry>) -> Self {
-        Self { shared: shared.clone(), entry }
+    fn enter(self, watched: Result<()>) -> Result<Self> {
+        if matches!(self.owner, Owner::Thread(_)) {
+            notify_at_thread_exit(&self.shared);
+        }
+        // A close that took all holds just before this one entered has not seen it.
+        let entered = watched.and_then(|()| if self.shared.is_closed() { Err(closed()) } else { Ok(()) });
+        if let Err(e) = entered {
+            let _ = self.release_all();
+            return Err(e.for_name(self.name()));
+        }
+        Ok(self)
+    }
+
+    pub(super) fn of(shared: &Arc<Shared>, tenure: Arc<Tenure>) -> Self {
+        Self { shared: shared.clone(), tenure }
     }
 
     pub(crate) fn fence_statements(&self) -> Result<FenceStatements> {
@@ -100,12 +74,7 @@ impl Hold {
 
     /// The hold that a method of this thread re-enters.
     pub(crate) fn of_thread(shared: &Arc<Shared>, key: &str, thread: ThreadId) -> Option<Self> {
-        shared.holds.of_thread(key, thread).map(|entry| Self::of(shared, entry))
-    }
-
-    /// The client's live holds under a lock key.
-    pub(crate) fn all_under(shared: &Arc<Shared>, key: &str) -> Vec<Self> {
-        shared.holds.under(key).into_iter().map(|entry| Self::of(shared, entry)).collect()
+        shared.holds.of_thread(key, thread).map(|tenure| Self::of(shared, tenure))
     }
 
     pub(crate) fn is_forked(&self) -> bool {
@@ -113,23 +82,23 @@ impl Hold {
     }
 
     pub(crate) fn name(&self) -> &str {
-        &self.grant.name.name
+        &self.tenure.lock_name().name
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        let now = self.grant.now();
-        !self.shared.is_forked_at(now) && self.grant.lease.is_held(now)
+        let now = self.tenure.now();
+        !self.shared.is_forked_at(now) && self.tenure.is_held(now)
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        if self.shared.is_forked() { Duration::ZERO } else { self.grant.remaining() }
+        if self.shared.is_forked() { Duration::ZERO } else { self.tenure.remaining() }
     }
 
     pub(crate) fn ensure_held(&self) -> Result<()> {
         if self.shared.is_forked() {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
-        match self.grant.state() {
+        match self.tenure.state() {
             State::Held | State::Suspect => Ok(()),
             State::Lost => Err(self.lost()),
             State::Released | State::Closed => Err(self.closed()),
@@ -137,28 +106,28 @@ impl Hold {
     }
 
     pub(crate) fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> bool {
-        !self.shared.is_forked() && self.grant.wait_lost(timeout, cancel)
+        !self.shared.is_forked() && self.tenure.wait_lost(timeout, cancel)
     }
 
     pub(crate) fn on_lost(&self, callback: &OnLost) {
         if !self.shared.is_forked() {
-            self.shared.loss_callbacks.watch(&self.shared.client_name, &self.grant, callback);
+            self.shared.loss_callbacks.watch(&self.shared.client_name, &self.tenure, callback);
         }
     }
 
     pub(crate) fn on_renewal_trouble(&self, callback: &Arc<OnTrouble>) {
-        if let Some(trouble) = self.grant.add_on_trouble(callback) {
+        if let Some(trouble) = self.tenure.add_on_trouble(callback) {
             self.shared.loss_callbacks.tell_of_trouble(vec![callback.clone()], &trouble);
         }
     }
 
     pub(crate) fn loss(&self) -> Option<Loss> {
-        if self.shared.is_forked() { None } else { self.grant.loss() }
+        if self.shared.is_forked() { None } else { self.tenure.loss() }
     }
 
     /// Of several holds, the loss that came first.
     pub(crate) fn first_loss_of(holds: &[Self]) -> Option<Loss> {
-        let lost = holds.iter().filter_map(|hold| Some((hold.loss()?, hold.grant.lease.lost()?.1)));
+        let lost = holds.iter().filter_map(|hold| Some((hold.loss()?, hold.lost_at()?.1)));
         lost.min_by_key(|(_, at)| *at).map(|(loss, _)| loss)
     }
 
@@ -204,13 +173,15 @@ impl Hold {
     pub(crate) fn may_reenter(&self, side: Side, lease: Duration) -> Result<()> {
         self.ensure_held()?;
         self.check_room(side)?;
-        self.grant.asks_for(lease);
+        self.store_hold.asks_for(lease);
         Ok(())
     }
 
     /// The server confirmed the hold for `lease`; an error when it is over here all the same.
     pub(crate) fn confirmed(&self, sent_at: Moment, lease: Duration) -> Result<()> {
-        match self.grant.confirmed(sent_at, lease) {
+        self.store_hold.confirmed(sent_at, lease);
+        self.tenure.was_granted(valid_until(sent_at, lease));
+        match self.tenure.state() {
             State::Held | State::Suspect => Ok(()),
             State::Lost => Err(self.lost()),
             State::Released | State::Closed => Err(self.closed()),
@@ -251,19 +222,19 @@ impl Hold {
     /// The request that lengthens the lease.
     pub(crate) fn extension(&self, lease: Duration) -> Result<Renewal> {
         self.ensure_held()?;
-        self.grant.asks_for(lease);
-        Ok(self.grant.renewal_for(lease))
+        self.store_hold.asks_for(lease);
+        Ok(self.store_hold.renewal_for(lease))
     }
 
     /// Takes in the reply to an [`extension`](Self::extension).
     pub(crate) fn extended(&self, lease: Duration, renewed: Renewed) -> Result<()> {
         match renewed {
             Renewed::Held { sent_at, again, beside } => {
-                self.grant.inspected(sent_at, beside);
+                self.store_hold.inspected(sent_at, beside);
                 let confirmed = self.confirmed(sent_at, lease);
                 // As for a renewal. When the lease has ended by time, no release is under way.
                 let is_lost = |e: &Error| e.kind() == ErrorKind::Lost;
-                if again && confirmed.as_ref().is_err_and(|e| is_lost(e) || self.grant.was_put_back()) {
+                if again && confirmed.as_ref().is_err_and(|e| is_lost(e) || self.store_hold.was_put_back()) {
                     self.undo(UnknownOutcomes::default(), HoldCounts::NONE);
                 }
                 confirmed
@@ -275,19 +246,7 @@ impl Hold {
 
     /// The server does not know this hold any more.
     pub(crate) fn report_loss(&self) {
-        self.lose();
-        if self.grant.is_member() {
-            let holds = Self::all_under(&self.shared, &self.grant.name.key);
-            holds.iter().filter(|hold| hold.grant.holder == self.grant.holder).for_each(Self::lose);
-        }
-        // Threads of this client sleep for as long as they believe that it is held here.
-        self.shared.local_queues.notify(&self.grant.name.key);
-    }
-
-    fn lose(&self) {
-        if self.grant.lose() == State::Lost {
-            self.shared.loss_callbacks.report(&self.grant);
-        }
+        self.shared.report_loss(&self.store_hold);
     }
 
     /// Ends what this process does for the hold, and leaves it at the server until its lease ends
@@ -300,10 +259,13 @@ impl Hold {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
         let held = self.ensure_held();
-        let now = self.grant.now();
-        self.observe_end(self.grant.lease.release(now), now);
-        self.shared.watchdog.leave(&self.grant);
-        self.grant.wake();
+        let now = self.tenure.now();
+        self.observe_end(self.tenure.release(now), now);
+        if self.store_hold.leave(&self.tenure) {
+            self.store_hold.lease.release(now);
+            self.shared.watchdog.leave(&self.store_hold);
+        }
+        self.tenure.wake();
         self.leave_table();
         self.tell_end();
         held
@@ -311,7 +273,7 @@ impl Hold {
 
     #[cold]
     pub(super) fn lost(&self) -> Error {
-        let loss = self.grant.loss_now();
+        let loss = self.tenure.loss_now();
         let why = format!("this hold is lost, {}; somebody else may have the lock", loss.what());
         let error = Error::named(ErrorKind::Lost, self.name(), why);
         match loss.cause() {
@@ -328,15 +290,15 @@ impl Hold {
 }
 
 impl std::ops::Deref for Hold {
-    type Target = HoldEntry;
+    type Target = Arc<Tenure>;
 
-    fn deref(&self) -> &HoldEntry {
-        &self.entry
+    fn deref(&self) -> &Arc<Tenure> {
+        &self.tenure
     }
 }
 
 impl std::fmt::Debug for Hold {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hold").field("grant", &self.grant).finish_non_exhaustive()
+        f.debug_struct("Hold").field("tenure", &self.tenure).finish_non_exhaustive()
     }
 }

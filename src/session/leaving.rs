@@ -1,6 +1,5 @@
 //! A level of a hold that was given up in this process, and has yet to be given up in the store.
 
-use crate::background::grant::Grant;
 use crate::background::piggyback::TakenPiggyback;
 use crate::base::error::Result;
 use crate::base::lock_name::Kind;
@@ -32,10 +31,10 @@ impl Drop for Leaving {
         }
         if self.counts == HoldCounts::NONE {
             // From now on a renewal that puts the hold back undoes that by itself.
-            let _ = self.hold.grant.release_is_over();
+            let _ = self.hold.store_hold.release_is_over();
         }
         if self.counts == HoldCounts::NONE || self.is_downgrade() {
-            let undo = self.hold.grant.undo(self.counts, UnknownOutcomes::default());
+            let undo = self.hold.store_hold.undo(self.counts, UnknownOutcomes::default());
             let _ = self.hold.shared.watchdog.remember(undo);
         }
         self.leave_tables();
@@ -46,19 +45,19 @@ impl Leaving {
     pub(super) fn new(hold: &Hold, counts: HoldCounts) -> Self {
         // Made before anything that may panic.
         let mut leaving = Self { hold: hold.clone(), counts, received_before: 0, is_over: false };
-        let (queues, grant) = (&hold.shared.local_queues, &hold.grant);
-        if queues.is_run_over(grant) {
+        let queues = &hold.shared.local_queues;
+        if queues.is_run_over(&hold.store_hold) {
             // The client is about to yield, and counts messages from this release on: those that
             // nobody has read yet must not count as later ones.
             hold.shared.notifications.catch_up();
         }
-        leaving.received_before = queues.messages(&grant.name.key).unwrap_or(0);
+        leaving.received_before = queues.messages(&hold.lock_name().key).unwrap_or(0);
         leaving
     }
 
     pub(super) fn send(self) -> Result<()> {
-        let grant = self.hold.grant.clone();
-        let release = grant.release(self.counts);
+        let store_hold = self.hold.store_hold.clone();
+        let release = store_hold.release(self.counts);
         let mut unknowns = UnknownOutcomes::default();
         let outcome = match self.next_acquire() {
             Some(piggyback) => self.hand_over(&release, piggyback, &mut unknowns),
@@ -71,12 +70,12 @@ impl Leaving {
     fn next_acquire(&self) -> Option<TakenPiggyback> {
         let Hold { shared, .. } = &self.hold;
         // A client that waits no more acquires nothing, for any of its threads.
-        if self.counts != HoldCounts::NONE || shared.waits_no_more() || self.hold.grant.is_kept() {
+        if self.counts != HoldCounts::NONE || shared.waits_no_more() || self.hold.store_hold.is_kept() {
             return None;
         }
-        let Grant { name, next, .. } = &*self.hold.grant;
-        match (name.kind, next) {
-            (Kind::Mutex | Kind::Write | Kind::Read, _) => shared.local_queues.take_piggyback(&self.hold.grant),
+        let store_hold = &self.hold.store_hold;
+        match (store_hold.asked.name.kind, &store_hold.next) {
+            (Kind::Mutex | Kind::Write | Kind::Read, _) => shared.local_queues.take_piggyback(store_hold),
             (Kind::Fair, Some(next)) => shared.local_queues.take_piggyback_of(next),
             _ => None,
         }
@@ -131,7 +130,7 @@ impl Leaving {
 
     fn finish_all(&self, outcome: Result<Released>, unknowns: UnknownOutcomes) -> Result<()> {
         let hold = &self.hold;
-        if hold.grant.release_is_over() {
+        if hold.store_hold.release_is_over() {
             hold.undo(UnknownOutcomes::default(), HoldCounts::NONE);
         }
         let released = match outcome {
@@ -155,7 +154,7 @@ impl Leaving {
             Released::StillHeld => self.leave_tables(),
             Released::NotHeld => {
                 self.leave_tables();
-                hold.shared.loss_callbacks.observe_loss(&hold.grant);
+                hold.shared.loss_callbacks.observe_loss(hold);
                 return Err(hold.lost());
             }
         }
@@ -164,7 +163,7 @@ impl Leaving {
 
     fn freed(&self, listeners: Option<u64>, next: Option<String>) {
         let Hold { shared, .. } = &self.hold;
-        let name = &self.hold.grant.name;
+        let name = self.hold.lock_name();
         shared.holds.remove(&self.hold);
         match name.kind {
             Kind::Fair => {
@@ -178,13 +177,13 @@ impl Leaving {
             // The fairness counter does not count reads: readers keep no reader out, and a waiting
             // writer leaves a wait marker that keeps new readers out.
             Kind::Read => shared.local_queues.notify(&name.key),
-            _ => shared.notify_freed(name, self.hold.grant.run(), listeners, self.received_before),
+            _ => shared.notify_freed(name, self.hold.store_hold.run(), listeners, self.received_before),
         }
     }
 
     /// Whether it is the last write level above read levels.
     fn is_downgrade(&self) -> bool {
-        self.counts != HoldCounts::NONE && self.counts.main == 0 && self.hold.grant.name.kind == Kind::Write
+        self.counts != HoldCounts::NONE && self.counts.main == 0 && self.hold.lock_name().kind == Kind::Write
     }
 
     /// To be called once the release is over, and not before: the entry keeps the other threads of
@@ -194,8 +193,8 @@ impl Leaving {
         match self.counts {
             HoldCounts::NONE => self.hold.leave_table(),
             _ if self.is_downgrade() => {
-                self.hold.shared.watchdog.shared_now(&self.hold.grant);
-                self.hold.shared.local_queues.notify(&self.hold.grant.name.key);
+                self.hold.shared.watchdog.shared_now(&self.hold.store_hold);
+                self.hold.shared.local_queues.notify(&self.hold.lock_name().key);
             }
             _ => {}
         }

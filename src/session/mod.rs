@@ -28,7 +28,6 @@ mod thread_exit;
 pub(crate) mod wait_loop;
 mod waits;
 
-pub(crate) use self::hold_table::{HoldEntry, Owner};
 pub(crate) use self::names::label;
 pub(crate) use self::shared::{Config, OutstandingPermits, Shared, closed};
 pub(crate) use self::waits::Wait;

@@ -20,8 +20,8 @@ impl OnThreadExit for Shared {
             std::mem::forget(self);
             return;
         }
-        for entry in self.holds.take_thread(thread) {
-            let hold = Hold::of(&self, entry);
+        for tenure in self.holds.all_of(thread) {
+            let hold = Hold::of(&self, tenure);
             hold.abandon();
             // Logged last: a logger that blocks must not keep the lock from others.
             log::warn!("a thread ended with a hold of {:?}: releasing it", hold.name());
@@ -45,7 +45,7 @@ impl Hold {
     /// The lease has left this state now, because the hold is given up.
     pub(super) fn observe_end(&self, before: State, now: Moment) {
         if matches!(before, State::Held | State::Suspect) {
-            self.shared.observer.hold_ended(self.grant.primitive, &self.grant.name, now.since(self.grant.since));
+            self.shared.observer.hold_ended(self.store_hold.asked.primitive, self.lock_name(), now.since(self.since));
         }
     }
 
@@ -53,8 +53,8 @@ impl Hold {
     /// because the next holder waits for that.
     pub(crate) fn tell_end(&self) {
         let Shared { observer, .. } = &*self.shared;
-        if observer.has_listener() && self.grant.is_first_to_tell() {
-            let (name, held) = (&self.grant.name, self.grant.held());
+        if observer.has_listener() && self.is_first_to_tell() {
+            let (name, held) = (self.lock_name(), self.held());
             observer.tell_of(&name.name, name.kind.into(), |listener, lock| listener.released(lock, held));
         }
     }
@@ -63,7 +63,7 @@ impl Hold {
     /// the server, if anything.
     pub(crate) fn leave_one(&self, side: Side) -> Result<Option<Leaving>> {
         self.remove_count(side);
-        let released = || self.grant.state() == State::Released;
+        let released = || self.state() == State::Released;
         match (self.counts(), side) {
             (HoldCounts::NONE, _) => self.leave_all(),
             // Released as a whole already, because its thread has ended: as for the outermost
@@ -83,27 +83,25 @@ impl Hold {
         outcome
     }
 
-    /// The order matters: the lease leaves its live states, the watchdog forgets it, the release is
-    /// sent. A renewal that runs after the release then finds no hold to renew, and a reply to a
-    /// renewal that arrives late finds a lease that nothing revives.
+    /// Ends the tenure, then looks at the hold: it passes on, stays for its other users, or is to be
+    /// released.
     fn leave_all(&self) -> Result<Option<Leaving>> {
-        let now = self.grant.now();
-        let before = self.grant.lease.release(now);
+        let now = self.tenure.now();
+        let before = self.tenure.release(now);
         self.observe_end(before, now);
         if before == State::Held && self.pass_on() {
-            self.grant.wake();
+            self.tenure.wake();
             return Ok(None);
         }
-        self.left_all(before)
+        self.left_all(before, now)
     }
 
-    /// Passes the hold to a thread of this client that waits for it: nothing is sent, and the turn
-    /// of that thread begins. See [`run`](crate::background::run).
+    /// Passes the hold to a thread of this client that waits for it: nothing is sent.
     ///
-    /// Called after the lease has left its live states: of all that may end this hold now, only one
-    /// sees it live. A suspect one is released: the store has not confirmed its last renewal.
+    /// Called after the tenure has ended: of all that may end it now, only one sees it live. A
+    /// suspect hold is released: the store has not confirmed its last renewal.
     fn pass_on(&self) -> bool {
-        self.grant.turn.is_some() && !self.shared.waits_no_more() && self.shared.local_queues.pass_on(&self.grant)
+        !self.shared.waits_no_more() && self.shared.local_queues.pass_on(&self.tenure)
     }
 
     /// [`leave_all`](Self::leave_all) for a client that is closed: threads that wait for a
@@ -112,47 +110,48 @@ impl Hold {
     /// # Errors
     /// `Lost` when it had been lost before: what may stand of it is undone in the background.
     pub(super) fn close(&self) -> Result<Option<Leaving>> {
-        let now = self.grant.now();
-        let before = self.grant.lease.close(now);
+        let now = self.tenure.now();
+        let before = self.tenure.close(now);
         self.observe_end(before, now);
-        let leaving = self.left_all(before)?;
+        let leaving = self.left_all(before, now)?;
         if matches!(before, State::Held | State::Suspect) {
-            self.shared.loss_callbacks.report(&self.grant);
+            self.shared.loss_callbacks.report(&self.tenure);
         }
         Ok(leaving)
     }
 
-    fn left_all(&self, before: State) -> Result<Option<Leaving>> {
-        self.shared.watchdog.leave(&self.grant);
-        self.grant.wake();
+    fn left_all(&self, before: State, now: Moment) -> Result<Option<Leaving>> {
+        self.tenure.wake();
+        let leaves_last = self.store_hold.leave(&self.tenure);
+        if leaves_last {
+            // The order matters: the lease leaves its live states, the watchdog forgets it, the
+            // release is sent. A renewal that runs after the release then finds no hold to renew,
+            // and a reply to a renewal that arrives late finds a lease that nothing revives.
+            self.store_hold.lease.release(now);
+            self.shared.watchdog.leave(&self.store_hold);
+        }
         match before {
-            State::Released => {
-                self.leave_table();
-                Ok(None)
-            }
-            State::Closed => {
-                self.leave_table();
-                Err(self.closed())
-            }
+            State::Held | State::Suspect if leaves_last => return Ok(Some(Leaving::new(self, HoldCounts::NONE))),
+            // Others use it.
+            State::Held | State::Suspect => self.shared.holds.remove(self),
+            State::Released | State::Closed | State::Lost => self.leave_table(),
+        }
+        match before {
+            State::Closed => Err(self.closed()),
             State::Lost => {
-                self.leave_table();
-                if self.grant.leaves_last() {
+                if leaves_last {
                     self.undo(UnknownOutcomes::default(), HoldCounts::NONE);
                 }
-                self.shared.loss_callbacks.report(&self.grant);
+                self.shared.loss_callbacks.report(&self.tenure);
                 Err(self.lost())
             }
-            State::Held | State::Suspect if self.grant.leaves_last() => Ok(Some(Leaving::new(self, HoldCounts::NONE))),
-            State::Held | State::Suspect => {
-                self.shared.holds.remove(self);
-                Ok(None)
-            }
+            State::Held | State::Suspect | State::Released => Ok(None),
         }
     }
 
     pub(super) fn leave_table(&self) {
         self.shared.holds.remove(self);
-        self.shared.local_queues.notify(&self.grant.name.key);
+        self.shared.local_queues.notify(&self.lock_name().key);
     }
 
     /// Gives up the hold in the background: its thread has ended.
@@ -163,6 +162,6 @@ impl Hold {
     }
 
     pub(super) fn undo(&self, unknowns: UnknownOutcomes, left: HoldCounts) {
-        self.shared.watchdog.undo(self.grant.undo(left, unknowns));
+        self.shared.watchdog.undo(self.store_hold.undo(left, unknowns));
     }
 }

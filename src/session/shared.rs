@@ -5,19 +5,20 @@ use std::time::{Duration, Instant};
 
 use crate::background::announcer::Announcer;
 use crate::background::local_queue::LocalQueues;
-use crate::background::loss_callbacks::LossCallbacks;
 use crate::background::notifications::Notifications;
 use crate::background::observer::Observer;
-use crate::background::run::RunLength;
-use crate::background::watchdog::Watchdog;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::{ClientId, Holder};
-use crate::base::lease::Moment;
+use crate::base::lease::{Moment, State};
 use crate::base::lock_name::LockName;
 use crate::base::owner::HolderOwner;
 use crate::base::process::OwnProcess;
 use crate::base::traffic::Traffic;
+use crate::lease::loss_callbacks::LossCallbacks;
+use crate::lease::store_hold::{RunLength, StoreHold};
+use crate::lease::tenure::Tenure;
+use crate::lease::watchdog::Watchdog;
 use crate::os::{
     self, Condvar, HashMap, Mutex,
     atomic::{AtomicBool, Ordering},
@@ -208,6 +209,15 @@ impl Shared {
         let messages = received_before + own * self.store.messages_per_release();
         let others = if self.store.counts_own_listener() { listeners - own } else { listeners };
         self.local_queues.released(&name.key, run, others, messages);
+    }
+
+    /// The server does not know this hold any more. Tells all that use it.
+    pub(crate) fn report_loss(self: &Arc<Self>, hold: &StoreHold) {
+        hold.lose();
+        let lost = |tenure: &&Arc<Tenure>| tenure.state() == State::Lost;
+        hold.tenures().iter().filter(lost).for_each(|tenure| self.loss_callbacks.report(tenure));
+        // Threads of this client sleep for as long as they believe that it is held here.
+        self.local_queues.notify(&hold.asked.name.key);
     }
 
     /// Counts a call, until the returned value is dropped.

@@ -1,10 +1,8 @@
 //! The one wait loop: try, sleep until woken or until the lease of the present holder may end, try
 //! again.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::background::grant::Grant;
 use crate::background::leader::Leader;
 use crate::background::local_queue::EnqueueOutcome;
 use crate::background::piggyback::{Piggyback, PiggybackOutcome};
@@ -14,6 +12,7 @@ use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
 use crate::base::event::{Awaited, Event};
 use crate::base::lock_name::Kind;
+use crate::lease::store_hold::Admission;
 use crate::os;
 use crate::session::Shared;
 use crate::session::attempt::{AcquireAttempt, Tried, begin_wait};
@@ -41,10 +40,10 @@ pub(crate) trait Contender<'a> {
     /// behind it.
     fn draw_tokens(&mut self, _tokens: u32) {}
 
-    /// Begins the next turn at a hold that was passed to this contender, or that it was counted in.
+    /// Uses a hold that was passed to this contender, or that it joins.
     /// `None`: it has ended.
     /// Only a contender whose [piggyback](Self::piggyback) takes turns is asked.
-    fn take_turn(&mut self, _previous: &Arc<Grant>) -> Result<Option<Self::Won>> {
+    fn take_turn(&mut self, _admission: Admission) -> Result<Option<Self::Won>> {
         unreachable!("no hold passes to a contender that takes no turns")
     }
 
@@ -115,7 +114,7 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
                 }
                 return outcome;
             }
-            EnqueueOutcome::Joined(previous) => match contender.take_turn(&previous)? {
+            EnqueueOutcome::Joined(admission) => match contender.take_turn(admission)? {
                 Some(won) => return Ok(Some(won)),
                 None => {
                     first = None;
@@ -238,7 +237,7 @@ fn lead<'a, C: Contender<'a>>(
             sent = sent.or_else(|| leader.withdraw_piggyback());
         }
         let tried = match (sent.take(), first.take(), local) {
-            (Some(PiggybackOutcome::Passed(previous)), ..) => match contender.take_turn(&previous)? {
+            (Some(PiggybackOutcome::Passed(admission)), ..) => match contender.take_turn(admission)? {
                 Some(won) => {
                     leader.forget_outage();
                     return Ok(Some(won));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::background::piggyback::Piggyback;
-use crate::background::run::RunLength;
+use crate::lease::store_hold::RunLength;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;

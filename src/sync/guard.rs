@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
-use crate::background::callbacks::{Callbacks, OnLost};
+use crate::lease::callbacks::{Callbacks, OnLost};
 use crate::base::cancel::{CancelToken, cancelled};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::check_lease;
@@ -165,7 +165,7 @@ impl<H: HeldLock, B> Guard<H, B> {
     /// The fencing token of the one hold, if it has one.
     pub(crate) fn token(&self) -> Option<FencingToken> {
         match self.parts() {
-            [hold] if !H::IS_SET && hold.grant.token > 0 => Some(FencingToken::new(hold.grant.token)),
+            [hold] if !H::IS_SET && hold.token > 0 => Some(FencingToken::new(hold.token)),
             _ => None,
         }
     }
@@ -173,7 +173,7 @@ impl<H: HeldLock, B> Guard<H, B> {
     /// The fencing token of the hold of `name`.
     pub(crate) fn fencing_token_of(&self, name: &str) -> Result<FencingToken> {
         let hold = self.parts().iter().find(|hold| hold.name() == name);
-        let why = match hold.map(|hold| hold.grant.token) {
+        let why = match hold.map(|hold| hold.token) {
             Some(token) if token > 0 => return Ok(FencingToken::new(token)),
             Some(_) => "the hold has no fencing token: build the client with fencing(true)",
             None => "the guard has no lock of this name: give one of its names()",
@@ -189,8 +189,8 @@ impl<H: HeldLock, B> Guard<H, B> {
         let hold = self.parts().iter().find(|hold| hold.name() == name).expect("it has a token");
         // The fence keeps others out until the transaction ends, which may be after the guard. A
         // thread that got the hold without a request would not see it.
-        hold.grant.ends_run();
-        Ok(TransactionFence::new(statements, &hold.grant.name.key, token))
+        hold.store_hold.passes_on_no_more();
+        Ok(TransactionFence::new(statements, &hold.lock_name().key, token))
     }
 
     /// Ends the guard by `end`. Takes the callbacks back first: they run if and only if `end`
@@ -200,11 +200,11 @@ impl<H: HeldLock, B> Guard<H, B> {
         let callbacks = self.callbacks.take(|| self.held.parts()[0].is_forked());
         let outcome = end(&self.held, self.side);
         let parts = self.held.parts();
-        let loss = || Hold::first_loss_of(parts).unwrap_or_else(|| parts[0].grant.loss_now());
+        let loss = || Hold::first_loss_of(parts).unwrap_or_else(|| parts[0].loss_now());
         parts[0].finish_callbacks(callbacks, &outcome, loss);
         if outcome.as_ref().is_err_and(|e| e.kind() == ErrorKind::Lost) {
             // The watchdog may not have seen the loss, and no longer looks.
-            parts.iter().filter_map(|hold| hold.grant.loss_to_log()).for_each(|line| log::warn!("{line}"));
+            parts.iter().filter_map(|hold| hold.loss_to_log()).for_each(|line| log::warn!("{line}"));
         }
         outcome
     }

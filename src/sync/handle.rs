@@ -131,15 +131,10 @@ impl Handle {
         let name = self.usable()?;
         // Listed before: a hold that is granted after the lock was freed is not the one that was
         // forced out.
-        let ours = Hold::all_under(&self.shared, &name.key);
+        let ours = self.shared.holds.under(&name.key);
         let freed = self.shared.store.force_unlock(name).map_err(|e| e.for_name(&name.name));
         if let Ok(true) = freed {
-            ours.iter().for_each(Hold::report_loss);
-            // It may have passed on meanwhile: every later turn has the same holder. One that is
-            // not in the table yet sees what was just reported.
-            let is_forced = |hold: &Hold| ours.iter().any(|one| one.grant.holder == hold.grant.holder);
-            let later = Hold::all_under(&self.shared, &name.key);
-            later.iter().filter(|hold| is_forced(hold)).for_each(Hold::report_loss);
+            ours.iter().for_each(|hold| self.shared.report_loss(hold));
         }
         if !matches!(freed, Ok(false)) {
             // A hold that was granted while the request was under way is in no list, or was not

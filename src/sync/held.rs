@@ -128,7 +128,7 @@ macro_rules! impl_held {
             /// so that the next machine can do it at once. It cannot be taken back, and has no
             /// effect on a hold without a `min_hold`. No I/O.
             pub fn end_min_hold(&self) {
-                self.0.parts().iter().for_each(|hold| hold.grant.keep_no_more());
+                self.0.parts().iter().for_each(|hold| hold.store_hold.min_hold.end());
             }
         }
 

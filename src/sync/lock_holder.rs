@@ -9,7 +9,7 @@ use crate::base::holder::{CLIENT_LENGTH, Holder, client_and_number, is_foreign, 
 use crate::base::lock_name::LockName;
 use crate::base::owner::{Announcement, HolderOwner};
 use crate::session::Shared;
-use crate::session::hold::Hold;
+use crate::lease::store_hold::StoreHold;
 use crate::store::{Announced, FoundHolder, LockStatus, OwnerStore};
 
 /// Of so many other clients the owner is asked for: each costs a request.
@@ -195,20 +195,20 @@ impl<'s> Lookups<'s> {
         holders: Vec<FoundHolder>,
         owners: &[(String, HolderOwner)],
     ) -> Vec<LockHolder> {
-        let own = Hold::all_under(self.shared, key);
+        let own = self.shared.holds.under(key);
         let now = self.shared.clock.now();
         let holder = |FoundHolder { id, count: hold_count, left: remaining }: FoundHolder| {
             let id = without_side(id);
-            let of_permits = |hold: &Hold| hold.grant.holder.as_str() == id;
-            let is_it = |hold: &&Hold| {
+            let of_permits = |hold: &StoreHold| hold.asked.holder.as_str() == id;
+            let is_it = |hold: &&Arc<StoreHold>| {
                 of_permits(hold)
                     || client_and_number(&id).is_some()
-                        && client_and_number(hold.grant.holder.as_str()) == client_and_number(&id)
+                        && client_and_number(hold.asked.holder.as_str()) == client_and_number(&id)
             };
             let ours = own.iter().find(is_it);
             let is_this_client = ours.is_some() || self.shared.id.owns(&id);
             let known = if is_this_client {
-                let held_for = ours.map(|hold| now.since(hold.grant.asked_at));
+                let held_for = ours.map(|hold| now.since(hold.asked.at));
                 Known { owner: self.shared.config.owner.clone(), held_for, lease: Some(self.shared.config.lease) }
             } else {
                 self.known_of(&id, owners)

@@ -177,12 +177,12 @@ impl Semaphore {
     pub fn delete(&self) -> Result<bool> {
         let name = self.handle.usable()?;
         // Listed before: permits that are taken once it is gone are those of another semaphore.
-        let ours = Hold::all_under(&self.handle.shared, &name.key);
+        let ours = self.handle.shared.holds.under(&name.key);
         let deleted = Counter::new(&self.handle).change(Count::Delete)?.done;
         if deleted {
             ours.iter()
-                .filter(|hold| hold.grant.name.kind.is_same_primitive_as(name.kind))
-                .for_each(|h| h.report_loss());
+                .filter(|hold| hold.asked.name.kind.is_same_primitive_as(name.kind))
+                .for_each(|hold| self.handle.shared.report_loss(hold));
         }
         Ok(deleted)
     }
@@ -225,7 +225,7 @@ impl SemaphorePermit {
     /// The number of permits.
     #[must_use]
     pub fn permits(&self) -> u32 {
-        self.0.parts()[0].grant.permits
+        self.0.parts()[0].store_hold.asked.permits
     }
 
     /// Ends the guard and leaves the permits taken, without renewal. They come back two seconds
@@ -234,7 +234,7 @@ impl SemaphorePermit {
     #[must_use = "the id can give the permits back"]
     pub fn forget(self) -> PermitId {
         let hold = self.0.forget();
-        PermitId { holder: hold.grant.holder.clone(), permits: hold.grant.permits }
+        PermitId { holder: hold.store_hold.asked.holder.clone(), permits: hold.store_hold.asked.permits }
     }
 }
 

@@ -4,21 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::hold::MultiHold;
-use crate::background::grant::Grant;
 use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
 use crate::base::lease::{Moment, SessionTerm, valid_until};
 use crate::base::lock_name::LockName;
 use crate::base::primitive::Primitive;
+use crate::lease::store_hold::{Asked, StoreHold};
+use crate::lease::tenure::Owner;
 use crate::os;
 use crate::session::acquire::{Terms, check_kind, granted_too_late, refuse_own, refuse_reentry};
 use crate::session::attempt::{AcquireAttempt, Tried, never_held};
 use crate::session::hold::{Hold, Side};
 use crate::session::record::{CallRecord, recorded};
 use crate::session::wait_loop::{Contender, queue_up};
-use crate::session::{Owner, Shared, label};
-use crate::store::{AcquireAll, Acquired, AcquiredAll, Part, UnknownOutcomes};
+use crate::session::{Shared, label};
+use crate::store::{AcquireAll, Acquired, AcquiredAll, Granted, Part, UnknownOutcomes};
 use crate::sync::guard::HeldLock;
 
 /// Takes all of the names, which are sorted and each there once. `None`: the deadline passed, and
@@ -149,7 +150,7 @@ impl MultiLockCall<'_> {
             attempt.note_marker(waits);
             let part = |(name, hold): (&'_ Arc<LockName>, &'_ Option<Hold>)| -> (Arc<LockName>, _, u32) {
                 match hold {
-                    Some(hold) => (name.clone(), hold.grant.holder.clone(), hold.counts().main),
+                    Some(hold) => (name.clone(), hold.store_hold.asked.holder.clone(), hold.counts().main),
                     None => (name.clone(), attempt.holder.clone(), 0),
                 }
             };
@@ -195,12 +196,10 @@ impl MultiLockCall<'_> {
                     Ok(hold.clone())
                 }
                 None => {
-                    let (holder, clock) = (attempt.holder.clone(), shared.clock.clone());
-                    let renewal_policy = terms.renewal_policy(sent_at);
-                    let grant = Grant::new(name.clone(), holder, *token, sent_at, terms.lease, renewal_policy, clock)
-                        .in_session(session.cloned())
-                        .of_multi_lock();
-                    Hold::begin(shared, grant, *owner, terms.reentrant)
+                    let asked = Asked { name: name.clone(), ..attempt.asked(sent_at, terms.renewed) };
+                    let granted = Granted { token: *token, sent_at, session: session.cloned(), next: None };
+                    let hold = StoreHold::granted(asked, granted, shared.clock.clone());
+                    Hold::begin(shared, hold, terms.user(*owner))
                 }
             };
             match hold {
@@ -220,7 +219,7 @@ impl MultiLockCall<'_> {
             return Err(e);
         }
         let fresh = hold.parts().iter().zip(held.iter()).filter(|(_, own)| own.is_none());
-        fresh.for_each(|(part, _)| terms.begin_min_hold(&part.grant));
+        fresh.for_each(|(part, _)| terms.begin_min_hold(&part.store_hold));
         Ok(hold)
     }
 }

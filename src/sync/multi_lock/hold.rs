@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::background::grant::tick;
 use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -26,13 +25,13 @@ pub(crate) struct MultiHold {
 
 impl MultiHold {
     pub(super) fn new(shared: &Arc<Shared>, parts: Vec<Hold>) -> Self {
-        let label = label(parts.iter().map(|hold| &hold.grant.name));
+        let label = label(parts.iter().map(|hold| hold.lock_name()));
         Self { shared: shared.clone(), parts, label }
     }
 
     fn send(&self, leaving: Vec<Leaving>) -> Result<()> {
-        let grants: Vec<_> = leaving.iter().map(|part| (part.hold.grant.clone(), part.counts)).collect();
-        let releases: Vec<Release<'_>> = grants.iter().map(|(grant, counts)| grant.release(*counts)).collect();
+        let holds: Vec<_> = leaving.iter().map(|part| (part.hold.store_hold.clone(), part.counts)).collect();
+        let releases: Vec<Release<'_>> = holds.iter().map(|(hold, counts)| hold.release(*counts)).collect();
         let mut unknowns = UnknownOutcomes::default();
         let answers = self.shared.store.multi().and_then(|multi| multi.release_all(&releases, &mut unknowns));
         let outcomes = match answers {
@@ -54,7 +53,7 @@ impl HeldLock for MultiHold {
         &self.label
     }
 
-    /// As [`Grant::wait_lost`](crate::background::grant::Grant::wait_lost), for the first of
+    /// As [`Tenure::wait_lost`](crate::lease::tenure::Tenure::wait_lost), for the first of
     /// several leases that ends.
     fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> bool {
         if self.shared.is_forked() {
@@ -67,13 +66,12 @@ impl HeldLock for MultiHold {
             // Cleared before the states are read: a loss after that notifies the event again.
             watch.event.clear();
             let (mut pause, mut released) = (Duration::MAX, false);
-            for grant in self.parts.iter().map(|hold| &hold.grant) {
-                let now = grant.now();
-                match grant.lease.state(now) {
+            for hold in &self.parts {
+                match hold.state() {
                     State::Lost | State::Closed => return true,
                     State::Released => released = true,
                     State::Held | State::Suspect => {
-                        pause = pause.min(tick(grant.span)).min(grant.lease.until().since(now));
+                        pause = pause.min(hold.pause());
                     }
                 }
             }
@@ -139,13 +137,13 @@ struct LossWatch<'h> {
 impl<'h> LossWatch<'h> {
     fn new(parts: &'h [Hold]) -> Self {
         let event = Arc::default();
-        parts.iter().for_each(|hold| hold.grant.add_event(&event));
+        parts.iter().for_each(|hold| hold.add_event(&event));
         Self { event, parts }
     }
 }
 
 impl Drop for LossWatch<'_> {
     fn drop(&mut self) {
-        self.parts.iter().for_each(|hold| hold.grant.remove_event(&self.event));
+        self.parts.iter().for_each(|hold| hold.remove_event(&self.event));
     }
 }

@@ -13,9 +13,10 @@ use crate::base::error::Result;
 use crate::base::lock_name::LockName;
 use crate::base::primitive::Primitive;
 use crate::fencing::{FencingToken, TransactionFence};
+use crate::lease::tenure::Owner;
 use crate::os;
 use crate::session::hold::Side;
-use crate::session::{Owner, Shared, label};
+use crate::session::{Shared, label};
 use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
 
