@@ -450,12 +450,12 @@ tests() {
 checks() {
     step 'docs' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features
     step 'doc tests' cargo test --all-features --doc
-    step_with_component clippy 'each feature alone' lint_features_alone
     step "dependencies on Rust $msrv" check_msrv_of_dependencies
-    seconds=40
+    seconds=30
     [ "$form" = plain ] || seconds=90
     scheduler "$seconds"
     [ "$form" = all ] || return 0
+    step_with_component clippy 'each feature alone' lint_features_alone
     step_with_component clippy 'all targets without features' cargo clippy --all-targets -- -D warnings
     step 'docs of private items' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features --document-private-items
     check_dependencies

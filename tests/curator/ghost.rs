@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold::{ErrorKind, LockClient};
 
 use crate::kinds::KINDS;
-use crate::rig::zookeeper::{Ensemble, EnsembleOptions};
+use crate::rig::zookeeper::{Ensemble, EnsembleOptions, PERSISTENT};
 use crate::rig::{Fault, Proxy, ms, wait_until};
 
 /// A ghost would stand for longer than the tests wait.
@@ -37,7 +37,9 @@ impl Scene {
         to_follower.refuse(true);
         let url = format!("zookeeper://127.0.0.1:{},127.0.0.1:{}", to_leader.port(), to_follower.port());
         let client = LockClient::builder().url(url).lease(LEASE).io_timeout(ms(8000)).build().unwrap();
-        // The directory is there, so that the create comes alone.
+        // The directory is there and stays, so that the create comes alone. The ensemble would soon remove one that
+        // the client has made and left empty.
+        ensemble.server(leader).look(|session| drop(session.create("/m", b"", PERSISTENT).unwrap()));
         KINDS[0].take(&client, "m").unlock().unwrap();
         for index in ensemble.followers() {
             ensemble.lag(index, LAG);

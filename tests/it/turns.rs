@@ -283,7 +283,11 @@ fn a_forced_unlock_reaches_a_hold_whose_grant_is_on_its_way() {
                 stall();
                 s.spawn(|| held.unlock().unwrap());
             }
-            wait_until("it is granted", || !server.hash(NAME).is_empty() && server.hash(NAME) != before);
+            wait_until("it is granted", || {
+                // Free for a moment, between the release and the acquire behind it.
+                let now = server.hash(NAME);
+                !now.is_empty() && now != before
+            });
             assert!(client.mutex(NAME).force_unlock().unwrap());
             let next = other.try_lock(NAME).unwrap().expect("free");
             late.join().unwrap();

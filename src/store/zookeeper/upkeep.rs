@@ -39,15 +39,15 @@ impl ZooKeeperStore {
                 && Self::guarded_paths(node).iter().any(|path| unguarded.contains(&**path))
         };
         let trouble = self.guard(&settled().filter(is_new).collect::<Vec<_>>()).err();
-        let outcome = |node: &Option<Node>| match (node, &trouble) {
+        let outcome = |(one, node): (&Renewal, &Option<Node>)| match (node, &trouble) {
             (None, _) => Renewed::Gone,
-            (Some(node), _) if node.is_gone() => Renewed::Gone,
+            (Some(node), _) if node.is_gone() && self.is_still_at(one, node) => Renewed::Gone,
             (Some(node), Some(error)) if is_new(&node) => Renewed::Failed(error.clone()),
             (Some(_), _) => Renewed::Held { sent_at, again: false, beside: None },
         };
         chunk
             .iter()
-            .zip(nodes.iter().map(outcome))
+            .zip(chunk.iter().zip(&nodes).map(outcome))
             .map(|(one, outcome)| {
                 if matches!(outcome, Renewed::Gone) {
                     // Nobody else deletes what it has besides, as other permits.
@@ -56,6 +56,13 @@ impl ZooKeeperStore {
                 outcome
             })
             .collect()
+    }
+
+    /// Whether its node is the same as before the question. A downgrade that was sent in between has
+    /// deleted the writer's node itself, and notes that before it is sent.
+    fn is_still_at(&self, hold: &Renewal, asked: &Node) -> bool {
+        let is_same = |now: Node| now.downgraded.is_none() && now.path == asked.path;
+        self.held_node(hold).is_none_or(is_same)
     }
 
     fn held_node(&self, hold: &Renewal) -> Option<Node> {
