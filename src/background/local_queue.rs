@@ -262,11 +262,11 @@ impl LocalQueues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use crate::background::queue_map::SWEEP_AT;
     use crate::background::run::{FIRST_BOUND, MEMORY};
-    use crate::store::{Acquire, Waiting};
+    use crate::store::{Acquire, TokenRule, Waiting};
 
     fn piggyback() -> Option<Piggyback> {
         let holder = crate::base::holder::ClientId::random(Duration::from_secs(5)).fresh_holder();

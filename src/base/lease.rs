@@ -184,13 +184,6 @@ impl Ends {
         }
     }
 
-    /// Takes over the bound that an inspection of the same hold found for another lease of it.
-    pub(crate) fn bounded_as(&mut self, other: Self) {
-        if other.inspected_at > self.inspected_at {
-            (self.inspected_at, self.bound) = (other.inspected_at, other.bound);
-        }
-    }
-
     /// The end of the grant.
     pub(crate) fn own(&self) -> Moment {
         self.own

@@ -128,3 +128,37 @@ impl Interrupt for Tenure {
         self.wake();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock::{Clock, FakeClock};
+    use crate::lease::store_hold::tests::{SPAN, tenure};
+
+    #[test]
+    fn wait_lost_ends_on_loss_release_and_timeout() {
+        let clock = Arc::new(FakeClock::default());
+        let lost = tenure("a", &clock, SPAN);
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| lost.wait_lost(Duration::from_secs(60), None));
+            lost.store_hold.lose();
+            assert!(waiter.join().unwrap());
+        });
+        let released = tenure("b", &clock, SPAN);
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| released.wait_lost(Duration::from_secs(60), None));
+            released.release(clock.now());
+            released.wake();
+            assert!(!waiter.join().unwrap());
+        });
+        let held = tenure("c", &clock, SPAN);
+        assert!(!held.wait_lost(Duration::from_millis(1), None));
+        let token = CancelToken::new();
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| held.wait_lost(Duration::from_secs(60), Some(&token)));
+            token.cancel();
+            assert!(!waiter.join().unwrap());
+        });
+        assert!(lost.wait_lost(Duration::ZERO, Some(&token)), "a loss counts before the cancel");
+    }
+}

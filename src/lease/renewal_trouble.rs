@@ -86,16 +86,16 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::background::hold::{RenewalPolicy, tests::hold};
     use crate::base::clock::FakeClock;
     use crate::base::error::ErrorKind;
+    use crate::lease::store_hold::tests::tenure;
 
     #[test]
     fn an_outage_is_logged_once_when_it_begins_and_once_when_it_is_over() {
         let clock = Arc::new(FakeClock::default());
         let at = Moment::from_nanos(5);
         let holds: Vec<_> = ["a", "b"]
-            .map(|name| (hold(name, &clock, Duration::from_secs(10), RenewalPolicy::Renewed { until: None }), at))
+            .map(|name| (tenure(name, &clock, Duration::from_secs(10)).store_hold.clone(), at))
             .into();
         let held = || Renewed::Held { sent_at: at, again: false, beside: None };
         let failed = |kind| Renewed::Failed(Error::new(kind, "why").caused_by(std::io::Error::other("too many files")));

@@ -120,14 +120,13 @@ impl Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::background::hold::RenewalPolicy;
-    use crate::background::hold::tests::hold;
     use crate::base::clock::FakeClock;
+    use crate::lease::store_hold::tests::tenure;
 
     #[test]
     fn holds_that_are_due_at_the_same_time_are_kept_apart() {
         let (clock, span) = (Arc::new(FakeClock::default()), Duration::from_secs(10));
-        let [a, b, c] = ["a", "b", "c"].map(|name| hold(name, &clock, span, RenewalPolicy::Fixed));
+        let [a, b, c] = ["a", "b", "c"].map(|name| tenure(name, &clock, span).store_hold.clone());
         let mut schedule = Schedule::default();
         let due = Moment::from_nanos(0);
         for hold in [&a, &b, &c] {
@@ -135,7 +134,7 @@ mod tests {
         }
         assert!(schedule.leave(&b) && !schedule.leave(&b));
         let mut visited = schedule.take_due(due);
-        visited.sort_by_key(|hold| hold.name.name.clone());
+        visited.sort_by_key(|hold| hold.asked.name.name.clone());
         assert!(Arc::ptr_eq(&visited[0], &a) && Arc::ptr_eq(&visited[1], &c) && visited.len() == 2);
         assert!(!schedule.leave(&a) && schedule.take_all().is_empty());
     }

@@ -201,11 +201,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::background::hold::RenewalPolicy;
-    use crate::background::hold::tests::hold;
     use crate::background::observer::Observer;
     use crate::base::clock::FakeClock;
     use crate::base::lease::State;
+    use crate::lease::store_hold::tests::tenure;
     use crate::store::memory::{Memory, MemoryStore};
 
     const SPAN: Duration = Duration::from_secs(600);
@@ -232,18 +231,17 @@ mod tests {
     fn a_hold_that_enters_after_a_forced_unlock_is_asked_for_at_once() {
         let clock = Arc::new(FakeClock::default());
         let watchdog = watchdog(&clock);
-        let policy = RenewalPolicy::Renewed { until: None };
-        let (here, late, other) =
-            (hold("a", &clock, SPAN, policy), hold("a", &clock, SPAN, policy), hold("b", &clock, SPAN, policy));
+        let hold = |name| tenure(name, &clock, SPAN).store_hold.clone();
+        let (here, late, other) = (hold("a"), hold("a"), hold("b"));
         watchdog.watch(&here).unwrap();
         watchdog.watch(&other).unwrap();
-        watchdog.mistrust(&late.name.key);
+        watchdog.mistrust(&late.asked.name.key);
         assert!(is_lost_soon(&here, || ()));
         watchdog.watch(&late).unwrap();
         assert!(is_lost_soon(&late, || ()));
         assert_eq!(other.state(), State::Held, "it has another name");
         clock.advance(Duration::from_nanos(1));
-        let later = hold("a", &clock, SPAN, policy);
+        let later = hold("a");
         watchdog.watch(&later).unwrap();
         assert_eq!(later.state(), State::Held, "it was asked for afterwards");
         assert!(watchdog.stop(Instant::now() + Duration::from_secs(10)));
@@ -254,8 +252,8 @@ mod tests {
     fn a_hold_that_enters_after_a_jump_of_the_clock_is_asked_for_at_once() {
         let clock = Arc::new(FakeClock::default());
         let watchdog = watchdog(&clock);
-        let policy = RenewalPolicy::Renewed { until: None };
-        let (here, late) = (hold("a", &clock, SPAN, policy), hold("b", &clock, SPAN, policy));
+        let hold = |name| tenure(name, &clock, SPAN).store_hold.clone();
+        let (here, late) = (hold("a"), hold("b"));
         watchdog.watch(&here).unwrap();
         // More than once: the thread may not have read the clock before the first jump.
         assert!(is_lost_soon(&here, || clock.jump_wall(SPAN)));

@@ -142,6 +142,11 @@ impl Hold {
                 if leaves_last {
                     self.undo(UnknownOutcomes::default(), HoldCounts::NONE);
                 }
+                // The loss came beside the release, and nobody else tells of it.
+                if self.state() == State::Released {
+                    self.observe_end(State::Held, now);
+                    self.shared.loss_callbacks.observe_loss(&self.tenure);
+                }
                 self.shared.loss_callbacks.report(&self.tenure);
                 Err(self.lost())
             }

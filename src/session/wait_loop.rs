@@ -16,7 +16,7 @@ use crate::lease::store_hold::Admission;
 use crate::os;
 use crate::session::Shared;
 use crate::session::attempt::{AcquireAttempt, Tried, begin_wait};
-use crate::store::{Acquired, Topic, UnknownOutcomes};
+use crate::store::{Acquired, Granted, Topic, UnknownOutcomes};
 
 /// What waits, and what it wins.
 pub(crate) trait Contender<'a> {
@@ -443,17 +443,18 @@ impl Outage {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::mpsc::channel;
 
     use super::*;
-    use crate::background::grant::RenewalPolicy;
     use crate::background::observer::Observer;
     use crate::base::clock::{Clock, SystemClock};
     use crate::base::holder::ClientId;
     use crate::base::lock_name::LockName;
+    use crate::base::primitive::Primitive;
+    use crate::lease::store_hold::{Asked, StoreHold};
     use crate::session::Config;
     use crate::session::acquire::{Terms, acquire_owned};
-    use crate::store::Acquired;
     use crate::store::memory::{Memory, MemoryStore};
 
     const LEASE: Duration = Duration::from_secs(600);
@@ -498,16 +499,17 @@ mod tests {
                 got_it.send(hold.is_ok_and(|hold| hold.is_some())).unwrap();
             })
             .unwrap();
-        let now = SystemClock.now();
-        let holder = shared.id.fresh_holder();
-        let grant = Grant::new(name, holder, 0, now, LEASE, RenewalPolicy::Fixed, Arc::new(SystemClock));
+        let (primitive, holder, at) = (Primitive::Mutex, shared.id.fresh_holder(), SystemClock.now());
+        let asked = Asked { name, primitive, holder, permits: 1, lease: LEASE, is_renewed: false, at };
+        let granted = Granted { token: 0, sent_at: at, session: None, next: None };
+        let hold = StoreHold::granted(asked, granted, Arc::new(SystemClock));
         while shared.waits.len() == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }
         // It leaves its acquire in the queue after it has said that it waits.
         std::thread::sleep(Duration::from_millis(50));
         drop(first);
-        let taken = shared.local_queues.take_piggyback(&grant);
+        let taken = shared.local_queues.take_piggyback(&hold);
         shared.notifications.notify(&topic);
         let is_staged = taken.is_some();
         if let Some(taken) = taken {
