@@ -58,8 +58,8 @@ impl ZooKeeperStore {
             .collect()
     }
 
-    /// Whether its node is the same as before the question. A downgrade that was sent in between has
-    /// deleted the writer's node itself, and notes that before it is sent.
+    /// Whether its node is the same as before the question. A downgrade that was sent in between
+    /// has deleted the writer's node itself, and notes that before it is sent.
     fn is_still_at(&self, hold: &Renewal, asked: &Node) -> bool {
         let is_same = |now: Node| now.downgraded.is_none() && now.path == asked.path;
         self.held_node(hold).is_none_or(is_same)
