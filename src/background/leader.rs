@@ -97,21 +97,32 @@ impl Leader<'_> {
         self.piggyback = Some(piggyback);
     }
 
-    /// The outcome of the acquire that it has left in the queue, once a thread has taken it there.
-    /// That thread is bounded by the I/O timeouts.
-    pub(crate) fn collect_piggyback(&mut self) -> Option<PiggybackOutcome> {
-        let piggyback = self.piggyback.take_if(|piggyback| piggyback.is_taken())?;
-        Some(piggyback.wait())
+    /// What threads of this client have done for it: the outcome of the acquire that it has left in
+    /// the queue, once a thread has taken it there, which is bounded by the I/O timeouts; or a hold
+    /// that is parked.
+    pub(crate) fn collect(&mut self) -> Option<PiggybackOutcome> {
+        if let Some(piggyback) = self.piggyback.take_if(|piggyback| piggyback.is_taken()) {
+            return Some(piggyback.wait());
+        }
+        let mut state = self.membership.local_queue.state.lock();
+        let parked = state.parking.keep()?;
+        (state.piggyback, self.piggyback) = (None, None);
+        Some(PiggybackOutcome::Parked(parked))
     }
 
-    /// Takes the acquire back that it has left in the queue. Its outcome, if a thread has taken it
-    /// there; `None`: nobody did, and nobody will. To be called before the leader sends a request
-    /// of its own, and before it leaves: a hold that was passed to it would be lost.
-    pub(crate) fn withdraw_piggyback(&mut self) -> Option<PiggybackOutcome> {
+    /// Takes the acquire back that it has left in the queue. What threads of this client have done
+    /// for it by then; `None`: nothing, and they will not. To be called before the leader sends a
+    /// request of its own, and before it leaves: a hold that is parked for it would be given up.
+    pub(crate) fn withdraw(&mut self) -> Option<PiggybackOutcome> {
         let piggyback = self.piggyback.take()?;
-        self.membership.local_queue.state.lock().piggyback = None;
-        // Not taken: it stood there, or was never put there because this client has to yield.
-        piggyback.is_taken().then(|| piggyback.wait())
+        let mut state = self.membership.local_queue.state.lock();
+        state.piggyback = None;
+        if piggyback.is_taken() {
+            drop(state);
+            return Some(piggyback.wait());
+        }
+        // It stood there, or was never put there because this client has to yield.
+        state.parking.keep().map(PiggybackOutcome::Parked)
     }
 
     /// A thread of this client has had the lock since: an outage that follows is another one.
@@ -182,8 +193,13 @@ impl Leader<'_> {
 
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
+        // Declared first and dropped last: if the leader leaves by a panic, the hold that is parked
+        // for it is given up, which takes other mutexes.
+        let _parked;
         let mut state = self.membership.local_queue.state.lock();
         state.piggyback = None;
+        _parked = state.parking.keep();
+        let state = &mut *state;
         match state.waiters.pop_front() {
             Some(next) => {
                 if !state.comes_later() {

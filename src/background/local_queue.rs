@@ -4,12 +4,13 @@
 //! the leader passes on when it is granted the lock or leaves, also by a panic.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use crate::background::leader::{Leader, Membership, Place, QueueTable};
-use crate::background::piggyback::{Piggyback, PiggybackOutcome, TakenPiggyback};
-use crate::background::queue_map::{LocalQueue, QueueMap, QueuesByHolder};
+use crate::background::piggyback::{Piggyback, TakenPiggyback};
+use crate::background::queue_map::{LocalQueue, QueueMap, QueueState, QueuesByHolder};
 use crate::background::waiter::{Signal, Waiter};
 use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
@@ -20,6 +21,7 @@ use crate::base::lock_name::LockName;
 use crate::lease::store_hold::{Admission, RunLength, StoreHold};
 use crate::lease::tenure::Tenure;
 use crate::os::Mutex;
+use crate::store::TokenRule;
 
 #[derive(Debug, Default)]
 pub(crate) struct LocalQueues {
@@ -144,22 +146,33 @@ impl LocalQueues {
         map.get(&hold.asked.name.key).is_some_and(|local_queue| local_queue.state.lock().fairness.is_over(hold.run()))
     }
 
-    /// Passes the hold of `tenure`, whose user has given it up, to the leader. False if no thread
+    /// Parks the hold of `tenure`, whose user has given it up, for the leader. False if no thread
     /// of this client can take it over, or others have to get in: then it has to be released.
-    pub(crate) fn pass_on(&self, tenure: &Arc<Tenure>) -> bool {
+    pub(crate) fn park(&self, tenure: &Arc<Tenure>) -> bool {
         let map = self.map.lock();
         let Some(local_queue) = map.get(&tenure.lock_name().key) else { return false };
         let mut state = local_queue.state.lock();
         let goes_on = state.fairness.goes_on(tenure.store_hold.run());
         let admission = state.piggyback.as_ref().filter(|_| goes_on).and_then(|piggyback| piggyback.succeeds(tenure));
         let Some(admission) = admission else { return false };
-        let Some(piggyback) = state.take_piggyback() else { return false };
-        let local_queue = local_queue.clone();
-        drop(state);
-        drop(map);
-        piggyback.deliver(PiggybackOutcome::Passed(admission));
-        local_queue.event.notify();
+        if state.parking.park(admission) {
+            let local_queue = local_queue.clone();
+            drop(state);
+            drop(map);
+            local_queue.event.notify();
+        }
         true
+    }
+
+    /// The hold that is parked for the leader, for the calling thread, which runs while the leader
+    /// wakes up: for an acquire with this lease and token rule.
+    pub(crate) fn barge(&self, name: &str, lease: Duration, token: TokenRule) -> Option<Admission> {
+        let map = self.map.lock();
+        let mut state = map.get(name)?.state.lock();
+        let QueueState { parking, fairness, .. } = &mut *state;
+        // Beside others a run has few turns, and they are for as many threads.
+        let goes_on = |hold: &StoreHold| !fairness.knows_others() && fairness.goes_on(hold.run());
+        parking.barge(|admission| admission.hold().fits(lease, token) && goes_on(admission.hold()))
     }
 
     /// Lets the readers next in the queue join this read hold, which the leader of the queue has
@@ -170,10 +183,9 @@ impl LocalQueues {
         let mut state = local_queue.state.lock();
         while let Some(next) = state.waiters.front() {
             let Some(admission) = next.piggyback().and_then(|piggyback| piggyback.joins(hold)) else { break };
-            if let Some(Signal::Joined(unused)) = next.set(Signal::Joined(admission)) {
-                // Its wait was ended, and it leaves the queue by itself. The leader is still there,
-                // so this does not leave last.
-                unused.leave_unused();
+            if next.set(Signal::Joined(admission)).is_some() {
+                // Its wait was ended, and it leaves the queue by itself. The leader still uses the
+                // hold, so the admission is not the last one.
                 break;
             }
             joined.extend(state.waiters.pop_front());
@@ -262,11 +274,11 @@ impl LocalQueues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use crate::background::queue_map::SWEEP_AT;
     use crate::background::run::{FIRST_BOUND, MEMORY};
-    use crate::store::{Acquire, TokenRule, Waiting};
+    use crate::store::{Acquire, Waiting};
 
     fn piggyback() -> Option<Piggyback> {
         let holder = crate::base::holder::ClientId::random(Duration::from_secs(5)).fresh_holder();

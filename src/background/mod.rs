@@ -6,6 +6,7 @@ pub(crate) mod local_queue;
 pub(crate) mod notifications;
 pub(crate) mod observer;
 pub(crate) mod piggyback;
+mod parking;
 mod queue_map;
 mod reading;
 pub(crate) mod run;

@@ -43,8 +43,8 @@ pub(crate) enum PiggybackOutcome {
         unknowns: UnknownOutcomes,
         tokens: u32,
     },
-    /// Not sent: the owner is the next user of this hold.
-    Passed(Admission),
+    /// Not sent: a thread of this client has [parked](crate::background::parking) its hold.
+    Parked(Admission),
 }
 
 impl Piggyback {

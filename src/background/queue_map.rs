@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::background::parking::Parking;
 use crate::background::piggyback::Piggyback;
 use crate::background::run::{FairnessCounter, MEMORY};
 use crate::background::waiter::Waiter;
@@ -76,6 +77,8 @@ pub(super) struct QueueState {
     /// The leader's acquire, for the thread of this client that frees the lock to send right behind
     /// the release.
     pub(super) piggyback: Option<Arc<Piggyback>>,
+    /// A hold that was given up for the leader, or for one who comes before it wakes up.
+    pub(super) parking: Parking,
     /// Threads that are in the queue or about to enter it.
     pub(super) members: usize,
     pub(super) fairness: FairnessCounter,

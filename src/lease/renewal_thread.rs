@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::background::announcer::Announcer;
 use crate::background::local_queue::LocalQueues;
+use crate::lease::hold_table::HoldTable;
 use crate::lease::loss_callbacks::LossCallbacks;
 use crate::lease::phase::Phase;
 use crate::lease::renewal_trouble::{News, Outages};
@@ -17,7 +18,10 @@ use crate::lease::visits::tick;
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Clock, ClockReading};
 use crate::base::lease::{Moment, State};
-use crate::os::{self, Condvar, Mutex};
+use crate::os::{
+    self, Condvar, Mutex,
+    atomic::{AtomicU64, Ordering},
+};
 use crate::store::{HoldCounts, LockStore, Renewal, Renewed, Undo, UnknownOutcomes};
 
 /// How many undos are kept while the server cannot be asked. Beyond it the oldest is dropped.
@@ -32,6 +36,8 @@ pub(super) struct Inner {
     loss_callbacks: Arc<LossCallbacks>,
     /// Their waiters are notified when a hold of this client ends.
     local_queues: Arc<LocalQueues>,
+    holds: Arc<HoldTable>,
+    generation: AtomicU64,
     pub(super) table: Mutex<Table>,
     pub(super) changed: Condvar,
 }
@@ -49,9 +55,6 @@ pub(super) struct Table {
     /// When the thread means to wake up; whatever is due earlier wakes it. `None`: not before it is
     /// notified.
     planned: Option<Moment>,
-    /// What was granted before may be gone: the lock was forced open, another server has the holds,
-    /// or the machine stood still. A hold that was asked for until then enters as Suspect.
-    mistrusted: Option<Moment>,
     /// All holds are to be visited, whenever they are due.
     pub(super) visit_all: bool,
     /// Set with the request to stop: until when the thread goes on resolving.
@@ -84,7 +87,8 @@ impl Drop for ExitGuard<'_> {
 /// otherwise they would never be renewed again.
 struct Batch<'a> {
     inner: &'a Inner,
-    taken_at: Moment,
+    /// When it was taken: see [`Inner::generation`].
+    generation: u64,
     holds: Vec<(Arc<StoreHold>, Moment)>,
 }
 
@@ -92,7 +96,7 @@ impl Drop for Batch<'_> {
     fn drop(&mut self) {
         let mut table = self.inner.table.lock();
         // The store may have confirmed them just before a lock was forced open.
-        let is_old = table.mistrusted.is_some_and(|at| self.taken_at <= at);
+        let is_old = self.generation < self.inner.generation();
         for (hold, due) in self.holds.drain(..) {
             // Checked under the table's mutex. A release changes the state first and then takes the
             // mutex to leave the table: either its new state is seen here, or it finds the hold in
@@ -119,8 +123,7 @@ impl Inner {
         announcer: Option<Arc<Announcer>>,
         store: Arc<dyn LockStore>,
         clock: Arc<dyn Clock>,
-        loss_callbacks: Arc<LossCallbacks>,
-        local_queues: Arc<LocalQueues>,
+        (loss_callbacks, local_queues, holds): (Arc<LossCallbacks>, Arc<LocalQueues>, Arc<HoldTable>),
     ) -> Self {
         let table = Table {
             due: Schedule::default(),
@@ -129,13 +132,12 @@ impl Inner {
             resolving: 0,
             resolve_from: Moment::from_nanos(0),
             planned: None,
-            mistrusted: None,
             visit_all: false,
             resolve_until: None,
             phase: Phase::NotStarted,
         };
-        let (table, changed) = (Mutex::new(table), Condvar::new());
-        Self { client_name, announcer, store, clock, loss_callbacks, local_queues, table, changed }
+        let (generation, table, changed) = (AtomicU64::new(0), Mutex::new(table), Condvar::new());
+        Self { client_name, announcer, store, clock, loss_callbacks, local_queues, holds, generation, table, changed }
     }
 
     pub(super) fn now(&self) -> Moment {
@@ -151,18 +153,38 @@ impl Inner {
 
     /// [`enter`](Self::enter) for a hold that was not in the table before.
     pub(super) fn enter_new(&self, table: &mut Table, hold: &Arc<StoreHold>, due: Moment) {
-        let (now, is_doubtful) = (hold.now(), table.mistrusted.is_some_and(|at| hold.asked.at <= at));
+        let is_doubtful = hold.asked.generation < self.generation();
         if is_doubtful {
-            hold.lease.suspect(now);
+            hold.lease.suspect(hold.now());
         }
-        self.enter(table, hold, if is_doubtful { now } else { due });
+        self.enter(table, hold, if is_doubtful { hold.now() } else { due });
     }
 
-    /// From now on every hold that was asked for before is doubtful.
-    pub(super) fn mistrusts(&self, table: &mut Table) -> Moment {
-        let now = self.clock.now();
-        table.mistrusted = Some(now);
-        now
+    /// Counts how often what is known became old: a lock was forced open, another server has the
+    /// holds, or the machine stood still. To be read before a request is sent. A hold that was
+    /// asked for before the last time enters as Suspect and is visited at once, whatever happened:
+    /// one request too many does no harm.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Raises the [generation](Self::generation) and makes these holds Suspect and due. Raised
+    /// first, under the mutex under which a hold enters: one that is not among them is seen there.
+    pub(super) fn mistrust(&self, table: &mut Table, holds: impl FnOnce() -> Vec<Arc<StoreHold>>) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        let now = self.now();
+        for hold in holds() {
+            hold.lease.suspect(now);
+            // One that is out with a batch comes back with it, and is due at once.
+            if table.due.leave(&hold) {
+                self.enter(table, &hold, now);
+            }
+        }
+    }
+
+    /// The holds under this key may be gone, as others may that are on their way.
+    pub(super) fn mistrust_under(&self, key: &str) {
+        self.mistrust(&mut self.table.lock(), || self.holds.under(key));
     }
 
     /// All holds are visited at once.
@@ -212,7 +234,7 @@ impl Inner {
             log::debug!("the wall clock jumped {ahead:?} ahead: renewing every lease now");
             return true;
         }
-        if self.mistrust_a_move(&mut table, round, now) {
+        if self.mistrust_a_move(&mut table, round) {
             drop(table);
             log::debug!("another server has the holds: renewing every lease now");
             return true;
@@ -299,26 +321,18 @@ impl Inner {
         if !table.due.is_endangered_by(ahead) {
             return None;
         }
-        self.suspect_all(table, now);
+        self.mistrust(table, || self.holds.all_holds());
         Some(ahead)
     }
 
     /// Another server has the holds now, and may have missed their last renewals.
-    fn mistrust_a_move(&self, table: &mut Table, round: &mut Round, now: Moment) -> bool {
+    fn mistrust_a_move(&self, table: &mut Table, round: &mut Round) -> bool {
         let moves = self.store.moves();
         if std::mem::replace(&mut round.moves, moves) == moves {
             return false;
         }
-        self.suspect_all(table, now);
+        self.mistrust(table, || self.holds.all_holds());
         true
-    }
-
-    fn suspect_all(&self, table: &mut Table, now: Moment) {
-        self.mistrusts(table);
-        for hold in table.due.take_all() {
-            hold.lease.suspect(now);
-            self.enter(table, &hold, now);
-        }
     }
 
     fn take_due(&self, table: &mut Table, now: Moment) -> Option<Batch<'_>> {
@@ -326,7 +340,7 @@ impl Inner {
         let holds: Vec<_> = due.map(|hold| (hold.clone(), now.plus(tick(hold.asked.lease)))).collect();
         // Dropping a batch takes the table's mutex, which the caller holds: an empty batch must not
         // be made here, or the thread would deadlock.
-        if holds.is_empty() { None } else { Some(Batch { inner: self, taken_at: now, holds }) }
+        if holds.is_empty() { None } else { Some(Batch { inner: self, generation: self.generation(), holds }) }
     }
 
     fn renew(&self, mut batch: Batch<'_>, round: &mut Round) {
@@ -439,6 +453,20 @@ impl Inner {
     fn report(&self, tenure: &Arc<Tenure>, news: &mut News) {
         self.loss_callbacks.report(tenure);
         tenure.loss_to_log().into_iter().for_each(|line| news.warn(line));
+    }
+
+    /// Gives up a hold whose last user never began. Does no I/O, logs nothing and runs no code of
+    /// the user.
+    pub(super) fn give_up(&self, hold: &Arc<StoreHold>) {
+        // In the order of every release: a renewal that is answered later revives nothing.
+        hold.lease.release(self.now());
+        let mut table = self.table.lock();
+        table.due.leave(hold);
+        let undo = hold.undo(HoldCounts::NONE, UnknownOutcomes::default());
+        let _ = self.remember(&mut table, undo);
+        drop(table);
+        self.holds.remove_unless_used(hold, StoreHold::is_unused);
+        self.local_queues.notify(&hold.asked.name.key);
     }
 
     fn take_back(&self, hold: &StoreHold) {

@@ -54,19 +54,6 @@ impl Schedule {
         self.due.remove(&place(hold, due)).map(|_| due)
     }
 
-    /// Takes out all holds under a lock key.
-    pub(crate) fn take_under(&mut self, key: &str) -> Vec<Arc<StoreHold>> {
-        self.take_where(|hold| &*hold.asked.name.key == key)
-    }
-
-    fn take_where(&mut self, is_meant: impl Fn(&StoreHold) -> bool) -> Vec<Arc<StoreHold>> {
-        let meant: Vec<_> = self.due.values().filter(|hold| is_meant(hold)).cloned().collect();
-        for hold in &meant {
-            self.leave(hold);
-        }
-        meant
-    }
-
     pub(crate) fn is_empty(&self) -> bool {
         self.due.is_empty()
     }

@@ -20,13 +20,13 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::base::clock::Clock;
 use crate::base::holder::Holder;
 use crate::base::lease::{Ends, Lease, LostBy, Moment, State, valid_until};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::lease::ending::ReleaseRace;
 use crate::lease::min_hold::MinHold;
+use crate::lease::renewal_thread::Inner;
 use crate::lease::tenure::Tenure;
 use crate::lease::visits::Visits;
 use crate::os::{
@@ -55,6 +55,8 @@ pub(crate) struct Asked {
     pub(crate) is_renewed: bool,
     /// The instant before the acquire was sent.
     pub(crate) at: Moment,
+    /// What was [known](crate::lease::watchdog::Watchdog::generation) before it was sent.
+    pub(crate) generation: u64,
 }
 
 pub(crate) struct StoreHold {
@@ -74,7 +76,8 @@ pub(crate) struct StoreHold {
     pub(super) release_race: ReleaseRace,
     pub(crate) min_hold: MinHold,
     users: Mutex<Users>,
-    pub(super) clock: Arc<dyn Clock>,
+    /// Renews it, and gives it up if nobody else does.
+    watchdog: Arc<Inner>,
 }
 
 struct Users {
@@ -94,20 +97,39 @@ struct Users {
     spare_tokens: Option<u32>,
 }
 
-/// The duty to be the next user of a hold: [`Tenure::begin`] takes it. Whoever gives it up in
-/// another way has to find out whether he [leaves last](StoreHold::leave_unused).
+/// The right to be the next user of a hold, which [`Tenure::begin`] takes. If it is dropped before
+/// that, by a panic for example, the hold is given up in the background, unless it has other users:
+/// so a hold that is handed over is never nobody's.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Admission(Arc<StoreHold>);
+pub(crate) struct Admission {
+    hold: Arc<StoreHold>,
+    is_used: bool,
+}
 
 impl Admission {
+    fn to(hold: Arc<StoreHold>) -> Self {
+        Self { hold, is_used: false }
+    }
+
     pub(crate) fn hold(&self) -> &Arc<StoreHold> {
-        &self.0
+        &self.hold
     }
 
     /// For the tenure that begins with it.
-    pub(super) fn begins(self) -> Arc<StoreHold> {
-        self.0
+    pub(super) fn begins(mut self) -> Arc<StoreHold> {
+        self.is_used = true;
+        self.hold.clone()
+    }
+}
+
+impl Drop for Admission {
+    /// Not to be called under the mutex of a local queue, which is notified if this leaves last.
+    fn drop(&mut self) {
+        let leaves_last = !self.is_used && self.hold.users.lock().leave();
+        if leaves_last {
+            self.hold.watchdog.give_up(&self.hold);
+        }
     }
 }
 
@@ -125,7 +147,7 @@ impl RunLength {
 
 impl StoreHold {
     /// A hold as the store has granted it, for its first user.
-    pub(crate) fn granted(asked: Asked, granted: Granted, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn granted(asked: Asked, granted: Granted, watchdog: Arc<Inner>) -> Self {
         let Granted { token, session, next, .. } = granted;
         // The session is what is kept alive, so a hold that is renewed has no end of its own.
         let end = match &session {
@@ -151,7 +173,7 @@ impl StoreHold {
             min_hold: MinHold::default(),
             users: Mutex::new(users),
             asked,
-            clock,
+            watchdog,
         }
     }
 
@@ -170,7 +192,7 @@ impl StoreHold {
 
     /// Admits the first user. To be called once.
     pub(crate) fn admit_first(self) -> Admission {
-        Admission(Arc::new(self))
+        Admission::to(Arc::new(self))
     }
 
     /// Admits one more reader, with this lease, unless that one has to ask the store: a writer
@@ -187,7 +209,7 @@ impl StoreHold {
             return None;
         }
         users.members += 1;
-        Some(Admission(self.clone()))
+        Some(Admission::to(self.clone()))
     }
 
     /// Admits the next user in place of this one, who is the only one and has given it up. `None`:
@@ -216,7 +238,17 @@ impl StoreHold {
             return None;
         }
         users.tenures.clear();
-        Some(Admission(self.clone()))
+        Some(Admission::to(self.clone()))
+    }
+
+    /// Whether one who wants these terms may have it instead of the one who was admitted.
+    pub(crate) fn fits(&self, lease: Duration, token: TokenRule) -> bool {
+        let has_token = match token {
+            TokenRule::Off => self.token() == 0,
+            TokenRule::On => self.token() > 0,
+            TokenRule::Kept => false,
+        };
+        has_token && self.has_only_asked_for(lease)
     }
 
     /// Whether this lease was asked for, and never a longer one: after a crash that would keep the
@@ -265,6 +297,11 @@ impl StoreHold {
         users.members == 0 && users.tenures.is_empty()
     }
 
+    pub(super) fn is_unused(&self) -> bool {
+        let users = self.users.lock();
+        users.members == 0 && users.tenures.is_empty()
+    }
+
     /// Those that have guards, also when they are lost.
     pub(crate) fn tenures(&self) -> SmallVec<[Arc<Tenure>; 1]> {
         self.users.lock().tenures.clone()
@@ -290,7 +327,7 @@ impl StoreHold {
     }
 
     pub(crate) fn now(&self) -> Moment {
-        self.clock.now()
+        self.watchdog.now()
     }
 
     pub(crate) fn state(&self) -> State {
@@ -337,13 +374,6 @@ impl Users {
     }
 }
 
-impl Admission {
-    /// It is not used. True for who leaves last, as of [`leave`](StoreHold::leave).
-    pub(crate) fn leave_unused(self) -> bool {
-        self.0.users.lock().leave()
-    }
-}
-
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -364,17 +394,29 @@ pub(crate) mod tests {
     use crate::base::clock::FakeClock;
     use crate::base::holder::ClientId;
     use crate::lease::tenure::{Owner, User};
+    use crate::lease::watchdog::Watchdog;
+    use crate::lease::watchdog::tests::watchdog;
 
     pub(crate) const SPAN: Duration = Duration::from_secs(10);
     const USER: User = User { owner: Owner::Guard, reentrant: true, max_hold: None };
 
     /// As the store has granted it just now, with the token 1.
     pub(crate) fn granted(name: &str, kind: Kind, clock: &Arc<FakeClock>, lease: Duration) -> StoreHold {
+        granted_by(&watchdog(clock), name, kind, lease)
+    }
+
+    fn granted_by(watchdog: &Watchdog, name: &str, kind: Kind, lease: Duration) -> StoreHold {
         let name = Arc::new(LockName::new("", name, kind).unwrap());
         let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
-        let (primitive, at) = (kind.into(), clock.now());
-        let asked = Asked { name, primitive, holder, permits: 1, lease, is_renewed: true, at };
-        StoreHold::granted(asked, Granted { token: 1, sent_at: at, session: None, next: None }, clock.clone())
+        let (primitive, at, generation) = (kind.into(), watchdog.now(), watchdog.generation());
+        let asked = Asked { name, primitive, holder, permits: 1, lease, is_renewed: true, at, generation };
+        watchdog.granted(asked, Granted { token: 1, sent_at: at, session: None, next: None })
+    }
+
+    /// A plain lock with its one user.
+    pub(crate) fn hold_of(watchdog: &Watchdog, name: &str, lease: Duration) -> Arc<StoreHold> {
+        let admission = granted_by(watchdog, name, Kind::Mutex, lease).admit_first();
+        Tenure::begin(admission, USER).store_hold.clone()
     }
 
     /// A plain lock with its one user.
@@ -465,7 +507,9 @@ pub(crate) mod tests {
         let hold = one.store_hold.clone();
         let other = Tenure::begin(hold.admit_reader(SPAN).unwrap(), USER);
         let unused = hold.admit_reader(SPAN).unwrap();
-        assert!(!hold.leave(&one) && !hold.leave(&one) && !unused.leave_unused());
+        assert!(!hold.leave(&one) && !hold.leave(&one));
+        drop(unused);
+        assert_eq!(hold.state(), State::Held);
         assert!(hold.leave(&other) && !hold.leave(&other));
         assert!(!hold.forget(&one) && hold.forget(&other) && hold.tenures().is_empty());
         // It was passed on, so the one before is not the one to give it up.
@@ -487,6 +531,15 @@ pub(crate) mod tests {
         let passed = passes(&first).unwrap();
         passed.hold().lose();
         assert_eq!((first.state(), Tenure::begin(passed, USER).state()), (State::Released, State::Lost));
+    }
+
+    #[test]
+    fn a_hold_whose_next_user_never_begins_is_given_up() {
+        let clock = Arc::new(FakeClock::default());
+        let first = first(&clock, 9);
+        drop(passes(&first).expect("it passes on"));
+        assert_eq!((first.store_hold.state(), first.store_hold.is_unused()), (State::Released, true));
+        assert_eq!(first.store_hold.watchdog.table.lock().undos.len(), 1);
     }
 
     /// The watchdog finds the loss while the guard is given up: only one of the two runs the

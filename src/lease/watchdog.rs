@@ -9,15 +9,16 @@ use std::time::Instant;
 
 use crate::background::announcer::Announcer;
 use crate::background::local_queue::LocalQueues;
+use crate::lease::hold_table::HoldTable;
 use crate::lease::loss_callbacks::LossCallbacks;
 use crate::lease::phase::Phase;
 use crate::lease::renewal_thread::{Inner, Table, log_dropped};
-use crate::lease::store_hold::StoreHold;
+use crate::lease::store_hold::{Asked, StoreHold};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::Moment;
 use crate::os::{self, Mutex, thread::JoinHandle};
-use crate::store::{LockStore, Undo};
+use crate::store::{Granted, LockStore, Undo};
 
 pub(crate) struct Watchdog {
     inner: Arc<Inner>,
@@ -32,8 +33,10 @@ impl Watchdog {
         clock: Arc<dyn Clock>,
         loss_callbacks: Arc<LossCallbacks>,
         local_queues: Arc<LocalQueues>,
+        holds: Arc<HoldTable>,
     ) -> Self {
-        let inner = Arc::new(Inner::new(client_name, announcer, store.clone(), clock, loss_callbacks, local_queues));
+        let kept = (loss_callbacks, local_queues, holds);
+        let inner = Arc::new(Inner::new(client_name, announcer, store.clone(), clock, kept));
         let told = Arc::downgrade(&inner);
         store.tell_losses(Box::new(move || {
             if let Some(inner) = told.upgrade() {
@@ -41,6 +44,11 @@ impl Watchdog {
             }
         }));
         Self { inner, thread: Mutex::new(None) }
+    }
+
+    /// A hold as the store has granted it, for its first user.
+    pub(crate) fn granted(&self, asked: Asked, granted: Granted) -> StoreHold {
+        StoreHold::granted(asked, granted, self.inner.clone())
     }
 
     /// From now on the hold is renewed (or inspected, if its lease is fixed), until it leaves or
@@ -61,12 +69,12 @@ impl Watchdog {
     /// The holds under this key may be gone, as others may that were asked for before now: they
     /// become Suspect, and the store is asked at once.
     pub(crate) fn mistrust(&self, key: &str) {
-        let mut table = self.inner.table.lock();
-        let now = self.inner.mistrusts(&mut table);
-        for hold in table.due.take_under(key) {
-            hold.lease.suspect(now);
-            self.inner.enter(&mut table, &hold, now);
-        }
+        self.inner.mistrust_under(key);
+    }
+
+    /// To be read before a request, and [kept](Asked) with what it grants.
+    pub(crate) fn generation(&self) -> u64 {
+        self.inner.generation()
     }
 
     /// Called after the lease left its live states and *before* the release is sent: a renewal that
@@ -85,6 +93,11 @@ impl Watchdog {
         if table.due.leave(hold) {
             self.inner.enter(&mut table, hold, hold.now().plus(hold.first_visit()));
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn now(&self) -> Moment {
+        self.inner.now()
     }
 
     /// Makes everything due now: a test has moved the clock, or changed what stands in the store.
@@ -197,23 +210,24 @@ impl Watchdog {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::Duration;
 
     use super::*;
     use crate::background::observer::Observer;
     use crate::base::clock::FakeClock;
     use crate::base::lease::State;
-    use crate::lease::store_hold::tests::tenure;
+    use crate::lease::store_hold::tests::hold_of;
     use crate::store::memory::{Memory, MemoryStore};
 
     const SPAN: Duration = Duration::from_secs(600);
 
     /// Over a store that holds nothing: whatever it is asked for is lost.
-    fn watchdog(clock: &Arc<FakeClock>) -> Watchdog {
+    pub(in crate::lease) fn watchdog(clock: &Arc<FakeClock>) -> Watchdog {
         let store = Arc::new(MemoryStore::new(&Arc::new(Memory::new()), SPAN));
         let losses = Arc::new(LossCallbacks::new(Arc::new(Observer::new(None))));
-        Watchdog::new("c".to_owned(), None, store, clock.clone(), losses, Arc::default())
+        let holds = Arc::new(HoldTable::new(SPAN));
+        Watchdog::new("c".to_owned(), None, store, clock.clone(), losses, Arc::default(), holds)
     }
 
     fn is_lost_soon(hold: &StoreHold, mut meanwhile: impl FnMut()) -> bool {
@@ -231,7 +245,7 @@ mod tests {
     fn a_hold_that_enters_after_a_forced_unlock_is_asked_for_at_once() {
         let clock = Arc::new(FakeClock::default());
         let watchdog = watchdog(&clock);
-        let hold = |name| tenure(name, &clock, SPAN).store_hold.clone();
+        let hold = |name| hold_of(&watchdog, name, SPAN);
         let (here, late, other) = (hold("a"), hold("a"), hold("b"));
         watchdog.watch(&here).unwrap();
         watchdog.watch(&other).unwrap();
@@ -240,7 +254,6 @@ mod tests {
         watchdog.watch(&late).unwrap();
         assert!(is_lost_soon(&late, || ()));
         assert_eq!(other.state(), State::Held, "it has another name");
-        clock.advance(Duration::from_nanos(1));
         let later = hold("a");
         watchdog.watch(&later).unwrap();
         assert_eq!(later.state(), State::Held, "it was asked for afterwards");
@@ -252,8 +265,7 @@ mod tests {
     fn a_hold_that_enters_after_a_jump_of_the_clock_is_asked_for_at_once() {
         let clock = Arc::new(FakeClock::default());
         let watchdog = watchdog(&clock);
-        let hold = |name| tenure(name, &clock, SPAN).store_hold.clone();
-        let (here, late) = (hold("a"), hold("b"));
+        let (here, late) = (hold_of(&watchdog, "a", SPAN), hold_of(&watchdog, "b", SPAN));
         watchdog.watch(&here).unwrap();
         // More than once: the thread may not have read the clock before the first jump.
         assert!(is_lost_soon(&here, || clock.jump_wall(SPAN)));

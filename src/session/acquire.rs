@@ -278,6 +278,7 @@ impl<'a> Contender<'a> for LockCall<'a> {
     }
 
     fn piggyback(&mut self) -> Option<Piggyback> {
+        self.attempt.asks_now();
         Some(Piggyback::new(&self.attempt.request(true), self.takes_turns() || self.joins()))
     }
 
@@ -304,6 +305,15 @@ impl<'a> Contender<'a> for LockCall<'a> {
 impl LockCall<'_> {
     fn take(&mut self, deadline: Deadline) -> Result<Option<Hold>> {
         let AcquireAttempt { shared, name, .. } = self.attempt;
+        // A call that does not wait never gets a hold that is parked: with threads that wait, the
+        // lock is not free for it.
+        if deadline != Deadline::Now
+            && self.takes_turns()
+            && let Some(parked) = shared.local_queues.barge(&name.key, self.terms.lease, self.terms.token)
+            && let Some(hold) = self.take_turn(parked)?
+        {
+            return Ok(Some(hold));
+        }
         // A thread that waits for the lock comes first.
         if self.joins()
             && !shared.local_queues.is_occupied(&name.key)
@@ -344,7 +354,7 @@ impl LockCall<'_> {
         let (takes_turns, joins) = (self.takes_turns(), self.joins());
         let Self { attempt, terms, owner } = self;
         let shared = attempt.shared;
-        let mut hold = StoreHold::granted(attempt.asked(granted.sent_at, terms.renewed), granted, shared.clock.clone());
+        let mut hold = shared.watchdog.granted(attempt.asked(granted.sent_at, terms.renewed), granted);
         if hold.state() == State::Lost {
             attempt.give_up();
             return Err(granted_too_late().for_name(&attempt.name.name));

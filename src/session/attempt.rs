@@ -37,6 +37,8 @@ pub(crate) struct AcquireAttempt<'a> {
     /// How many fencing tokens a request draws.
     pub(crate) tokens: u32,
     unknowns: UnknownOutcomes,
+    /// Read before the last request was sent, or left for another thread to send.
+    generation: u64,
     /// A request was sent whose outcome has not been taken in: it stays so if a logger panics in
     /// the middle of it, and then the request may have run.
     under_way: bool,
@@ -100,6 +102,7 @@ impl<'a> AcquireAttempt<'a> {
             cancel,
             tokens: 1,
             unknowns,
+            generation: 0,
             under_way: false,
             unknown_since: None,
             has_marker: false,
@@ -152,9 +155,9 @@ impl<'a> AcquireAttempt<'a> {
 
     /// What was asked for by a request that was sent at this moment.
     pub(crate) fn asked(&self, at: Moment, is_renewed: bool) -> Asked {
-        let Self { name, primitive, holder, permits, lease, .. } = self;
+        let Self { name, primitive, holder, permits, lease, generation, .. } = self;
         let (name, holder) = (Arc::clone(name), holder.clone());
-        Asked { name, primitive: *primitive, holder, permits: *permits, lease: *lease, is_renewed, at }
+        Asked { name, primitive: *primitive, holder, permits: *permits, lease: *lease, is_renewed, at, generation: *generation }
     }
 
     pub(crate) fn ask(&mut self, waits: bool) -> Result<Tried<Granted>> {
@@ -169,6 +172,11 @@ impl<'a> AcquireAttempt<'a> {
             os::thread::sleep(longest.mul_f64(random::fraction()));
         }
         Ok(Tried::Busy(Some(Duration::from_millis(5 + random::number() % 20))))
+    }
+
+    /// To be called before a request is sent or left for another thread.
+    pub(crate) fn asks_now(&mut self) {
+        self.generation = self.shared.watchdog.generation();
     }
 
     /// To be called before a request. `waits`: it will be repeated if the lock is busy.
@@ -209,6 +217,7 @@ impl<'a> AcquireAttempt<'a> {
             // once more.
             self.give_up();
         }
+        self.asks_now();
         self.under_way = true;
         let mut request = UnderWay { unknowns: std::mem::take(&mut self.unknowns), attempt: self };
         let answer = ask(request.attempt, &mut request.unknowns);

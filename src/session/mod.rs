@@ -18,7 +18,6 @@ pub(crate) mod acquire;
 pub(crate) mod attempt;
 mod closing;
 pub(crate) mod hold;
-mod hold_table;
 pub(crate) mod leaving;
 mod names;
 pub(crate) mod record;

@@ -89,19 +89,19 @@ impl Hold {
         let now = self.tenure.now();
         let before = self.tenure.release(now);
         self.observe_end(before, now);
-        if before == State::Held && self.pass_on() {
+        if before == State::Held && self.park() {
             self.tenure.wake();
             return Ok(None);
         }
         self.left_all(before, now)
     }
 
-    /// Passes the hold to a thread of this client that waits for it: nothing is sent.
+    /// Leaves the hold to a thread of this client that waits for it: nothing is sent.
     ///
     /// Called after the tenure has ended: of all that may end it now, only one sees it live. A
     /// suspect hold is released: the store has not confirmed its last renewal.
-    fn pass_on(&self) -> bool {
-        !self.shared.waits_no_more() && self.shared.local_queues.pass_on(&self.tenure)
+    fn park(&self) -> bool {
+        !self.shared.waits_no_more() && self.shared.local_queues.park(&self.tenure)
     }
 
     /// [`leave_all`](Self::leave_all) for a client that is closed: threads that wait for a

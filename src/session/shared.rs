@@ -15,6 +15,7 @@ use crate::base::lock_name::LockName;
 use crate::base::owner::HolderOwner;
 use crate::base::process::OwnProcess;
 use crate::base::traffic::Traffic;
+use crate::lease::hold_table::HoldTable;
 use crate::lease::loss_callbacks::LossCallbacks;
 use crate::lease::store_hold::{RunLength, StoreHold};
 use crate::lease::tenure::Tenure;
@@ -24,7 +25,6 @@ use crate::os::{
     atomic::{AtomicBool, Ordering},
     thread::Thread,
 };
-use crate::session::hold_table::Holds;
 use crate::session::names::Names;
 use crate::session::waits::Waits;
 use crate::store::{LockStore, Topic};
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
     pub(crate) id: ClientId,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) store: Arc<dyn LockStore>,
-    pub(crate) holds: Holds,
+    pub(crate) holds: Arc<HoldTable>,
     pub(crate) names: Names,
     /// Permits without leases that are out, by holder: no lease returns them to the semaphore, so
     /// closing the client has to.
@@ -108,6 +108,7 @@ impl Shared {
     ) -> Self {
         let loss_callbacks = Arc::new(LossCallbacks::new(observer.clone()));
         let local_queues = Arc::new(LocalQueues::default());
+        let holds = Arc::new(HoldTable::new(config.io_timeout));
         let waits = Arc::new(Waits::default());
         let queues = waits.clone();
         let has_place = move || queues.has_place();
@@ -124,10 +125,11 @@ impl Shared {
                 clock.clone(),
                 loss_callbacks.clone(),
                 local_queues.clone(),
+                holds.clone(),
             ),
             announcer,
             notifications: Notifications::new(client_name.clone(), store.clone(), config.lease),
-            holds: Holds::new(config.io_timeout),
+            holds,
             names: Names::default(),
             config,
             id,

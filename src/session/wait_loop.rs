@@ -16,7 +16,7 @@ use crate::lease::store_hold::Admission;
 use crate::os;
 use crate::session::Shared;
 use crate::session::attempt::{AcquireAttempt, Tried, begin_wait};
-use crate::store::{Acquired, Granted, Topic, UnknownOutcomes};
+use crate::store::{Acquired, Topic, UnknownOutcomes};
 
 /// What waits, and what it wins.
 pub(crate) trait Contender<'a> {
@@ -202,9 +202,9 @@ fn lead<'a, C: Contender<'a>>(
     let patience = |pause: Duration| deadline.remaining(os::now()).map_or(pause, |left| left.min(pause));
     loop {
         // Left in the queue, perhaps before this thread was the leader.
-        sent = sent.or_else(|| leader.collect_piggyback());
+        sent = sent.or_else(|| leader.collect());
         if sent.is_none() && leader.comes_last() && blocks().is_none() && !contender.attempt().is_ended() {
-            sent = leader.withdraw_piggyback();
+            sent = leader.withdraw();
             if sent.is_none() {
                 // Otherwise those that nobody has read yet would count as new ones.
                 shared.notifications.catch_up();
@@ -224,7 +224,7 @@ fn lead<'a, C: Contender<'a>>(
         }
         // After that: an end of the wait before it is seen here, one after it wakes the call.
         if let Err(ended) = contender.attempt().ensure_waits() {
-            sent = sent.or_else(|| leader.withdraw_piggyback());
+            sent = sent.or_else(|| leader.withdraw());
             if sent.is_none() {
                 return Err(ended);
             }
@@ -234,10 +234,10 @@ fn lead<'a, C: Contender<'a>>(
         let last = deadline.has_passed(os::now());
         let local = if std::mem::take(&mut ask_anyway) { None } else { blocks() };
         if local.is_none() {
-            sent = sent.or_else(|| leader.withdraw_piggyback());
+            sent = sent.or_else(|| leader.withdraw());
         }
         let tried = match (sent.take(), first.take(), local) {
-            (Some(PiggybackOutcome::Passed(admission)), ..) => match contender.take_turn(admission)? {
+            (Some(PiggybackOutcome::Parked(admission)), ..) => match contender.take_turn(admission)? {
                 Some(won) => {
                     leader.forget_outage();
                     return Ok(Some(won));
@@ -260,7 +260,7 @@ fn lead<'a, C: Contender<'a>>(
                 let (start, most) = (os::now(), until_after(remaining).min(shared.config.lease));
                 sent = wait_for_local(contender, leader, patience(most));
                 if sent.is_none() && deadline.has_passed(os::now()) {
-                    sent = leader.withdraw_piggyback();
+                    sent = leader.withdraw();
                     if sent.is_none() {
                         return Ok(None);
                     }
@@ -328,7 +328,7 @@ fn lead<'a, C: Contender<'a>>(
             Some(listening) => listening.wait_for(Awaited::Notification, pause),
             None => leader.event().wait(pause),
         };
-        sent = leader.withdraw_piggyback();
+        sent = leader.withdraw();
         let notified = sent.is_some() || leader.event().is_notified();
         woken_by_timer = !notified;
         // Without a notification another attempt would find nothing new, if the last reply is
@@ -353,9 +353,9 @@ fn wait_for_local<'a, C: Contender<'a>>(
     }
     // Left first, waited second: a release before this has notified the event already, one after it
     // takes the acquire along. One that took it before the latch was cleared is found here.
-    leader.collect_piggyback().or_else(|| {
+    leader.collect().or_else(|| {
         leader.event().wait(patience);
-        leader.collect_piggyback()
+        leader.collect()
     })
 }
 
@@ -452,9 +452,10 @@ mod tests {
     use crate::base::holder::ClientId;
     use crate::base::lock_name::LockName;
     use crate::base::primitive::Primitive;
-    use crate::lease::store_hold::{Asked, StoreHold};
+    use crate::lease::store_hold::Asked;
     use crate::session::Config;
     use crate::session::acquire::{Terms, acquire_owned};
+    use crate::store::Granted;
     use crate::store::memory::{Memory, MemoryStore};
 
     const LEASE: Duration = Duration::from_secs(600);
@@ -500,9 +501,9 @@ mod tests {
             })
             .unwrap();
         let (primitive, holder, at) = (Primitive::Mutex, shared.id.fresh_holder(), SystemClock.now());
-        let asked = Asked { name, primitive, holder, permits: 1, lease: LEASE, is_renewed: false, at };
+        let asked = Asked { name, primitive, holder, permits: 1, lease: LEASE, is_renewed: false, at, generation: 0 };
         let granted = Granted { token: 0, sent_at: at, session: None, next: None };
-        let hold = StoreHold::granted(asked, granted, Arc::new(SystemClock));
+        let hold = shared.watchdog.granted(asked, granted);
         while shared.waits.len() == 0 {
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -10,7 +10,7 @@ use crate::base::error::{Error, Result};
 use crate::base::lease::{Moment, SessionTerm, valid_until};
 use crate::base::lock_name::LockName;
 use crate::base::primitive::Primitive;
-use crate::lease::store_hold::{Asked, StoreHold};
+use crate::lease::store_hold::Asked;
 use crate::lease::tenure::Owner;
 use crate::os;
 use crate::session::acquire::{Terms, check_kind, granted_too_late, refuse_own, refuse_reentry};
@@ -198,7 +198,7 @@ impl MultiLockCall<'_> {
                 None => {
                     let asked = Asked { name: name.clone(), ..attempt.asked(sent_at, terms.renewed) };
                     let granted = Granted { token: *token, sent_at, session: session.cloned(), next: None };
-                    let hold = StoreHold::granted(asked, granted, shared.clock.clone());
+                    let hold = shared.watchdog.granted(asked, granted);
                     Hold::begin(shared, hold, terms.user(*owner))
                 }
             };

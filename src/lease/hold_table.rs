@@ -17,12 +17,12 @@ type Entries = SmallVec<[Arc<StoreHold>; 1]>;
 /// A hold is here from when it was granted until its release is over, and as long as a guard of it
 /// lives.
 #[derive(Debug)]
-pub(crate) struct Holds {
+pub(crate) struct HoldTable {
     map: Mutex<HashMap<Arc<str>, Entries>>,
     io_timeout: Duration,
 }
 
-impl Holds {
+impl HoldTable {
     /// `io_timeout`: how long a release that is under way is given.
     pub(crate) fn new(io_timeout: Duration) -> Self {
         Self { map: Mutex::default(), io_timeout }
@@ -34,8 +34,14 @@ impl Holds {
 
     /// The last guard of the tenure has been given up: the hold leaves with its last user.
     pub(crate) fn remove(&self, tenure: &Tenure) {
-        let (hold, mut map) = (&tenure.store_hold, self.map.lock());
-        if !hold.forget(tenure) {
+        let hold = &tenure.store_hold;
+        self.remove_unless_used(hold, |hold| hold.forget(tenure));
+    }
+
+    /// Removes the hold if `is_unused`. Nobody is admitted to one that is.
+    pub(super) fn remove_unless_used(&self, hold: &Arc<StoreHold>, is_unused: impl FnOnce(&StoreHold) -> bool) {
+        let mut map = self.map.lock();
+        if !is_unused(hold) {
             return;
         }
         if let Some(holds) = map.get_mut(&hold.asked.name.key) {
@@ -88,6 +94,10 @@ impl Holds {
     /// The holds under a lock key.
     pub(crate) fn under(&self, key: &str) -> Vec<Arc<StoreHold>> {
         self.map.lock().get(key).map_or_else(Vec::new, |holds| holds.to_vec())
+    }
+
+    pub(super) fn all_holds(&self) -> Vec<Arc<StoreHold>> {
+        self.map.lock().values().flatten().cloned().collect()
     }
 
     /// All tenures, with those whose release is under way.

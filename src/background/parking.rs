@@ -1,0 +1,54 @@
+//! A parked hold: its user has given it up, and a thread of the client that waits for it is next,
+//! so it stays in the store.
+//!
+//! The thread that leads the local queue is its *keeper*: it is woken, and takes the hold out, also
+//! when it gives up at that moment. While it wakes up, a thread that runs already may have the hold
+//! before it (barging), so that many short turns fit into one wake-up. It does not wait for ever:
+//! once half a millisecond has passed since a keeper had a hold, the next one that is parked is for
+//! the keeper alone (eventual fairness, as in `parking_lot`).
+
+use std::time::{Duration, Instant};
+
+use crate::lease::store_hold::Admission;
+use crate::os;
+
+/// For so long threads that come later may have the hold before the one that waits longest.
+const BARGING: Duration = Duration::from_micros(500);
+
+/// Guarded by the mutex of the local queue.
+#[derive(Debug, Default)]
+pub(super) struct Parking {
+    hold: Option<Admission>,
+    /// The keeper was woken, and has not looked since.
+    is_keeper_woken: bool,
+    /// When a keeper last took a hold.
+    last_kept: Option<Instant>,
+    is_for_keeper: bool,
+}
+
+impl Parking {
+    /// Returns whether the keeper is to be woken.
+    pub(super) fn park(&mut self, hold: Admission) -> bool {
+        let now = os::now();
+        let last_kept = *self.last_kept.get_or_insert(now);
+        self.is_for_keeper = now.saturating_duration_since(last_kept) >= BARGING;
+        self.hold = Some(hold);
+        !std::mem::replace(&mut self.is_keeper_woken, true)
+    }
+
+    /// The hold, for the keeper.
+    pub(super) fn keep(&mut self) -> Option<Admission> {
+        self.is_keeper_woken = false;
+        let hold = self.hold.take()?;
+        self.last_kept = Some(os::now());
+        Some(hold)
+    }
+
+    /// The hold, for a thread that did not wait, if it `fits`.
+    pub(super) fn barge(&mut self, fits: impl FnOnce(&Admission) -> bool) -> Option<Admission> {
+        if self.is_for_keeper {
+            return None;
+        }
+        self.hold.take_if(|hold| fits(hold))
+    }
+}
