@@ -9,7 +9,6 @@ use crate::base::node_status::NodeStatus;
 use crate::builder::Builder;
 use crate::fencing::FencedValue;
 use crate::listing::{self, AnnouncedLocks, LockReport, LockSummary};
-use crate::session::Shared;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
 use crate::store::Diagnose;
@@ -20,6 +19,7 @@ use crate::sync::multi_lock::MultiLock;
 use crate::sync::mutex::{ReentrantMutex, ReentrantMutexGuard};
 use crate::sync::rwlock::RwLock;
 use crate::sync::semaphore::Semaphore;
+use crate::wait::shared::Shared;
 
 /// Locks in Redis (one server, behind sentinels, a cluster, or a majority of several), in
 /// PostgreSQL, in ZooKeeper, or [in memory](Self::in_memory).

@@ -184,16 +184,17 @@
 //! the wall clock reveals the sleep, but only a moment after the machine is awake; until then a
 //! guard can believe in a lease that has ended.
 
-mod background;
 mod base;
 mod builder;
 mod client;
 pub mod fencing;
 pub mod guide;
+mod hold;
 mod in_memory;
 pub mod interop;
 mod lease;
 mod listing;
+mod observe;
 #[cfg(not(shuttle))]
 mod os;
 // The tests in `tests/scheduler` wait, spawn and read clocks by it.
@@ -201,13 +202,13 @@ mod os;
 #[doc(hidden)]
 #[allow(missing_docs, missing_debug_implementations, unreachable_pub)]
 pub mod os;
-mod session;
 mod snapshot;
 mod stats;
 mod store;
 mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod wait;
 
 pub use base::cancel::CancelToken;
 pub use base::counters::Figures;

@@ -11,10 +11,10 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::base::owner::HolderOwner;
 use crate::base::primitive::Primitive;
 use crate::fencing::FencingToken;
-use crate::session::Shared;
 use crate::stats::shortened;
 use crate::store::{Found, FoundWaiter, Wanted};
 use crate::sync::lock_holder::{Known, LockHolder, Lookups, all_announced, rough};
+use crate::wait::shared::Shared;
 
 /// Of so many places in a queue, the first ones, it is asked whose they are.
 const MOST_WAITERS: usize = 16;

@@ -9,12 +9,13 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::fencing::FencingToken;
 use crate::lease::tenure::{Owner, Tenure};
+use crate::observe::waits::Wait;
 use crate::os::{
     self, HashMap,
     thread::{Thread, ThreadId},
 };
-use crate::session::{OutstandingPermits, Shared, Wait};
 use crate::stats::shortened;
+use crate::wait::shared::{OutstandingPermits, Shared};
 
 /// How many holds and waits `Display` writes.
 const SHOWN: usize = 100;

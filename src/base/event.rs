@@ -36,6 +36,8 @@ pub(crate) struct Event {
 #[derive(Default)]
 struct State {
     latched: bool,
+    /// How often the latch was cleared.
+    round: u64,
     /// The waiter is to look whether its wait is over.
     ended: bool,
     /// Set while the waiter does not sleep on the condition variable but waits for input.
@@ -77,9 +79,17 @@ impl Event {
         self.notified.notify_all();
     }
 
-    pub(crate) fn clear(&self) {
+    /// Clears the latch, which begins a new round: its number. Whatever notifies the event from now
+    /// on is found in this round.
+    pub(crate) fn clear(&self) -> u64 {
         let mut state = self.state.lock();
         (state.latched, state.ended) = (false, false);
+        state.round += 1;
+        state.round
+    }
+
+    pub(crate) fn round(&self) -> u64 {
+        self.state.lock().round
     }
 
     /// Until the returned value is dropped, the waiter does not sleep in

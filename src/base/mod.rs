@@ -18,6 +18,7 @@ pub(crate) mod limits;
 pub(crate) mod listener;
 pub(crate) mod lock_name;
 pub(crate) mod loss;
+pub(crate) mod names;
 pub(crate) mod node_status;
 pub(crate) mod owner;
 pub(crate) mod primitive;

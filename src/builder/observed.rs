@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Builder;
-use crate::background::observer::Observer;
 use crate::base::clock::Clock;
 use crate::base::error::Result;
 use crate::base::holder::ClientId;
@@ -12,8 +11,9 @@ use crate::base::listener::Listener;
 use crate::base::owner::HolderOwner;
 use crate::base::traffic::Traffic;
 use crate::client::LockClient;
-use crate::session::{Config, Shared};
+use crate::observe::observer::Observer;
 use crate::store::LockStore;
+use crate::wait::shared::{Config, Shared};
 
 impl Builder {
     /// Tells `listener` of what happens to the locks of this client, as it happens. See

@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 
 use super::token::FencingToken;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::session::Shared;
 use crate::store::{FenceAnswer, UnknownOutcomes};
+use crate::wait::shared::Shared;
 
 /// Bytes under a key of the server, together with the highest fencing token that has claimed them.
 ///

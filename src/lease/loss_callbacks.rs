@@ -12,7 +12,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::background::observer::Observer;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::State;
 use crate::base::listener::{Listener, LockInfo};
@@ -21,6 +20,7 @@ use crate::base::loss::{Loss, RenewalTrouble};
 use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
 use crate::lease::store_hold::StoreHold;
 use crate::lease::tenure::Tenure;
+use crate::observe::observer::Observer;
 use crate::os::{
     self, Condvar, Mutex,
     thread::{Builder, JoinHandle},

@@ -5,38 +5,36 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::background::announcer::Announcer;
-use crate::background::local_queue::LocalQueues;
-use crate::lease::hold_table::HoldTable;
-use crate::lease::loss_callbacks::LossCallbacks;
-use crate::lease::phase::Phase;
-use crate::lease::renewal_trouble::{News, Outages};
-use crate::lease::schedule::Schedule;
-use crate::lease::store_hold::StoreHold;
-use crate::lease::tenure::Tenure;
-use crate::lease::visits::tick;
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Clock, ClockReading};
 use crate::base::lease::{Moment, State};
+use crate::lease::hold_table::HoldTable;
+use crate::lease::loss_callbacks::LossCallbacks;
+use crate::lease::phase::Phase;
+use crate::lease::renewal_trouble::Outages;
+use crate::lease::schedule::Schedule;
+use crate::lease::store_hold::{Asked, StoreHold};
+use crate::lease::undos::Undos;
+use crate::observe::announcer::{Announcer, HeldNow};
 use crate::os::{
     self, Condvar, Mutex,
     atomic::{AtomicU64, Ordering},
 };
-use crate::store::{HoldCounts, LockStore, Renewal, Renewed, Undo, UnknownOutcomes};
+use crate::store::{HoldCounts, LockStore, Undo, UnknownOutcomes};
 
-/// How many undos are kept while the server cannot be asked. Beyond it the oldest is dropped.
-const MOST_UNDOS: usize = 10_000;
+/// Called with the key of a lock when a hold of this client has ended: threads that wait for it are
+/// notified.
+pub(crate) type OnEnd = Box<dyn Fn(&str) + Send + Sync>;
 
 pub(super) struct Inner {
     pub(super) client_name: String,
     /// `None`: nobody is to know who this client is.
     pub(super) announcer: Option<Arc<Announcer>>,
-    store: Arc<dyn LockStore>,
-    clock: Arc<dyn Clock>,
-    loss_callbacks: Arc<LossCallbacks>,
-    /// Their waiters are notified when a hold of this client ends.
-    local_queues: Arc<LocalQueues>,
-    holds: Arc<HoldTable>,
+    pub(super) store: Arc<dyn LockStore>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) loss_callbacks: Arc<LossCallbacks>,
+    pub(super) on_end: OnEnd,
+    pub(super) holds: Arc<HoldTable>,
     generation: AtomicU64,
     pub(super) table: Mutex<Table>,
     pub(super) changed: Condvar,
@@ -45,13 +43,7 @@ pub(super) struct Inner {
 /// Guarded by one mutex, which is never held during I/O.
 pub(super) struct Table {
     pub(super) due: Schedule,
-    pub(super) undos: Vec<Undo>,
-    /// While some undos are being resolved: until when the last of them can stand.
-    pub(super) resolving_until: Option<Moment>,
-    /// How many these are.
-    pub(super) resolving: usize,
-    /// Nothing is resolved before this: the back-off after a failure.
-    pub(super) resolve_from: Moment,
+    pub(super) undos: Undos,
     /// When the thread means to wake up; whatever is due earlier wakes it. `None`: not before it is
     /// notified.
     planned: Option<Moment>,
@@ -83,61 +75,24 @@ impl Drop for ExitGuard<'_> {
     }
 }
 
-/// A batch that is out for renewal. Its holds are put back when it is dropped, also by a panic:
-/// otherwise they would never be renewed again.
-struct Batch<'a> {
-    inner: &'a Inner,
-    /// When it was taken: see [`Inner::generation`].
-    generation: u64,
-    holds: Vec<(Arc<StoreHold>, Moment)>,
-}
-
-impl Drop for Batch<'_> {
-    fn drop(&mut self) {
-        let mut table = self.inner.table.lock();
-        // The store may have confirmed them just before a lock was forced open.
-        let is_old = self.generation < self.inner.generation();
-        for (hold, due) in self.holds.drain(..) {
-            // Checked under the table's mutex. A release changes the state first and then takes the
-            // mutex to leave the table: either its new state is seen here, or it finds the hold in
-            // the table and removes it.
-            match hold.state() {
-                State::Held | State::Suspect => {
-                    // It may have become shared since `due` was computed, and shared holds are due
-                    // sooner.
-                    let due = due.min(hold.now().plus(if is_old { Duration::ZERO } else { hold.period() }));
-                    self.inner.enter(&mut table, &hold, due);
-                }
-                // Its end came while its renewal was under way, and failed. The next visit reports
-                // that, and undoes what may stand.
-                State::Lost if due < Moment::NEVER => self.inner.enter(&mut table, &hold, hold.now()),
-                State::Lost | State::Released | State::Closed => {}
-            }
-        }
-    }
-}
-
 impl Inner {
     pub(super) fn new(
         client_name: String,
         announcer: Option<Arc<Announcer>>,
         store: Arc<dyn LockStore>,
         clock: Arc<dyn Clock>,
-        (loss_callbacks, local_queues, holds): (Arc<LossCallbacks>, Arc<LocalQueues>, Arc<HoldTable>),
+        (loss_callbacks, on_end, holds): (Arc<LossCallbacks>, OnEnd, Arc<HoldTable>),
     ) -> Self {
         let table = Table {
             due: Schedule::default(),
-            undos: Vec::new(),
-            resolving_until: None,
-            resolving: 0,
-            resolve_from: Moment::from_nanos(0),
+            undos: Undos::default(),
             planned: None,
             visit_all: false,
             resolve_until: None,
             phase: Phase::NotStarted,
         };
         let (generation, table, changed) = (AtomicU64::new(0), Mutex::new(table), Condvar::new());
-        Self { client_name, announcer, store, clock, loss_callbacks, local_queues, holds, generation, table, changed }
+        Self { client_name, announcer, store, clock, loss_callbacks, on_end, holds, generation, table, changed }
     }
 
     pub(super) fn now(&self) -> Moment {
@@ -195,8 +150,7 @@ impl Inner {
 
     /// Returns the undo that was dropped for it, if there were too many.
     pub(super) fn remember(&self, table: &mut Table, undo: Undo) -> Option<Undo> {
-        let oldest = (table.undos.len() == MOST_UNDOS).then(|| table.undos.remove(0));
-        table.undos.push(undo);
+        let oldest = table.undos.add(undo);
         self.changed.notify_all();
         oldest
     }
@@ -245,22 +199,8 @@ impl Inner {
         if table.phase == Phase::Stopping {
             let until = table.resolve_until;
             drop(table);
-            loop {
-                // A server that has come back in the meantime is one more that can be asked. With
-                // nothing to undo, there is no reason to wait for one.
-                if !self.table.lock().undos.is_empty() {
-                    self.store.maintain();
-                }
-                while self.resolve(round) {}
-                let pause = round.resolve_pause.next();
-                let unresolved = !self.table.lock().undos.is_empty();
-                if !unresolved || until.is_none_or(|until| os::now() + pause >= until) {
-                    let left = self.table.lock().undos.clone();
-                    left.iter().for_each(Undo::warn_of_a_leak);
-                    return false;
-                }
-                os::thread::sleep(pause);
-            }
+            self.resolve_until(until, round);
+            return false;
         }
         if let Some(batch) = self.take_due(&mut table, now) {
             drop(table);
@@ -268,14 +208,18 @@ impl Inner {
         } else if round.maintain_at.is_some_and(|at| at <= now) {
             drop(table);
             round.maintain_at = self.store.maintain();
-        } else if !table.undos.is_empty() && table.resolve_from <= now {
+        } else if table.undos.due().is_some_and(|due| due <= now) {
             drop(table);
             self.resolve(round);
         } else if let Some(announcer) = self.announcer_if_due(&table, round, now) {
             // Sorted and spelled without the mutex: there may be thousands.
-            let mut held: Vec<_> = table.due.holds().cloned().collect();
+            let held: Vec<_> = table.due.holds().cloned().collect();
             drop(table);
-            announcer.announce(&*self.store, &mut held, now);
+            let told = |hold: &Arc<StoreHold>| {
+                let Asked { at, holder, name, .. } = &hold.asked;
+                HeldNow { taken: *at, holder: holder.clone(), key: name.key.clone() }
+            };
+            announcer.announce(&*self.store, held.iter().map(told).collect(), now);
         } else {
             self.sleep(&mut table, now, [round.maintain_at, round.announce_at]);
         }
@@ -284,7 +228,9 @@ impl Inner {
 
     /// If it is time to say who this client is. Asked behind all renewals that are due.
     fn announcer_if_due(&self, table: &Table, round: &mut Round, now: Moment) -> Option<&Announcer> {
-        self.announcer.as_deref().filter(|announcer| announcer.is_due(&table.due, &mut round.announce_at, now))
+        let taken = || table.due.holds().map(|hold| hold.asked.at);
+        let is_due = |one: &&Announcer| one.is_due(taken(), table.due.tick(), &mut round.announce_at, now);
+        self.announcer.as_deref().filter(is_due)
     }
 
     /// Removes what was written of this client, if anything was.
@@ -295,10 +241,7 @@ impl Inner {
     }
 
     fn sleep(&self, table: &mut os::MutexGuard<'_, Table>, now: Moment, others: [Option<Moment>; 2]) {
-        let mut wake = others.into_iter().chain([table.due.wake_at(now)]).flatten().min();
-        if !table.undos.is_empty() {
-            wake = Some(wake.map_or(table.resolve_from, |w| w.min(table.resolve_from)));
-        }
+        let wake = others.into_iter().chain([table.due.wake_at(now), table.undos.due()]).flatten().min();
         table.planned = wake;
         match wake {
             Some(wake) => {
@@ -335,126 +278,6 @@ impl Inner {
         true
     }
 
-    fn take_due(&self, table: &mut Table, now: Moment) -> Option<Batch<'_>> {
-        let due = table.due.take_due(now).into_iter();
-        let holds: Vec<_> = due.map(|hold| (hold.clone(), now.plus(tick(hold.asked.lease)))).collect();
-        // Dropping a batch takes the table's mutex, which the caller holds: an empty batch must not
-        // be made here, or the thread would deadlock.
-        if holds.is_empty() { None } else { Some(Batch { inner: self, generation: self.generation(), holds }) }
-    }
-
-    fn renew(&self, mut batch: Batch<'_>, round: &mut Round) {
-        let mut ended = News::default();
-        batch.holds.retain(|(hold, _)| {
-            self.end_tenures(hold, &mut ended);
-            matches!(hold.state(), State::Held | State::Suspect)
-        });
-        if batch.holds.is_empty() {
-            return ended.log();
-        }
-        let now = self.clock.now();
-        for tenure in batch.holds.iter().flat_map(|(hold, _)| hold.end_max_holds(now)) {
-            let (name, left) = (&tenure.lock_name().name, tenure.remaining());
-            ended.warn(format!("{name:?} was held for its max_hold: it is renewed no more, and ends in {left:.1?}"));
-        }
-        let renewals: Vec<Renewal> = batch.holds.iter().map(|(hold, _)| hold.renewal(now)).collect();
-        batch.holds.iter().for_each(|(hold, _)| hold.sends_renewal(now));
-        let outcomes = self.store.renew(&renewals);
-        if let Some(announcer) = &self.announcer
-            && outcomes.iter().any(|outcome| matches!(outcome, Renewed::Failed(error) if error.kind().is_outage()))
-        {
-            announcer.postpone(now);
-        }
-        // Logged only when the batch is back in the table: a logger that blocks must not keep a
-        // lease from its next renewal.
-        let mut news = round.trouble.record(&batch.holds, &outcomes, now);
-        let pause = match outcomes.iter().any(|o| matches!(o, Renewed::Failed(_))) {
-            true => round.renew_pause.next(),
-            false => {
-                round.renew_pause.reset();
-                Duration::ZERO
-            }
-        };
-        for ((entry, renewal), outcome) in batch.holds.iter_mut().zip(&renewals).zip(outcomes) {
-            entry.1 = self.apply(&entry.0, renewal, outcome, pause, &mut news);
-            entry.0.renewal_is_over();
-        }
-        drop(batch);
-        ended.log();
-        news.log();
-    }
-
-    /// Applies the outcome of a renewal to its hold. Returns when the next one is due: never,
-    /// after a loss that it has reported.
-    fn apply(
-        &self,
-        hold: &Arc<StoreHold>,
-        renewal: &Renewal,
-        outcome: Renewed,
-        pause: Duration,
-        news: &mut News,
-    ) -> Moment {
-        let now = self.clock.now();
-        match outcome {
-            Renewed::Held { sent_at, again, beside } => {
-                if !renewal.lease.is_zero() {
-                    self.loss_callbacks.observer.renewed(hold.asked.primitive, &hold.asked.name, true);
-                }
-                // Before the renewal is confirmed, or the lease would for a moment have too late an
-                // end.
-                hold.inspected(sent_at, beside);
-                let state =
-                    if renewal.lease.is_zero() { hold.state() } else { hold.confirmed(sent_at, renewal.lease) };
-                match state {
-                    State::Lost => {
-                        self.end_tenures(hold, news);
-                        return Moment::NEVER;
-                    }
-                    // Its release was sent in the meantime, and may have run before the renewal put
-                    // the hold back.
-                    State::Released | State::Closed if again && hold.was_put_back() => self.take_back(hold),
-                    _ => {}
-                }
-                sent_at.plus(hold.period())
-            }
-            Renewed::Gone => {
-                hold.lose();
-                for tenure in hold.tenures().iter().filter(|tenure| tenure.state() == State::Lost) {
-                    self.report(tenure, news);
-                }
-                self.local_queues.notify(&hold.asked.name.key);
-                Moment::NEVER
-            }
-            Renewed::Failed(error) => {
-                self.loss_callbacks.observe_renewal_failure(hold, &error);
-                news.debug(|| format!("renewing {:?} failed, trying again: {}", hold.asked.name.name, error.chain()));
-                if let Some((callbacks, trouble)) = hold.renewal_failed(&error, now) {
-                    self.loss_callbacks.tell_of_trouble(callbacks, &trouble);
-                }
-                now.plus(pause.min(hold.asked.lease / 10))
-            }
-        }
-    }
-
-    /// Ends the tenures of a hold whose lease, or whose own end, has come. Whoever leaves last has
-    /// the hold undone: a renewal that reached the server late may have lengthened its lease there.
-    fn end_tenures(&self, hold: &Arc<StoreHold>, news: &mut News) {
-        for tenure in hold.tenures().iter().filter(|tenure| tenure.state() == State::Lost) {
-            tenure.wake();
-            self.report(tenure, news);
-            if hold.leave(tenure) {
-                hold.lease.release(self.now());
-                self.take_back(hold);
-            }
-            self.local_queues.notify(&hold.asked.name.key);
-        }
-    }
-
-    fn report(&self, tenure: &Arc<Tenure>, news: &mut News) {
-        self.loss_callbacks.report(tenure);
-        tenure.loss_to_log().into_iter().for_each(|line| news.warn(line));
-    }
-
     /// Gives up a hold whose last user never began. Does no I/O, logs nothing and runs no code of
     /// the user.
     pub(super) fn give_up(&self, hold: &Arc<StoreHold>) {
@@ -466,42 +289,55 @@ impl Inner {
         let _ = self.remember(&mut table, undo);
         drop(table);
         self.holds.remove_unless_used(hold, StoreHold::is_unused);
-        self.local_queues.notify(&hold.asked.name.key);
+        (self.on_end)(&hold.asked.name.key);
     }
 
-    fn take_back(&self, hold: &StoreHold) {
+    pub(super) fn take_back(&self, hold: &StoreHold) {
         let undo = hold.undo(HoldCounts::NONE, UnknownOutcomes::default());
         let oldest = self.remember(&mut self.table.lock(), undo);
         log_dropped(oldest);
     }
 
+    /// Resolves what is to be undone, again and again until there is nothing more or the time is up.
+    fn resolve_until(&self, until: Option<Instant>, round: &mut Round) {
+        let is_done = || self.table.lock().undos.due().is_none();
+        loop {
+            // A server that has come back in the meantime is one more that can be asked. With
+            // nothing to undo, there is no reason to wait for one.
+            if !is_done() {
+                self.store.maintain();
+            }
+            while self.resolve(round) {}
+            let pause = round.resolve_pause.next();
+            if is_done() || until.is_none_or(|until| os::now() + pause >= until) {
+                break;
+            }
+            os::thread::sleep(pause);
+        }
+        let left = self.table.lock().undos.waiting().to_vec();
+        left.iter().for_each(Undo::warn_of_a_leak);
+    }
+
     /// Resolves one batch of undos. True: there was progress, and there are more.
     fn resolve(&self, round: &mut Round) -> bool {
-        let mut table = self.table.lock();
-        let mut undos = std::mem::take(&mut table.undos);
-        table.resolving_until = undos.iter().map(|undo| undo.expires).max();
-        table.resolving = undos.len();
-        drop(table);
+        let mut undos = self.table.lock().undos.take();
         if undos.is_empty() {
             return false;
         }
         let before = undos.len();
         self.store.resolve(&mut undos);
-        let mut table = self.table.lock();
-        table.resolving_until = None;
-        table.resolving = 0;
         // One batch a round: what is due for renewal goes first.
         let progress = undos.len() < before;
-        table.resolve_from = if progress {
-            round.resolve_pause.reset();
-            Moment::from_nanos(0)
-        } else {
-            self.clock.now().plus(round.resolve_pause.next())
+        let not_before = match progress {
+            true => {
+                round.resolve_pause.reset();
+                Moment::from_nanos(0)
+            }
+            false => self.clock.now().plus(round.resolve_pause.next()),
         };
-        // Older ones first.
-        undos.append(&mut table.undos);
-        table.undos = undos;
-        progress && !table.undos.is_empty()
+        let mut table = self.table.lock();
+        table.undos.put_back(undos, not_before);
+        progress && table.undos.due().is_some()
     }
 }
 
@@ -514,14 +350,14 @@ pub(super) fn log_dropped(undo: Option<Undo>) {
 }
 
 /// What the thread remembers from one round of its loop to the next.
-struct Round {
-    resolve_pause: Backoff,
-    renew_pause: Backoff,
+pub(super) struct Round {
+    pub(super) resolve_pause: Backoff,
+    pub(super) renew_pause: Backoff,
     /// When the store wants to maintain its connections and servers.
-    maintain_at: Option<Moment>,
+    pub(super) maintain_at: Option<Moment>,
     /// When to say who this client is, since it was found to hold something.
-    announce_at: Option<Moment>,
-    trouble: Outages,
-    seen: ClockReading,
-    moves: u64,
+    pub(super) announce_at: Option<Moment>,
+    pub(super) trouble: Outages,
+    pub(super) seen: ClockReading,
+    pub(super) moves: u64,
 }

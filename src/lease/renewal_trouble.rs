@@ -94,9 +94,8 @@ mod tests {
     fn an_outage_is_logged_once_when_it_begins_and_once_when_it_is_over() {
         let clock = Arc::new(FakeClock::default());
         let at = Moment::from_nanos(5);
-        let holds: Vec<_> = ["a", "b"]
-            .map(|name| (tenure(name, &clock, Duration::from_secs(10)).store_hold.clone(), at))
-            .into();
+        let holds: Vec<_> =
+            ["a", "b"].map(|name| (tenure(name, &clock, Duration::from_secs(10)).store_hold.clone(), at)).into();
         let held = || Renewed::Held { sent_at: at, again: false, beside: None };
         let failed = |kind| Renewed::Failed(Error::new(kind, "why").caused_by(std::io::Error::other("too many files")));
         let mut trouble = Outages::default();

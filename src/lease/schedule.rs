@@ -54,10 +54,6 @@ impl Schedule {
         self.due.remove(&place(hold, due)).map(|_| due)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.due.is_empty()
-    }
-
     pub(crate) fn holds(&self) -> impl Iterator<Item = &Arc<StoreHold>> {
         self.due.values()
     }

@@ -7,16 +7,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::background::announcer::Announcer;
-use crate::background::local_queue::LocalQueues;
-use crate::lease::hold_table::HoldTable;
-use crate::lease::loss_callbacks::LossCallbacks;
-use crate::lease::phase::Phase;
-use crate::lease::renewal_thread::{Inner, Table, log_dropped};
-use crate::lease::store_hold::{Asked, StoreHold};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::Moment;
+use crate::lease::hold_table::HoldTable;
+use crate::lease::loss_callbacks::LossCallbacks;
+use crate::lease::phase::Phase;
+use crate::lease::renewal_thread::{Inner, OnEnd, Table, log_dropped};
+use crate::lease::store_hold::{Asked, StoreHold};
+use crate::observe::announcer::Announcer;
 use crate::os::{self, Mutex, thread::JoinHandle};
 use crate::store::{Granted, LockStore, Undo};
 
@@ -32,10 +31,10 @@ impl Watchdog {
         store: Arc<dyn LockStore>,
         clock: Arc<dyn Clock>,
         loss_callbacks: Arc<LossCallbacks>,
-        local_queues: Arc<LocalQueues>,
+        on_end: OnEnd,
         holds: Arc<HoldTable>,
     ) -> Self {
-        let kept = (loss_callbacks, local_queues, holds);
+        let kept = (loss_callbacks, on_end, holds);
         let inner = Arc::new(Inner::new(client_name, announcer, store.clone(), clock, kept));
         let told = Arc::downgrade(&inner);
         store.tell_losses(Box::new(move || {
@@ -103,7 +102,7 @@ impl Watchdog {
     /// Makes everything due now: a test has moved the clock, or changed what stands in the store.
     #[cfg(feature = "testing")]
     pub(crate) fn visit_all(&self) {
-        self.inner.table.lock().resolve_from = Moment::from_nanos(0);
+        self.inner.table.lock().undos.hasten();
         self.inner.visit_all();
     }
 
@@ -131,13 +130,12 @@ impl Watchdog {
     /// when the last can stand.
     pub(crate) fn unresolved(&self) -> (Vec<Undo>, Option<Moment>) {
         let table = self.inner.table.lock();
-        (table.undos.clone(), table.resolving_until)
+        (table.undos.waiting().to_vec(), table.undos.standing_until())
     }
 
     /// How many undos are not done, those that the thread is at included.
     pub(crate) fn open_undos(&self) -> usize {
-        let table = self.inner.table.lock();
-        table.undos.len() + table.resolving
+        self.inner.table.lock().undos.open()
     }
 
     /// Asks the thread to end after a last attempt to resolve what is unresolved, and waits for it
@@ -214,10 +212,10 @@ pub(super) mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::background::observer::Observer;
     use crate::base::clock::FakeClock;
     use crate::base::lease::State;
     use crate::lease::store_hold::tests::hold_of;
+    use crate::observe::observer::Observer;
     use crate::store::memory::{Memory, MemoryStore};
 
     const SPAN: Duration = Duration::from_secs(600);
@@ -227,7 +225,7 @@ pub(super) mod tests {
         let store = Arc::new(MemoryStore::new(&Arc::new(Memory::new()), SPAN));
         let losses = Arc::new(LossCallbacks::new(Arc::new(Observer::new(None))));
         let holds = Arc::new(HoldTable::new(SPAN));
-        Watchdog::new("c".to_owned(), None, store, clock.clone(), losses, Arc::default(), holds)
+        Watchdog::new("c".to_owned(), None, store, clock.clone(), losses, Box::new(|_| ()), holds)
     }
 
     fn is_lost_soon(hold: &StoreHold, mut meanwhile: impl FnMut()) -> bool {
@@ -249,6 +247,7 @@ pub(super) mod tests {
         let (here, late, other) = (hold("a"), hold("a"), hold("b"));
         watchdog.watch(&here).unwrap();
         watchdog.watch(&other).unwrap();
+        [&here, &other].into_iter().for_each(|hold| watchdog.inner.holds.insert(hold));
         watchdog.mistrust(&late.asked.name.key);
         assert!(is_lost_soon(&here, || ()));
         watchdog.watch(&late).unwrap();
@@ -267,6 +266,7 @@ pub(super) mod tests {
         let watchdog = watchdog(&clock);
         let (here, late) = (hold_of(&watchdog, "a", SPAN), hold_of(&watchdog, "b", SPAN));
         watchdog.watch(&here).unwrap();
+        watchdog.inner.holds.insert(&here);
         // More than once: the thread may not have read the clock before the first jump.
         assert!(is_lost_soon(&here, || clock.jump_wall(SPAN)));
         watchdog.watch(&late).unwrap();

@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::base::counters::Figures;
 use crate::base::primitive::Primitive;
 use crate::base::traffic::TrafficCounts;
-use crate::session::Shared;
+use crate::wait::shared::Shared;
 
 /// What a client has done since it was built, in figures: a copy, which does not change any more.
 /// Made by [`LockClient::stats`](crate::LockClient::stats).

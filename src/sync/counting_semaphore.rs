@@ -4,8 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::background::piggyback::Piggyback;
-use crate::lease::store_hold::RunLength;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
@@ -13,14 +11,16 @@ use crate::base::lease::Moment;
 use crate::base::limits::{MOST_PERMITS, TAKEN_TTL, check_count};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
+use crate::lease::store_hold::RunLength;
 use crate::os;
-use crate::session::attempt::{AcquireAttempt, Tried};
-use crate::session::record::recorded;
-use crate::session::wait_loop::{Contender, contend};
-use crate::session::{OutstandingPermits, Shared, closed};
-use crate::store::{Acquired, Count, Granted, HoldCounts, Release, Released, TokenRule, Undo, UnknownOutcomes};
+use crate::store::{Count, Granted, HoldCounts, Release, Released, TokenRule, Undo, UnknownOutcomes};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
 use crate::sync::remote_counter::Counter;
+use crate::wait::attempt::{AcquireAttempt, Tried};
+use crate::wait::contender::Contender;
+use crate::wait::record::recorded;
+use crate::wait::shared::{OutstandingPermits, Shared, closed};
+use crate::wait::wait_loop::contend;
 
 /// A number of permits without leases: **a process that dies leaks its permits**. So use
 /// [`Semaphore`](crate::Semaphore), unless you share this one with Java processes that use
@@ -176,14 +176,6 @@ impl<'a> Contender<'a> for PermitCall<'a> {
             Tried::Won(Granted { sent_at, .. }) => self.begin(sent_at).map(Tried::Won),
             Tried::Busy(_) => Ok(Tried::Busy(Some(RECHECK))),
         }
-    }
-
-    fn piggyback(&mut self) -> Option<Piggyback> {
-        None
-    }
-
-    fn on_piggyback_reply(&mut self, _: Result<Acquired>, _: UnknownOutcomes) -> Result<Tried<CountingPermit>> {
-        self.try_once(true)
     }
 }
 

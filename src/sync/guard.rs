@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
-use crate::lease::callbacks::{Callbacks, OnLost};
 use crate::base::cancel::{CancelToken, cancelled};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::check_lease;
 use crate::base::loss::{Loss, RenewalTrouble};
 use crate::fencing::{FencingToken, TransactionFence};
-use crate::session::hold::{Hold, Side};
+use crate::hold::guarded::{Hold, Side};
+use crate::lease::callbacks::{Callbacks, OnLost};
 
 /// What a guard gives up when it ends: one hold, or the holds of several locks taken as one.
 pub(crate) trait HeldLock {

@@ -8,12 +8,12 @@ use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
-use crate::session::Shared;
-use crate::session::acquire::{Terms, acquire_for_thread, acquire_owned};
-use crate::session::hold::{Hold, Side};
+use crate::hold::acquire::{Terms, acquire_for_thread, acquire_owned};
+use crate::hold::guarded::{Hold, Side};
 use crate::store::{LockStatus, TokenRule};
 use crate::sync::guard::{Guard, Movable, ThreadBound};
 use crate::sync::lock_holder::LockHolder;
+use crate::wait::shared::Shared;
 
 /// `N` is the name, or for a multi-lock the names.
 #[derive(Debug, Clone)]

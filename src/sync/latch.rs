@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::Kind;
 use crate::base::primitive::Primitive;
 use crate::os;
-use crate::session::Shared;
-use crate::session::attempt::{AcquireAttempt, Tried};
-use crate::session::record::recorded;
-use crate::session::wait_loop::{Contender, contend};
-use crate::store::{Acquired, Count, TokenRule, UnknownOutcomes};
+use crate::store::{Count, TokenRule};
 use crate::sync::handle::{Handle, handle_methods};
 use crate::sync::remote_counter::Counter;
+use crate::wait::attempt::{AcquireAttempt, Tried};
+use crate::wait::contender::Contender;
+use crate::wait::record::recorded;
+use crate::wait::shared::Shared;
+use crate::wait::wait_loop::contend;
 
 /// A count that many wait for and many count down: threads, processes, machines, and Java processes
 /// with Redisson's `RCountDownLatch`. At zero all waiters continue.
@@ -211,13 +211,5 @@ impl<'a> Contender<'a> for Waiter<'a> {
             return Ok(Tried::Won(()));
         }
         Ok(Tried::Busy(Some(RECHECK)))
-    }
-
-    fn piggyback(&mut self) -> Option<Piggyback> {
-        None
-    }
-
-    fn on_piggyback_reply(&mut self, _: Result<Acquired>, _: UnknownOutcomes) -> Result<Tried<()>> {
-        self.try_once(true)
     }
 }

@@ -8,9 +8,9 @@ use crate::base::error::Result;
 use crate::base::holder::{CLIENT_LENGTH, Holder, client_and_number, is_foreign, is_kept};
 use crate::base::lock_name::LockName;
 use crate::base::owner::{Announcement, HolderOwner};
-use crate::session::Shared;
 use crate::lease::store_hold::StoreHold;
 use crate::store::{Announced, FoundHolder, LockStatus, OwnerStore};
+use crate::wait::shared::Shared;
 
 /// Of so many other clients the owner is asked for: each costs a request.
 const MOST_LOOKUPS: usize = 16;

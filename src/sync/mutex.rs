@@ -5,11 +5,11 @@ use std::sync::Arc;
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
 use crate::base::lock_name::Kind;
-use crate::session::Shared;
-use crate::session::hold::Hold;
+use crate::hold::guarded::Hold;
 use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
 use crate::sync::lock_holder::LockHolder;
+use crate::wait::shared::Shared;
 
 /// A lock shared by all that use the same name on the same server: threads, processes, machines,
 /// and Java processes with Redisson's `RLock`.

@@ -9,9 +9,9 @@ use crate::base::holder::Holder;
 use crate::base::limits::{IDEMPOTENCY_TTL, MOST_PERMITS, check_count};
 use crate::base::lock_name::{Kind, LockName};
 use crate::os;
-use crate::session::{Shared, closed};
 use crate::store::{Count, CountAnswer, HoldCounts, Undo, UnknownOutcomes};
 use crate::sync::handle::Handle;
+use crate::wait::shared::{Shared, closed};
 
 pub(crate) struct Counter<'a> {
     handle: &'a Handle,

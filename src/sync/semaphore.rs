@@ -9,12 +9,12 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::limits::{MOST_PERMITS_AT_ONCE, check_count};
 use crate::base::lock_name::Kind;
-use crate::session::Shared;
-use crate::session::hold::Hold;
+use crate::hold::guarded::Hold;
 use crate::store::{Count, HoldCounts, Release, Released, UnknownOutcomes};
 use crate::sync::guard::{Guard, Movable, guard_methods};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
 use crate::sync::remote_counter::Counter;
+use crate::wait::shared::Shared;
 
 /// A fixed number of permits, shared by all that use the same name on the same server, among them
 /// Java processes with Redisson's `RPermitExpirableSemaphore`. Permits have leases: those of a

@@ -4,23 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::hold::MultiHold;
-use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
 use crate::base::lease::{Moment, SessionTerm, valid_until};
 use crate::base::lock_name::LockName;
+use crate::base::names::label;
 use crate::base::primitive::Primitive;
+use crate::hold::acquire::{Terms, check_kind, granted_too_late, refuse_own, refuse_reentry};
+use crate::hold::guarded::{Hold, Side};
 use crate::lease::store_hold::Asked;
 use crate::lease::tenure::Owner;
 use crate::os;
-use crate::session::acquire::{Terms, check_kind, granted_too_late, refuse_own, refuse_reentry};
-use crate::session::attempt::{AcquireAttempt, Tried, never_held};
-use crate::session::hold::{Hold, Side};
-use crate::session::record::{CallRecord, recorded};
-use crate::session::wait_loop::{Contender, queue_up};
-use crate::session::{Shared, label};
-use crate::store::{AcquireAll, Acquired, AcquiredAll, Granted, Part, UnknownOutcomes};
+use crate::store::{AcquireAll, AcquiredAll, Granted, Part};
 use crate::sync::guard::HeldLock;
+use crate::wait::attempt::{AcquireAttempt, Tried, never_held};
+use crate::wait::contender::Contender;
+use crate::wait::record::{CallRecord, recorded};
+use crate::wait::shared::Shared;
+use crate::wait::wait_loop::queue_up;
 
 /// Takes all of the names, which are sorted and each there once. `None`: the deadline passed, and
 /// none of them is taken.
@@ -93,6 +94,8 @@ enum Step {
     },
 }
 
+/// Threads of the client cannot help it: an acquire in the queue takes one name, and this call needs
+/// all of them.
 impl<'a> Contender<'a> for MultiLockCall<'a> {
     type Won = Step;
 
@@ -107,15 +110,6 @@ impl<'a> Contender<'a> for MultiLockCall<'a> {
             // may be able to take this name.
             step => Tried::Won(step),
         })
-    }
-
-    /// None: a piggybacked acquire takes one name, and this call needs all of them.
-    fn piggyback(&mut self) -> Option<Piggyback> {
-        None
-    }
-
-    fn on_piggyback_reply(&mut self, _: Result<Acquired>, _: UnknownOutcomes) -> Result<Tried<Step>> {
-        self.try_once(true)
     }
 }
 
@@ -132,7 +126,7 @@ impl MultiLockCall<'_> {
                     // In one queue at a time. With a place in two queues, two calls could each be
                     // the leader that the other waits for.
                     self.attempt.waits_for(&names[at]);
-                    match queue_up(self, deadline, Some(Tried::Busy(ttl)))? {
+                    match queue_up(self, deadline, Some(ttl))? {
                         Some(step) => step,
                         None => return Ok(None),
                     }

@@ -8,12 +8,13 @@ use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event::Event;
 use crate::base::lease::State;
+use crate::base::names::label;
+use crate::hold::guarded::{Hold, Side};
+use crate::hold::leaving::Leaving;
 use crate::os;
-use crate::session::hold::{Hold, Side};
-use crate::session::leaving::Leaving;
-use crate::session::{Shared, label};
 use crate::store::{Release, Renewal, UnknownOutcomes};
 use crate::sync::guard::HeldLock;
+use crate::wait::shared::Shared;
 
 /// One level of each of several holds.
 pub(crate) struct MultiHold {

@@ -11,14 +11,15 @@ use self::names::names_of;
 use crate::base::deadline::Deadline;
 use crate::base::error::Result;
 use crate::base::lock_name::LockName;
+use crate::base::names::label;
 use crate::base::primitive::Primitive;
 use crate::fencing::{FencingToken, TransactionFence};
+use crate::hold::guarded::Side;
 use crate::lease::tenure::Owner;
 use crate::os;
-use crate::session::hold::Side;
-use crate::session::{Shared, label};
 use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
+use crate::wait::shared::Shared;
 
 /// Several plain locks taken as one: all of them or none, in one round trip, and never only some of
 /// them.

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::MOST_NAMES;
 use crate::base::lock_name::{Kind, LockName};
-use crate::session::{Shared, label};
+use crate::base::names::label;
+use crate::wait::shared::Shared;
 
 /// The names of a multi-lock: valid, sorted, each once.
 pub(super) fn names_of<N: AsRef<str>>(

@@ -4,12 +4,14 @@
 use super::{Source, exports};
 
 /// The folders, floor by floor: a file imports from its own floor and from those below.
-const FLOORS: [&[&str]; 7] = [
+const FLOORS: [&[&str]; 9] = [
     &["os"],
     &["base"],
     &["store"],
-    &["background"],
-    &["session"],
+    &["observe"],
+    &["lease"],
+    &["wait"],
+    &["hold"],
     &["sync", "fencing"],
     &["client", "builder", "in_memory", "testing", "interop", "guide", "stats", "snapshot", "listing"],
 ];
@@ -77,7 +79,8 @@ fn the_kernel_blocks_by_one_module() {
     // Figures that are only counted and shown, and by which nothing is decided: their steps would
     // only make schedules longer. `process` tells a fork, which no scheduler has.
     let figures = ["base/counters.rs", "base/histogram.rs", "base/process.rs", "base/traffic.rs"];
-    let kernel = ["base", "background", "session", "sync", "client", "in_memory", "testing", "snapshot", "listing"];
+    let kernel =
+        ["base", "observe", "lease", "wait", "hold", "sync", "client", "in_memory", "testing", "snapshot", "listing"];
     let is_kernel = |file: &&Source| kernel.contains(&&*file.module) || file.path.starts_with("store/memory");
     for file in Source::all().iter().filter(is_kernel) {
         for what in by_others.iter().filter(|what| !(figures.contains(&&*file.path) && what.ends_with("atomic"))) {

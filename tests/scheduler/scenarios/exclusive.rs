@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use leasehold::LockClient;
 use leasehold::os::thread::sleep;
+use leasehold::testing::{Failure, Operation};
 
 use crate::book::{As, pause};
 use crate::stage::{OnPurpose, Stage, choose, join_all};
@@ -189,6 +190,30 @@ pub(crate) fn shares() {
     let guard = stage.other.try_lock_for("job", Duration::from_millis(500)).expect("the store answers");
     done.store(true, std::sync::atomic::Ordering::SeqCst);
     drop(guard.expect("a client beside another gets its share"));
+    join_all(busy);
+    stage.end();
+}
+
+/// The same for one that receives no messages: three times in a row.
+pub(crate) fn shares_with_the_deaf() {
+    let stage = Stage::new();
+    (0..500).for_each(|_| stage.faults.fail_next(Operation::Subscribe, Failure::BeforeItRan));
+    let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let busy = [(); 3].map(|()| {
+        let done = done.clone();
+        stage.spawn(move |stage| {
+            while !done.load(std::sync::atomic::Ordering::SeqCst) {
+                let guard = stage.one.lock("job").expect("it is free some time");
+                sleep(Duration::from_millis(1));
+                guard.unlock().expect("it is held");
+            }
+        })
+    });
+    sleep(Duration::from_millis(5));
+    let taken =
+        [(); 3].map(|()| stage.other.try_lock_for("job", Duration::from_secs(2)).expect("the store answers").is_some());
+    done.store(true, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(taken, [true; 3], "a client that hears nothing gets its share");
     join_all(busy);
     stage.end();
 }

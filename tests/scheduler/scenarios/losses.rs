@@ -193,3 +193,22 @@ pub(crate) fn lost_reads() {
     join_all(readers);
     stage.end();
 }
+
+/// A guard whose hold is lost is still there: it keeps nobody of its client from the lock.
+pub(crate) fn its_guard_lives() {
+    let stage = Stage::with(|builder| builder.lease(Duration::from_millis(300)));
+    let guard = stage.one.lock("job").expect("it is free");
+    let waits = [true, true, false].map(|is_one| {
+        stage.spawn(move |stage| {
+            let guard = stage.client(is_one).lock("job").expect("it is free some time");
+            stage.book.section("job", As::Writer, None, &guard);
+            guard.unlock().expect("it is held");
+        })
+    });
+    pause();
+    assert!(stage.faults.lose("job"), "the guard holds it");
+    join_all(waits);
+    wait_until("it is told", || !guard.is_held());
+    assert_eq!(guard.unlock().map_err(|e| e.kind()), Err(ErrorKind::Lost));
+    stage.end();
+}

@@ -5,6 +5,7 @@ mod exclusive;
 mod fair;
 mod faults;
 mod foreign_code;
+mod keepers;
 mod losses;
 mod multi;
 mod permits;
@@ -42,6 +43,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     soon("exclusive::panics_in_a_section", exclusive::panics_in_a_section),
     soon("exclusive::min_hold", exclusive::min_hold),
     soon("exclusive::shares", exclusive::shares),
+    within(20, "exclusive::shares_with_the_deaf", exclusive::shares_with_the_deaf),
     soon("ending::cancel", ending::cancel),
     soon("ending::cancel_at_a_hand_over", ending::cancel_at_a_hand_over),
     soon("ending::close", ending::close),
@@ -49,6 +51,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     soon("ending::stop_waiting", ending::stop_waiting),
     soon("ending::thread_exit", ending::thread_exit),
     soon("ending::last_handle", ending::last_handle),
+    soon("keepers::times_out", keepers::times_out),
+    soon("keepers::is_closed", keepers::is_closed),
+    soon("keepers::waits_no_more", keepers::waits_no_more),
+    soon("keepers::is_forced", keepers::is_forced),
     soon("shared::readers_of_one", shared::readers_of_one),
     soon("shared::readers_of_two", shared::readers_of_two),
     soon("shared::downgrade", shared::downgrade),
@@ -61,6 +67,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     soon("fair::order", fair::order),
     soon("fair::gives_up", fair::gives_up),
     soon("multi::several", multi::several),
+    soon("multi::beside_a_hand_over", multi::beside_a_hand_over),
     within(20, "faults::lost_replies", faults::lost_replies),
     within(20, "faults::lost_replies_of_readers", faults::lost_replies_of_readers),
     within(20, "faults::lost_replies_in_a_queue", faults::lost_replies_in_a_queue),
@@ -74,6 +81,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     within(5, "losses::renewed", losses::renewed),
     within(5, "losses::callbacks", losses::callbacks),
     within(5, "losses::lost_reads", losses::lost_reads),
+    within(5, "losses::its_guard_lives", losses::its_guard_lives),
     within(20, "foreign_code::panicking_logger", foreign_code::panicking_logger),
     soon("foreign_code::panicking_listener", foreign_code::panicking_listener),
     soon("foreign_code::slow_listener", foreign_code::slow_listener),

@@ -26,3 +26,25 @@ pub(crate) fn several() {
     join_all(single);
     stage.end();
 }
+
+/// Beside threads of its client that hand one of the names to each other.
+pub(crate) fn beside_a_hand_over() {
+    let stage = Stage::new();
+    let single = [(); 2].map(|()| {
+        stage.spawn(|stage| {
+            for _ in 0..2 {
+                let guard = stage.one.lock("a").expect("it is free some time");
+                stage.book.section("a", As::Writer, None, &guard);
+                guard.unlock().expect("it is held");
+            }
+        })
+    });
+    let all = stage.spawn(|stage| {
+        let guard = stage.one.multi(["a", "b"]).lock().expect("they are free some time");
+        stage.book.section("a", As::Writer, None, &guard);
+        guard.unlock().expect("they are held");
+    });
+    join_all(single);
+    join_all([all]);
+    stage.end();
+}

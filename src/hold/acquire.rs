@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::background::piggyback::Piggyback;
 use crate::base::cancel::CancelToken;
 use crate::base::counters::HandOver;
 use crate::base::deadline::Deadline;
@@ -11,15 +10,17 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::{Moment, State};
 use crate::base::limits::{LONGEST_LEASE, check_lease};
 use crate::base::lock_name::{Kind, LockName};
+use crate::hold::guarded::{Hold, Side};
 use crate::lease::store_hold::{Admission, StoreHold};
 use crate::lease::tenure::{Owner, User};
 use crate::os::{self, thread::ThreadId};
-use crate::session::attempt::{AcquireAttempt, Tried};
-use crate::session::hold::{Hold, Side};
-use crate::session::record::{CallRecord, recorded};
-use crate::session::wait_loop::{Contender, contend};
-use crate::session::{Config, Shared};
 use crate::store::{Acquire, Acquired, Granted, TokenRule, UnknownOutcomes, Waiting};
+use crate::wait::attempt::{AcquireAttempt, Tried};
+use crate::wait::contender::{Contender, Helped};
+use crate::wait::piggyback::Piggyback;
+use crate::wait::record::{CallRecord, recorded};
+use crate::wait::shared::{Config, Shared};
+use crate::wait::wait_loop::contend;
 
 /// The terms of an outermost acquire.
 #[derive(Debug, Clone)]
@@ -269,6 +270,14 @@ impl<'a> Contender<'a> for LockCall<'a> {
         }
     }
 
+    fn helped(&mut self) -> Option<&mut dyn Helped<Won = Hold>> {
+        Some(self)
+    }
+}
+
+impl Helped for LockCall<'_> {
+    type Won = Hold;
+
     fn queues_with_others(&self) -> bool {
         self.joins()
     }
@@ -277,12 +286,12 @@ impl<'a> Contender<'a> for LockCall<'a> {
         self.attempt.tokens = if self.takes_turns() && self.terms.token == TokenRule::On { tokens } else { 1 };
     }
 
-    fn piggyback(&mut self) -> Option<Piggyback> {
+    fn piggyback(&mut self) -> Piggyback {
         self.attempt.asks_now();
-        Some(Piggyback::new(&self.attempt.request(true), self.takes_turns() || self.joins()))
+        Piggyback::new(&self.attempt.request(true), self.takes_turns() || self.joins())
     }
 
-    fn take_turn(&mut self, admission: Admission) -> Result<Option<Hold>> {
+    fn take_over(&mut self, admission: Admission) -> Result<Option<Hold>> {
         let Self { attempt, terms, owner } = self;
         let how = if admission.hold().is_shared_within() { HandOver::Joined } else { HandOver::PassedOn };
         let hold = Hold::succeed(attempt.shared, admission, terms.user(*owner))?;
@@ -310,7 +319,7 @@ impl LockCall<'_> {
         if deadline != Deadline::Now
             && self.takes_turns()
             && let Some(parked) = shared.local_queues.barge(&name.key, self.terms.lease, self.terms.token)
-            && let Some(hold) = self.take_turn(parked)?
+            && let Some(hold) = self.take_over(parked)?
         {
             return Ok(Some(hold));
         }
@@ -344,7 +353,7 @@ impl LockCall<'_> {
     fn join(&mut self) -> Result<Option<Hold>> {
         let AcquireAttempt { shared, name, .. } = self.attempt;
         match shared.holds.admit_reader(&name.key, self.terms.lease) {
-            Some(admission) => self.take_turn(admission),
+            Some(admission) => self.take_over(admission),
             None => Ok(None),
         }
     }
@@ -373,3 +382,7 @@ impl LockCall<'_> {
         Ok(hold)
     }
 }
+
+#[cfg(test)]
+#[path = "acquire_tests.rs"]
+mod tests;

@@ -52,3 +52,57 @@ impl Parking {
         self.hold.take_if(|hold| fits(hold))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::base::clock::FakeClock;
+    use crate::base::lease::State;
+    use crate::base::lock_name::Kind;
+    use crate::lease::store_hold::StoreHold;
+    use crate::lease::store_hold::tests::{SPAN, granted};
+
+    fn admission() -> (Admission, Arc<StoreHold>) {
+        let admission = granted("a", Kind::Mutex, &Arc::new(FakeClock::default()), SPAN).admit_first();
+        let hold = admission.hold().clone();
+        (admission, hold)
+    }
+
+    #[test]
+    fn the_keeper_is_woken_once_and_others_may_come_before_it() {
+        let mut parking = Parking::default();
+        assert!(parking.park(admission().0), "it sleeps");
+        for _ in 0..3 {
+            let barged = parking.barge(|_| true).expect("a thread that runs comes first");
+            assert!(!parking.park(barged), "it is waking up");
+        }
+        assert!(parking.keep().is_some() && parking.keep().is_none());
+        assert!(parking.park(admission().0), "it sleeps again");
+    }
+
+    #[test]
+    fn half_a_millisecond_after_a_keeper_had_one_the_next_is_for_the_keeper() {
+        let mut parking = Parking::default();
+        parking.park(admission().0);
+        let barged = parking.barge(|_| true).unwrap();
+        std::thread::sleep(BARGING);
+        parking.park(barged);
+        assert!(parking.barge(|_| true).is_none());
+        let kept = parking.keep().unwrap();
+        parking.park(kept);
+        assert!(parking.barge(|_| true).is_some(), "it counts from then on");
+    }
+
+    #[test]
+    fn one_that_does_not_fit_stays_for_the_keeper_and_is_never_nobodys() {
+        let mut parking = Parking::default();
+        let (admission, hold) = admission();
+        parking.park(admission);
+        assert!(parking.barge(|_| false).is_none());
+        assert_eq!(hold.state(), State::Held);
+        drop(parking.keep());
+        assert_eq!(hold.state(), State::Released, "a keeper that does not take it gives it up");
+    }
+}

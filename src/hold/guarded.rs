@@ -7,14 +7,14 @@ use crate::base::cancel::CancelToken;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::{Moment, State, valid_until};
 use crate::base::loss::Loss;
+use crate::hold::thread_exit::notify_at_thread_exit;
 use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
 use crate::lease::store_hold::{Admission, StoreHold};
 pub(crate) use crate::lease::tenure::Side;
 use crate::lease::tenure::{Owner, Tenure, User};
 use crate::os::thread::ThreadId;
-use crate::session::shared::{Shared, closed};
-use crate::session::thread_exit::notify_at_thread_exit;
 use crate::store::{FenceStatements, HoldCounts, Renewal, Renewed, UnknownOutcomes};
+use crate::wait::shared::{Shared, closed};
 
 /// A tenure, with the client that acts on it. Shared by the guards of all its levels: a clone is
 /// another reference to the same.

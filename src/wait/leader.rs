@@ -1,21 +1,17 @@
-//! A thread's membership in a [local queue](crate::background::local_queue), and the role of its
+//! A thread's membership in a [local queue](crate::wait::local_queue), and the role of its
 //! leader.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::background::piggyback::{Piggyback, PiggybackOutcome};
-use crate::background::queue_map::{LocalQueue, QueueMap, QueuesByHolder};
-use crate::background::run::GAP;
-use crate::background::waiter::{Signal, Waiter};
 use crate::base::error::Error;
 use crate::base::event::{Awaited, Event};
 use crate::base::holder::Holder;
 use crate::os::{self, Mutex};
-
-/// How long a client yields: a waiter of another library needs up to 5.5 ms from the message to its
-/// request.
-const LONGEST_YIELD: Duration = Duration::from_millis(10);
+use crate::wait::fairness::{GAP, LONGEST_GAP};
+use crate::wait::piggyback::{Piggyback, PiggybackOutcome};
+use crate::wait::queue_map::{LocalQueue, QueueMap, QueuesByHolder};
+use crate::wait::waiter::{Signal, Waiter};
 
 /// A thread's membership in a local queue. The queue is kept while it has members.
 #[derive(Debug)]
@@ -125,6 +121,11 @@ impl Leader<'_> {
         state.parking.keep().map(PiggybackOutcome::Parked)
     }
 
+    /// The store has answered that a holder elsewhere has the lock.
+    pub(crate) fn is_busy_elsewhere(&self) {
+        self.membership.local_queue.state.lock().fairness.is_busy();
+    }
+
     /// A thread of this client has had the lock since: an outage that follows is another one.
     pub(crate) fn forget_outage(&self) {
         self.membership.local_queue.state.lock().outage = None;
@@ -143,8 +144,7 @@ impl Leader<'_> {
         self.membership.local_queue.state.lock().outage = None;
     }
 
-    /// True once this client has had the lock so often in a row, with others waiting, that it must
-    /// let one of them have it.
+    /// Whether others have to get in before this client asks again.
     pub(crate) fn must_yield(&self) -> bool {
         self.membership.local_queue.state.lock().comes_later()
     }
@@ -155,9 +155,9 @@ impl Leader<'_> {
         state.comes_later() || state.courtesy(self.event()).is_some()
     }
 
-    /// If this client has to leave a [`GAP`], waits for that. If it must yield, waits until another
-    /// has released the lock, or for [`LONGEST_YIELD`]; and then for as long as others may still
-    /// need to come first. `patience`: the part of a pause that the caller has time for. Sooner if
+    /// If this client has to leave a [`GAP`], waits for that. If it is the turn of others, waits
+    /// until one of them has released the lock, or for [`LONGEST_GAP`]; and then for as long as
+    /// others may still need to come first. `patience`: the part of a pause that the caller has time for. Sooner if
     /// its wait is ended.
     pub(crate) fn let_others_first(
         &self,
@@ -174,15 +174,15 @@ impl Leader<'_> {
             }
             state().fairness.left_gap();
         }
-        let is_yield_due = state().fairness.is_yield_due();
-        if is_yield_due {
-            let messages = state().fairness.messages;
-            let taken = wait_for(Awaited::Messages(messages + 1), patience(LONGEST_YIELD));
+        let owes_turn = state().fairness.owes_turn();
+        if owes_turn {
+            let messages = state().fairness.next_turn();
+            let taken = wait_for(Awaited::Messages(messages), patience(LONGEST_GAP));
             if self.event().is_ended() {
-                // The next leader yields.
+                // The next leader leaves it.
                 return;
             }
-            state().fairness.yielded(taken);
+            state().fairness.left_turn(taken);
         }
         let courtesy = state().courtesy(self.event());
         if let Some(courtesy) = courtesy {
@@ -242,7 +242,7 @@ impl Membership<'_> {
         let mut map = map.lock();
         let mut state = self.local_queue.state.lock();
         state.members -= 1;
-        if state.members == 0 && state.fairness.last.is_none() {
+        if state.members == 0 && !state.fairness.knows_others() {
             drop(state);
             map.spare = map.local_queues.remove(&self.name);
         }

@@ -1,10 +1,10 @@
 //! A level of a hold that was given up in this process, and has yet to be given up in the store.
 
-use crate::background::piggyback::TakenPiggyback;
 use crate::base::error::Result;
 use crate::base::lock_name::Kind;
-use crate::session::hold::Hold;
+use crate::hold::guarded::Hold;
 use crate::store::{HandedOver, HoldCounts, Release, Released, Topic, UnknownOutcomes};
+use crate::wait::piggyback::TakenPiggyback;
 
 /// The duty to give up the level in the store, and what is needed for that.
 ///

@@ -16,11 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::{ErrorKind, Result};
-use crate::base::holder::client_and_number;
+use crate::base::holder::{Holder, client_and_number};
 use crate::base::lease::Moment;
 use crate::base::owner::{Announcement, HolderOwner, MOST_AGES, NamedHold};
-use crate::lease::schedule::Schedule;
-use crate::lease::store_hold::StoreHold;
 use crate::os::Mutex;
 use crate::store::{LockStore, OwnerStore};
 
@@ -48,6 +46,13 @@ struct State {
     is_denied: bool,
     /// Nor what others wrote.
     is_blind: bool,
+}
+
+/// A hold of the client, as it is announced.
+pub(crate) struct HeldNow {
+    pub(crate) taken: Moment,
+    pub(crate) holder: Holder,
+    pub(crate) key: Arc<str>,
 }
 
 /// When something is to be announced.
@@ -121,19 +126,24 @@ impl Announcer {
         if state.is_denied { None } else { Some(Due { next, written: state.written }) }
     }
 
-    /// Whether it is to be written now. `announce_at`: when to look again, since something was
-    /// found that is to be announced.
-    pub(crate) fn is_due(&self, held: &Schedule, announce_at: &mut Option<Moment>, now: Moment) -> bool {
-        let tick = held.tick();
+    /// Whether it is to be written now. `taken`: when each hold was; `tick`: how often the watchdog
+    /// looks. `announce_at`: when to look again, since something was found that is to be announced.
+    pub(crate) fn is_due(
+        &self,
+        taken: impl Iterator<Item = Moment>,
+        tick: Duration,
+        announce_at: &mut Option<Moment>,
+        now: Moment,
+    ) -> bool {
+        let mut taken = taken.peekable();
         let least = self.least_age(tick);
         let has_place = self.has_place();
-        let due = self.due().filter(|_| has_place || !held.is_empty());
+        let due = self.due().filter(|_| has_place || taken.peek().is_some());
         let begin = announce_at.unwrap_or(now.plus(least));
         *announce_at = due.as_ref().map(|due| begin.max(due.earliest(tick)));
         let Some(due) = due.filter(|_| announce_at.is_some_and(|at| at <= now)) else { return false };
         // None of them may have lasted: a client may take and free locks all the time.
-        let lasts = has_place && due.is_for_place(now)
-            || held.holds().any(|hold| due.is_for(hold.asked.at, now, least, tick));
+        let lasts = has_place && due.is_for_place(now) || taken.any(|taken| due.is_for(taken, now, least, tick));
         *announce_at = if lasts { None } else { Some(now.plus(tick)) };
         lasts
     }
@@ -147,21 +157,21 @@ impl Announcer {
     }
 
     /// Writes it. `held`: all holds.
-    pub(crate) fn announce(&self, store: &dyn LockStore, held: &mut [Arc<StoreHold>], now: Moment) {
-        held.sort_by(|a, b| a.asked.at.cmp(&b.asked.at).then_with(|| a.asked.holder.as_str().cmp(b.asked.holder.as_str())));
-        let number = |hold: &StoreHold| {
-            let (client, number) = client_and_number(hold.asked.holder.as_str())?;
+    pub(crate) fn announce(&self, store: &dyn LockStore, mut held: Vec<HeldNow>, now: Moment) {
+        held.sort_by(|a, b| a.taken.cmp(&b.taken).then_with(|| a.holder.as_str().cmp(b.holder.as_str())));
+        let number = |hold: &HeldNow| {
+            let (client, number) = client_and_number(hold.holder.as_str())?;
             (client == self.client).then_some(number)
         };
-        let age = |hold: &Arc<StoreHold>| Some((number(hold)?, now.since(hold.asked.at)));
+        let age = |hold: &HeldNow| Some((number(hold)?, now.since(hold.taken)));
         let mut ages: Vec<(u64, Duration)> = held.iter().filter_map(age).collect();
         // Locks that were taken as one have one holder.
         ages.dedup_by_key(|(number, _)| *number);
         ages.truncate(MOST_AGES);
-        let hold = |hold: &Arc<StoreHold>| NamedHold {
-            id: number(hold).map_or_else(|| hold.asked.holder.as_str().to_owned(), |number| number.to_string()),
-            age: now.since(hold.asked.at),
-            key: hold.asked.name.key.to_string(),
+        let hold = |hold: &HeldNow| NamedHold {
+            id: number(hold).map_or_else(|| hold.holder.as_str().to_owned(), |number| number.to_string()),
+            age: now.since(hold.taken),
+            key: hold.key.to_string(),
         };
         let announcement = Announcement::new(self.owner.clone(), self.lease, ages, held.iter().map(hold));
         self.write(store, &announcement.to_text(), now);

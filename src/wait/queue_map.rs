@@ -1,18 +1,18 @@
 //! The local queues of a client by name, and what each of them knows. How threads queue is in
-//! [`local_queue`](crate::background::local_queue).
+//! [`local_queue`](crate::wait::local_queue).
 
 use std::collections::VecDeque;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::background::parking::Parking;
-use crate::background::piggyback::Piggyback;
-use crate::background::run::{FairnessCounter, MEMORY};
-use crate::background::waiter::Waiter;
 use crate::base::error::Error;
 use crate::base::event::Event;
-use crate::os::{self, HashMap, Mutex};
+use crate::os::{HashMap, Mutex};
+use crate::wait::fairness::Fairness;
+use crate::wait::parking::Parking;
+use crate::wait::piggyback::Piggyback;
+use crate::wait::waiter::Waiter;
 
 /// From this many queues on, unused ones are swept.
 pub(super) const SWEEP_AT: usize = 256;
@@ -39,7 +39,7 @@ impl QueueMap {
         if self.local_queues.len() >= SWEEP_AT.max(2 * self.after_sweep) {
             self.local_queues.retain(|_, local_queue| {
                 let state = local_queue.state.lock();
-                state.members > 0 || state.fairness.last.is_some_and(|t| os::since(t) < MEMORY)
+                state.members > 0 || state.fairness.knows_others()
             });
             self.after_sweep = self.local_queues.len();
         }
@@ -81,7 +81,7 @@ pub(super) struct QueueState {
     pub(super) parking: Parking,
     /// Threads that are in the queue or about to enter it.
     pub(super) members: usize,
-    pub(super) fairness: FairnessCounter,
+    pub(super) fairness: Fairness,
     /// Since when the server cannot be asked, as far as the leaders of this queue know, and the
     /// latest error.
     pub(super) outage: Option<(Instant, Error)>,
@@ -91,12 +91,12 @@ impl QueueState {
     /// How long to wait before the next attempt, so that clients that have waited longer come
     /// first.
     pub(super) fn courtesy(&self, event: &Event) -> Option<Duration> {
-        if self.fairness.owes_courtesy() { self.fairness.courtesy(event.messages()) } else { None }
+        self.fairness.courtesy(|| event.messages())
     }
 
     /// Whether others have to get in before this client asks again.
     pub(super) fn comes_later(&self) -> bool {
-        self.fairness.is_yield_due() || self.fairness.owes_gap()
+        self.fairness.owes_turn() || self.fairness.owes_gap()
     }
 
     pub(super) fn take_piggyback(&mut self) -> Option<Arc<Piggyback>> {

@@ -2,16 +2,16 @@
 //!
 //! A message is a hint to try again, never a grant, and no wait relies on it: each has a timer of
 //! its own. Waiters subscribe directly, on the same connection. The thread connects; who reads is
-//! in [`reading`](crate::background::reading).
+//! in [`reading`](crate::wait::reading).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::lease::phase::Phase;
-use crate::background::subscriber::{Inner, Patience, Role, State};
 use crate::base::event::{Awaited, Event};
+use crate::lease::phase::Phase;
 use crate::os::{self, Condvar, Mutex, thread::JoinHandle};
 use crate::store::{LockStore, Topic};
+use crate::wait::subscriber::{Inner, Patience, Role, State};
 
 pub(crate) struct Notifications {
     inner: Arc<Inner>,

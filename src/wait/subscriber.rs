@@ -1,16 +1,16 @@
 //! The subscriber of a client: the thread that connects, the topics, and the role of the one who
-//! reads (see [`reading`](crate::background::reading)).
+//! reads (see [`reading`](crate::wait::reading)).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::lease::phase::Phase;
-use crate::background::reading::Reading;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event::{Event, Interrupt};
+use crate::lease::phase::Phase;
 use crate::os::{self, Condvar, HashMap, Mutex, MutexGuard};
 use crate::store::{LockStore, Received, Subscriber, SubscriptionSender, Topic};
+use crate::wait::reading::Reading;
 
 /// A topic is kept this long after its last waiter, so that under contention not every hand-over
 /// costs a subscription and its end.
@@ -371,121 +371,5 @@ impl Inner {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
-
-    use super::*;
-    use crate::store::memory::{Memory, MemoryStore};
-
-    struct Nobody;
-
-    impl Interrupt for Nobody {
-        fn interrupt(&self) {}
-    }
-
-    /// Never brings anything.
-    struct Silent {
-        panics: bool,
-    }
-
-    impl Subscriber for Silent {
-        fn receive(&mut self) -> Result<Received> {
-            unreachable!("it is read in turns")
-        }
-
-        fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
-            Some(Arc::new(Nobody))
-        }
-
-        fn receive_within(&mut self, _timeout: Duration) -> Result<Received> {
-            if self.panics {
-                panic_any("injected");
-            }
-            Ok(Received::Timeout)
-        }
-    }
-
-    /// As its thread leaves it after it has connected.
-    fn connected(panics: bool) -> Inner {
-        let second = Duration::from_secs(1);
-        let store = Arc::new(MemoryStore::new(&Arc::new(Memory::new()), second));
-        let (state, changed) = (Mutex::default(), Condvar::new());
-        let inner = Inner { client_name: "c".to_owned(), store, patience: Patience::of(second), state, changed };
-        let mut state = inner.state.lock();
-        state.phase = Phase::Running;
-        state.reading.begin(Box::new(Silent { panics }), Arc::new(Nobody));
-        drop(state);
-        inner
-    }
-
-    #[test]
-    fn one_has_the_role_at_a_time() {
-        let inner = connected(false);
-        let mut role = inner.take_role().unwrap();
-        assert!(inner.take_role().is_none());
-        assert!(!role.read(Duration::ZERO).unwrap());
-        drop(role);
-        assert!(inner.take_role().is_some());
-        inner.state.lock().phase = Phase::Stopping;
-        assert!(inner.take_role().is_none());
-    }
-
-    #[test]
-    fn a_panic_during_a_read_ends_the_connection() {
-        let inner = connected(true);
-        let read = || inner.take_role().unwrap().read(Duration::ZERO);
-        assert!(catch_unwind(AssertUnwindSafe(read)).is_err());
-        assert!(inner.take_role().is_none());
-        assert!(inner.state.lock().reading.take_trouble().is_some(), "so the thread connects again");
-    }
-
-    /// As a guard does that is dropped by a panic of its user.
-    #[test]
-    fn a_thread_that_panics_already_can_read() {
-        struct Reads<'i>(&'i Inner);
-        impl Drop for Reads<'_> {
-            fn drop(&mut self) {
-                assert!(!self.0.take_role().unwrap().read(Duration::ZERO).unwrap());
-            }
-        }
-        let inner = connected(false);
-        let panics = || {
-            let _reads = Reads(&inner);
-            panic_any("of the user");
-        };
-        assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
-        assert!(inner.take_role().is_some());
-    }
-
-    #[test]
-    fn when_the_thread_ends_nothing_is_subscribed() {
-        struct Covers;
-        impl SubscriptionSender for Covers {
-            fn watch(&mut self, _topics: &[&Topic]) -> Result<bool> {
-                Ok(true)
-            }
-            fn unwatch(&mut self, _topic: &Topic) -> Result<()> {
-                Ok(())
-            }
-            fn covers(&self, _topic: &Topic) -> bool {
-                true
-            }
-            fn ping(&mut self) -> Result<()> {
-                Ok(())
-            }
-            fn close(&self) {}
-        }
-        let inner = connected(false);
-        inner.state.lock().sender = Some(Box::new(Covers));
-        drop(ExitGuard(&inner));
-        assert!(inner.state.lock().sender.is_none());
-    }
-
-    #[test]
-    fn who_fails_is_followed_by_nobody() {
-        let inner = connected(false);
-        inner.take_role().unwrap().fail(Error::new(ErrorKind::Unreachable, "it ended"));
-        assert!(inner.take_role().is_none());
-        assert!(inner.state.lock().reading.take_trouble().is_some());
-    }
-}
+#[path = "subscriber_tests.rs"]
+mod tests;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::base::lease::{Moment, State};
+use crate::hold::guarded::{Hold, Side};
+use crate::hold::leaving::Leaving;
+use crate::hold::thread_exit::OnThreadExit;
 use crate::os::thread::ThreadId;
-use crate::session::hold::{Hold, Side};
-use crate::session::leaving::Leaving;
-use crate::session::shared::Shared;
-use crate::session::thread_exit::OnThreadExit;
 use crate::store::{HoldCounts, UnknownOutcomes};
+use crate::wait::shared::Shared;
 
 impl OnThreadExit for Shared {
     /// Releases what the thread still holds.

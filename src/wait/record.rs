@@ -9,8 +9,8 @@ use crate::base::deadline::Deadline;
 use crate::base::error::Result;
 use crate::base::lock_name::LockName;
 use crate::base::primitive::Primitive;
-use crate::session::attempt::AcquireAttempt;
-use crate::session::shared::Shared;
+use crate::wait::attempt::AcquireAttempt;
+use crate::wait::shared::Shared;
 
 /// What is known of a call beside its result.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ pub(crate) fn recorded<T>(
     shared.observer.call_ended(primitive, names, outcome, waited);
     if shared.observer.has_listener() {
         let time = waited.map(|(_, time)| time);
-        let label = crate::session::names::label(names.iter());
+        let label = crate::base::names::label(names.iter());
         shared.observer.tell_of(&label, primitive, |listener, lock| match outcome {
             Outcome::Reentered => {}
             Outcome::Granted => listener.acquired(lock, time),

@@ -3,15 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::background::announcer::Announcer;
-use crate::background::local_queue::LocalQueues;
-use crate::background::notifications::Notifications;
-use crate::background::observer::Observer;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::{ClientId, Holder};
 use crate::base::lease::{Moment, State};
 use crate::base::lock_name::LockName;
+use crate::base::names::Names;
 use crate::base::owner::HolderOwner;
 use crate::base::process::OwnProcess;
 use crate::base::traffic::Traffic;
@@ -20,14 +17,17 @@ use crate::lease::loss_callbacks::LossCallbacks;
 use crate::lease::store_hold::{RunLength, StoreHold};
 use crate::lease::tenure::Tenure;
 use crate::lease::watchdog::Watchdog;
+use crate::observe::announcer::Announcer;
+use crate::observe::observer::Observer;
+use crate::observe::waits::Waits;
 use crate::os::{
     self, Condvar, HashMap, Mutex,
     atomic::{AtomicBool, Ordering},
     thread::Thread,
 };
-use crate::session::names::Names;
-use crate::session::waits::Waits;
 use crate::store::{LockStore, Topic};
+use crate::wait::local_queue::LocalQueues;
+use crate::wait::notifications::Notifications;
 
 /// The settings of a client, frozen when it is built.
 #[derive(Debug, Clone)]
@@ -66,11 +66,11 @@ pub(crate) struct Shared {
     pub(crate) traffic: Option<Arc<Traffic>>,
     pub(crate) built_at: Instant,
     pub(crate) client_name: String,
-    pub(super) closed: AtomicBool,
+    pub(crate) closed: AtomicBool,
     /// See [`waits_no_more`](Self::waits_no_more).
-    pub(super) waits_no_more: AtomicBool,
-    pub(super) closing: Mutex<Closing>,
-    pub(super) closing_changed: Condvar,
+    pub(crate) waits_no_more: AtomicBool,
+    pub(crate) closing: Mutex<Closing>,
+    pub(crate) closing_changed: Condvar,
     /// Acquiring calls under way: `close` waits for what they still have to undo.
     calls: Mutex<usize>,
     calls_changed: Condvar,
@@ -89,7 +89,7 @@ pub(crate) struct OutstandingPermits {
 
 /// How far a close has come.
 #[derive(Default)]
-pub(super) enum Closing {
+pub(crate) enum Closing {
     #[default]
     Open,
     UnderWay,
@@ -109,6 +109,8 @@ impl Shared {
         let loss_callbacks = Arc::new(LossCallbacks::new(observer.clone()));
         let local_queues = Arc::new(LocalQueues::default());
         let holds = Arc::new(HoldTable::new(config.io_timeout));
+        let waiting = local_queues.clone();
+        let on_end = Box::new(move |key: &str| waiting.notify(key));
         let waits = Arc::new(Waits::default());
         let queues = waits.clone();
         let has_place = move || queues.has_place();
@@ -124,7 +126,7 @@ impl Shared {
                 store.clone(),
                 clock.clone(),
                 loss_callbacks.clone(),
-                local_queues.clone(),
+                on_end,
                 holds.clone(),
             ),
             announcer,
@@ -249,7 +251,7 @@ impl Shared {
     }
 
     /// Waits for the acquires and releases under way. False: some were not over by the deadline.
-    pub(super) fn calls_are_over(&self, deadline: Instant) -> bool {
+    pub(crate) fn calls_are_over(&self, deadline: Instant) -> bool {
         let mut calls = self.calls.lock();
         while *calls > 0 {
             if self.calls_changed.wait_until(&mut calls, deadline).timed_out() {

@@ -14,12 +14,12 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::base::random;
 use crate::lease::store_hold::Asked;
+use crate::observe::waits::WaitEntry;
 use crate::os;
-use crate::session::shared::{Call, Shared};
-use crate::session::waits::WaitEntry;
 use crate::store::{
     Acquire, Acquired, AcquiredAll, Granted, HoldCounts, Release, Spent, TokenRule, Undo, UnknownOutcomes, Waiting,
 };
+use crate::wait::shared::{Call, Shared};
 
 /// On drop: undoes requests of unknown outcome, leaves the queue and removes the wait marker.
 pub(crate) struct AcquireAttempt<'a> {
@@ -157,7 +157,16 @@ impl<'a> AcquireAttempt<'a> {
     pub(crate) fn asked(&self, at: Moment, is_renewed: bool) -> Asked {
         let Self { name, primitive, holder, permits, lease, generation, .. } = self;
         let (name, holder) = (Arc::clone(name), holder.clone());
-        Asked { name, primitive: *primitive, holder, permits: *permits, lease: *lease, is_renewed, at, generation: *generation }
+        Asked {
+            name,
+            primitive: *primitive,
+            holder,
+            permits: *permits,
+            lease: *lease,
+            is_renewed,
+            at,
+            generation: *generation,
+        }
     }
 
     pub(crate) fn ask(&mut self, waits: bool) -> Result<Tried<Granted>> {

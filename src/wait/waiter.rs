@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::background::piggyback::Piggyback;
 use crate::base::deadline::Deadline;
 use crate::base::event::Interrupt;
 use crate::lease::store_hold::Admission;
 use crate::os::{Condvar, Mutex, OnceLock};
+use crate::wait::piggyback::Piggyback;
 
 #[derive(Debug, Default)]
 pub(super) struct Waiter {

@@ -8,11 +8,11 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::lock_name::Kind;
+use crate::hold::guarded::Hold;
+use crate::hold::leaving::Leaving;
 use crate::os::{self, atomic::Ordering};
-use crate::session::hold::Hold;
-use crate::session::leaving::Leaving;
-use crate::session::shared::{Closing, OutstandingPermits, Shared};
 use crate::store::{HoldCounts, Release, Undo, UnknownOutcomes};
+use crate::wait::shared::{Closing, OutstandingPermits, Shared};
 
 impl Shared {
     /// See [`LockClient::stop_waiting`](crate::LockClient::stop_waiting).
@@ -121,7 +121,13 @@ impl Shared {
                 }
             };
             let (name, holder) = (hold.lock_name().name.clone(), hold.store_hold.asked.holder.clone());
-            unconfirmed.push(Unconfirmed { name, holder, why, expires: hold.store_hold.stands_until(), has_lease: true });
+            unconfirmed.push(Unconfirmed {
+                name,
+                holder,
+                why,
+                expires: hold.store_hold.stands_until(),
+                has_lease: true,
+            });
         }
         unconfirmed
     }

@@ -25,8 +25,8 @@ pub(crate) struct Piggyback {
     lease: Duration,
     token: TokenRule,
     waiting: Waiting,
-    /// Its owner can also take the next turn of a [run](crate::background::run), or
-    /// [join](crate::background::share) a read hold.
+    /// Its owner can also take the next turn of a [run](crate::wait::fairness), or
+    /// [join](crate::lease::store_hold) a read hold.
     takes_turns: bool,
     delivery: Mutex<Option<PiggybackOutcome>>,
     delivered: Condvar,
@@ -37,13 +37,15 @@ pub(crate) struct Piggyback {
 #[derive(Debug)]
 pub(crate) enum PiggybackOutcome {
     NotSent,
-    /// `tokens`: how many fencing tokens it drew.
+    /// `tokens`: how many fencing tokens it drew; `round`: in which round of its owner's event it was
+    /// taken, before it was sent.
     Sent {
         acquired: Result<Acquired>,
         unknowns: UnknownOutcomes,
         tokens: u32,
+        round: u64,
     },
-    /// Not sent: a thread of this client has [parked](crate::background::parking) its hold.
+    /// Not sent: a thread of this client has [parked](crate::wait::parking) its hold.
     Parked(Admission),
 }
 
@@ -123,13 +125,15 @@ pub(crate) struct TakenPiggyback {
     piggyback: Arc<Piggyback>,
     /// How many fencing tokens it draws.
     tokens: u32,
+    /// Of its owner's event.
+    round: u64,
     /// Set if the release itself does not notify the owner.
     event: Option<Arc<Event>>,
 }
 
 impl TakenPiggyback {
-    pub(crate) fn new(piggyback: Arc<Piggyback>, tokens: u32, event: Option<Arc<Event>>) -> Self {
-        Self { piggyback, tokens, event }
+    pub(crate) fn new(piggyback: Arc<Piggyback>, tokens: u32, round: u64, event: Option<Arc<Event>>) -> Self {
+        Self { piggyback, tokens, round, event }
     }
 
     pub(crate) fn request(&self) -> Acquire<'_> {
@@ -137,8 +141,8 @@ impl TakenPiggyback {
     }
 
     pub(crate) fn deliver(self, acquired: Result<Acquired>, unknowns: UnknownOutcomes) {
-        let tokens = self.tokens;
-        self.piggyback.deliver(PiggybackOutcome::Sent { acquired, unknowns, tokens });
+        let (tokens, round) = (self.tokens, self.round);
+        self.piggyback.deliver(PiggybackOutcome::Sent { acquired, unknowns, tokens, round });
     }
 }
 

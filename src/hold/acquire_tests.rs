@@ -1,0 +1,79 @@
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use super::*;
+use crate::base::clock::{Clock, SystemClock};
+use crate::base::deadline::Deadline;
+use crate::base::holder::ClientId;
+use crate::base::lock_name::LockName;
+use crate::base::primitive::Primitive;
+use crate::lease::store_hold::Asked;
+use crate::observe::observer::Observer;
+use crate::store::Granted;
+use crate::store::Topic;
+use crate::store::memory::{Memory, MemoryStore};
+use crate::wait::local_queue::EnqueueOutcome;
+
+const LEASE: Duration = Duration::from_secs(600);
+
+fn shared() -> Arc<Shared> {
+    let (lease, io_timeout, outage_timeout) = (LEASE, Duration::from_secs(5), LEASE);
+    let (key_prefix, max_hold, owner) = (String::new(), None, None);
+    let config =
+        Config { lease, io_timeout, key_prefix, max_hold, fencing: true, outage_timeout, owner, has_label: false };
+    let mut store = MemoryStore::new(&Arc::new(Memory::new()), io_timeout);
+    store.queues_all = true;
+    let (id, observer) = (ClientId::random(io_timeout), Arc::new(Observer::new(None)));
+    Arc::new(Shared::new(config, "c".to_owned(), id, Arc::new(store), Arc::new(SystemClock), observer, None))
+}
+
+/// A thread that releases has sent the acquire of the waiter, and was answered "busy"; then the
+/// lock was freed, and the message for that was read, while the waiter woke up as the leader.
+#[test]
+fn a_message_that_came_before_the_leader_listened_is_not_missed() {
+    assert!((0..100).any(|_| is_staged()), "the waiter was always quicker");
+}
+
+/// False if the waiter woke up sooner than its acquire was taken: then it asks for itself.
+fn is_staged() -> bool {
+    let shared = shared();
+    let name = Arc::new(LockName::new("", "job", Kind::Mutex).unwrap());
+    let topic = Topic::freed(&name);
+    // So that the topic is subscribed before the waiter listens.
+    let other = Arc::default();
+    let listening = shared.notifications.listen(topic.clone(), &other);
+    while !shared.notifications.is_subscribed(&topic) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let first = shared.local_queues.queue(&name, Deadline::Never, None, || None, || ());
+    let EnqueueOutcome::Leader(first) = first else { panic!("nobody else is there") };
+    let (got_it, outcome) = channel();
+    let (client, of_waiter) = (shared.clone(), name.clone());
+    std::thread::Builder::new()
+        .spawn(move || {
+            let terms = Terms::of(&client.config);
+            let hold = acquire_owned(&client, &of_waiter, 1, &terms, Deadline::Never);
+            got_it.send(hold.is_ok_and(|hold| hold.is_some())).unwrap();
+        })
+        .unwrap();
+    let (primitive, holder, at) = (Primitive::Mutex, shared.id.fresh_holder(), SystemClock.now());
+    let asked = Asked { name, primitive, holder, permits: 1, lease: LEASE, is_renewed: false, at, generation: 0 };
+    let granted = Granted { token: 0, sent_at: at, session: None, next: None };
+    let hold = shared.watchdog.granted(asked, granted);
+    while shared.waits.len() == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // It leaves its acquire in the queue after it has said that it waits.
+    std::thread::sleep(Duration::from_millis(50));
+    drop(first);
+    let taken = shared.local_queues.take_piggyback(&hold);
+    shared.notifications.notify(&topic);
+    let is_staged = taken.is_some();
+    if let Some(taken) = taken {
+        let busy = Acquired::Busy { ttl: Some(LEASE) };
+        taken.deliver(Ok(busy), UnknownOutcomes::default());
+    }
+    assert!(outcome.recv_timeout(Duration::from_secs(10)).expect("it sleeps although the lock is free"));
+    drop(listening);
+    is_staged
+}

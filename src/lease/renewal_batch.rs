@@ -1,0 +1,169 @@
+//! A batch of holds that the watchdog visits: one request for all, and what each answer means.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::lease::{Moment, State};
+use crate::lease::renewal_thread::{Inner, Round, Table};
+use crate::lease::renewal_trouble::News;
+use crate::lease::store_hold::StoreHold;
+use crate::lease::tenure::Tenure;
+use crate::lease::visits::tick;
+use crate::store::{Renewal, Renewed};
+
+/// A batch that is out for renewal. Its holds are put back when it is dropped, also by a panic:
+/// otherwise they would never be renewed again.
+pub(super) struct Batch<'a> {
+    inner: &'a Inner,
+    /// When it was taken: see [`Inner::generation`].
+    generation: u64,
+    holds: Vec<(Arc<StoreHold>, Moment)>,
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        let mut table = self.inner.table.lock();
+        // The store may have confirmed them just before a lock was forced open.
+        let is_old = self.generation < self.inner.generation();
+        for (hold, due) in self.holds.drain(..) {
+            // Checked under the table's mutex. A release changes the state first and then takes the
+            // mutex to leave the table: either its new state is seen here, or it finds the hold in
+            // the table and removes it.
+            match hold.state() {
+                State::Held | State::Suspect => {
+                    // It may have become shared since `due` was computed, and shared holds are due
+                    // sooner.
+                    let due = due.min(hold.now().plus(if is_old { Duration::ZERO } else { hold.period() }));
+                    self.inner.enter(&mut table, &hold, due);
+                }
+                // Its end came while its renewal was under way, and failed. The next visit reports
+                // that, and undoes what may stand.
+                State::Lost if due < Moment::NEVER => self.inner.enter(&mut table, &hold, hold.now()),
+                State::Lost | State::Released | State::Closed => {}
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// What is due, out of the table. `None`: nothing is.
+    pub(super) fn take_due(&self, table: &mut Table, now: Moment) -> Option<Batch<'_>> {
+        let due = table.due.take_due(now).into_iter();
+        let holds: Vec<_> = due.map(|hold| (hold.clone(), now.plus(tick(hold.asked.lease)))).collect();
+        // Dropping a batch takes the table's mutex, which the caller holds: an empty batch must not
+        // be made here, or the thread would deadlock.
+        if holds.is_empty() { None } else { Some(Batch { inner: self, generation: self.generation(), holds }) }
+    }
+
+    /// Renews a batch, and takes in what the store answers.
+    pub(super) fn renew(&self, mut batch: Batch<'_>, round: &mut Round) {
+        let mut ended = News::default();
+        batch.holds.retain(|(hold, _)| {
+            self.end_tenures(hold, &mut ended);
+            matches!(hold.state(), State::Held | State::Suspect)
+        });
+        if batch.holds.is_empty() {
+            return ended.log();
+        }
+        let now = self.clock.now();
+        for tenure in batch.holds.iter().flat_map(|(hold, _)| hold.end_max_holds(now)) {
+            let (name, left) = (&tenure.lock_name().name, tenure.remaining());
+            ended.warn(format!("{name:?} was held for its max_hold: it is renewed no more, and ends in {left:.1?}"));
+        }
+        let renewals: Vec<Renewal> = batch.holds.iter().map(|(hold, _)| hold.renewal(now)).collect();
+        batch.holds.iter().for_each(|(hold, _)| hold.sends_renewal(now));
+        let outcomes = self.store.renew(&renewals);
+        if let Some(announcer) = &self.announcer
+            && outcomes.iter().any(|outcome| matches!(outcome, Renewed::Failed(error) if error.kind().is_outage()))
+        {
+            announcer.postpone(now);
+        }
+        // Logged only when the batch is back in the table: a logger that blocks must not keep a
+        // lease from its next renewal.
+        let mut news = round.trouble.record(&batch.holds, &outcomes, now);
+        let pause = match outcomes.iter().any(|o| matches!(o, Renewed::Failed(_))) {
+            true => round.renew_pause.next(),
+            false => {
+                round.renew_pause.reset();
+                Duration::ZERO
+            }
+        };
+        for ((entry, renewal), outcome) in batch.holds.iter_mut().zip(&renewals).zip(outcomes) {
+            entry.1 = self.apply(&entry.0, renewal, outcome, pause, &mut news);
+            entry.0.renewal_is_over();
+        }
+        drop(batch);
+        ended.log();
+        news.log();
+    }
+
+    /// Applies the outcome of a renewal to its hold. Returns when the next one is due: never,
+    /// after a loss that it has reported.
+    fn apply(
+        &self,
+        hold: &Arc<StoreHold>,
+        renewal: &Renewal,
+        outcome: Renewed,
+        pause: Duration,
+        news: &mut News,
+    ) -> Moment {
+        let now = self.clock.now();
+        match outcome {
+            Renewed::Held { sent_at, again, beside } => {
+                if !renewal.lease.is_zero() {
+                    self.loss_callbacks.observer.renewed(hold.asked.primitive, &hold.asked.name, true);
+                }
+                // Before the renewal is confirmed, or the lease would for a moment have too late an
+                // end.
+                hold.inspected(sent_at, beside);
+                let state = if renewal.lease.is_zero() { hold.state() } else { hold.confirmed(sent_at, renewal.lease) };
+                match state {
+                    State::Lost => {
+                        self.end_tenures(hold, news);
+                        return Moment::NEVER;
+                    }
+                    // Its release was sent in the meantime, and may have run before the renewal put
+                    // the hold back.
+                    State::Released | State::Closed if again && hold.was_put_back() => self.take_back(hold),
+                    _ => {}
+                }
+                sent_at.plus(hold.period())
+            }
+            Renewed::Gone => {
+                hold.lose();
+                for tenure in hold.tenures().iter().filter(|tenure| tenure.state() == State::Lost) {
+                    self.report(tenure, news);
+                }
+                (self.on_end)(&hold.asked.name.key);
+                Moment::NEVER
+            }
+            Renewed::Failed(error) => {
+                self.loss_callbacks.observe_renewal_failure(hold, &error);
+                news.debug(|| format!("renewing {:?} failed, trying again: {}", hold.asked.name.name, error.chain()));
+                if let Some((callbacks, trouble)) = hold.renewal_failed(&error, now) {
+                    self.loss_callbacks.tell_of_trouble(callbacks, &trouble);
+                }
+                now.plus(pause.min(hold.asked.lease / 10))
+            }
+        }
+    }
+
+    /// Ends the tenures of a hold whose lease, or whose own end, has come. Whoever leaves last has
+    /// the hold undone: a renewal that reached the server late may have lengthened its lease there.
+    fn end_tenures(&self, hold: &Arc<StoreHold>, news: &mut News) {
+        for tenure in hold.tenures().iter().filter(|tenure| tenure.state() == State::Lost) {
+            tenure.wake();
+            self.report(tenure, news);
+            if hold.leave(tenure) {
+                hold.lease.release(self.now());
+                self.take_back(hold);
+            }
+            (self.on_end)(&hold.asked.name.key);
+        }
+    }
+
+    fn report(&self, tenure: &Arc<Tenure>, news: &mut News) {
+        self.loss_callbacks.report(tenure);
+        tenure.loss_to_log().into_iter().for_each(|line| news.warn(line));
+    }
+}

@@ -1,0 +1,40 @@
+//! When a waiter that receives no messages asks again.
+//!
+//! Between two pauses comes a burst of requests that lasts longer than a client of this library
+//! keeps the lock without a [gap](crate::wait::fairness::GAP): so one of them finds the lock free,
+//! however busy it is.
+
+use std::time::{Duration, Instant};
+
+use crate::wait::fairness::{GAP, LONGEST_UNBROKEN};
+
+const PAUSE: Duration = Duration::from_millis(500);
+/// Between two requests of a burst: twice within a gap.
+const IN_BURST: Duration = Duration::from_millis(3);
+
+pub(super) struct BlindPoll {
+    has_bursts: bool,
+    burst_until: Option<Instant>,
+}
+
+impl BlindPoll {
+    /// `has_bursts`: the lock can be kept by threads of one client that hand it to each other.
+    pub(super) fn new(has_bursts: bool, now: Instant) -> Self {
+        // It begins with a pause: mostly the subscription is confirmed within that.
+        Self { has_bursts, burst_until: Some(now) }
+    }
+
+    pub(super) fn pause(&mut self, now: Instant) -> Duration {
+        match self.burst_until {
+            Some(until) if now < until => IN_BURST,
+            None if self.has_bursts => {
+                self.burst_until = Some(now + LONGEST_UNBROKEN + 2 * GAP);
+                IN_BURST
+            }
+            _ => {
+                self.burst_until = None;
+                PAUSE
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! When others come first: three times, for each exclusive name.
+//!
+//! A hold that threads of one client hand to each other stays in the store (see
+//! [`parking`](crate::wait::parking)), and a release takes the acquire of the next thread along. So
+//! this client alone could keep a lock for ever. Who waits elsewhere is known by two signs: the
+//! reply to a release says how many other clients listen, and a "busy" says that one had the lock.
+//! Each sign counts for a second.
+//!
+//! | time | what ends |
+//! |---|---|
+//! | [`LONGEST_RUN`] | a run of threads at one hold: the hold is released, and the reply says who listens |
+//! | [`FIRST_SPAN`] of possession beside known others, doubled while nobody uses it | this client leaves a gap: until it receives a message of another release, for 10 ms at most |
+//! | [`LONGEST_UNBROKEN`] in which the lock was never free at the store | this client leaves a [`GAP`] that no message shortens, for waiters that no sign tells of |
+//!
+//! Possession is unbroken while the lock was left for less than 10 ms between two holds: whoever
+//! waited longer elsewhere could have had it.
+
+use std::time::{Duration, Instant};
+
+use crate::lease::store_hold::RunLength;
+use crate::os;
+
+/// How long a run lasts at most. One who comes waits that long until a release shows that it is
+/// there, and what `unlock` knows of the store is no older.
+const LONGEST_RUN: Duration = Duration::from_millis(16);
+/// How long this client has the lock beside known others before it leaves a gap. A client that
+/// releases and takes again at once always beats one that a message has to reach first.
+const FIRST_SPAN: Duration = Duration::from_millis(8);
+/// The span doubles up to this when no other client takes the lock in a gap: then the other
+/// subscriptions only linger.
+const LAST_SPAN: Duration = Duration::from_millis(128);
+/// How long a gap lasts at most: a waiter of another library needs up to 5.5 ms from the message to
+/// its request.
+pub(super) const LONGEST_GAP: Duration = Duration::from_millis(10);
+/// How long a client keeps a lock without a moment in which it is free at the store. Waiters that
+/// no sign tells of (they may not subscribe, are reconnecting, or subscribe at a replica) would
+/// otherwise never find it free.
+pub(super) const LONGEST_UNBROKEN: Duration = Duration::from_millis(150);
+/// How long the lock then stays free at the store.
+pub(super) const GAP: Duration = Duration::from_millis(6);
+/// For how long a sign of others counts.
+pub(super) const MEMORY: Duration = Duration::from_secs(1);
+/// How much later than the others a client tries, for each of them that may not have had the lock
+/// since: about what a message and an attempt take.
+const COURTESY: Duration = Duration::from_micros(150);
+const MOST_COURTESIES: u32 = 8;
+/// The most tokens drawn at once.
+const MOST_TOKENS: u32 = 1024;
+
+/// What this client knows of the others that want a name, and of its own share.
+#[derive(Debug)]
+pub(super) struct Fairness {
+    /// When a release last found listeners.
+    pub(super) heard: Option<Instant>,
+    /// When the store last answered "busy".
+    busy: Option<Instant>,
+    /// Since when it has the lock beside others, without a break.
+    since: Option<Instant>,
+    /// When it last released it.
+    released: Option<Instant>,
+    span: Duration,
+    /// Since when the lock was never free at the store, because each release took an acquire along.
+    unbroken_since: Option<Instant>,
+    /// When it was released without one because that lasted too long. A gap has to follow.
+    gap_from: Option<Instant>,
+    turn: Turn,
+    /// How many tokens the next acquire draws.
+    tokens: u32,
+}
+
+/// Whose turn it is after a gap, by the number of messages that were received.
+#[derive(Debug, Default)]
+struct Turn {
+    /// How many will have been received when the one of this client's own last release has arrived.
+    own: u64,
+    /// How many other clients the last release reached.
+    others: u64,
+    /// Until so many this client comes after the others; 0: it need not.
+    last_until: u64,
+}
+
+impl Default for Fairness {
+    fn default() -> Self {
+        Self {
+            heard: None,
+            busy: None,
+            since: None,
+            released: None,
+            span: FIRST_SPAN,
+            unbroken_since: None,
+            gap_from: None,
+            turn: Turn::default(),
+            tokens: 1,
+        }
+    }
+}
+
+impl Fairness {
+    pub(super) fn knows_others(&self) -> bool {
+        let counts = |sign: Option<Instant>| sign.is_some_and(|at| os::since(at) < MEMORY);
+        counts(self.heard) || counts(self.busy)
+    }
+
+    /// Whether a run may go on without a request.
+    pub(super) fn goes_on(&self, run: RunLength) -> bool {
+        run.lasted < LONGEST_RUN && !self.is_over(run)
+    }
+
+    /// Whether a gap is due after a run that has not been counted yet.
+    pub(super) fn is_over(&self, run: RunLength) -> bool {
+        let lasted = match self.since {
+            Some(since) if !self.was_left_before(run.lasted) => os::since(since),
+            _ => run.lasted,
+        };
+        self.knows_others() && lasted >= self.span
+    }
+
+    /// Whether a gap is due before the next request.
+    pub(super) fn owes_turn(&self) -> bool {
+        self.is_over(RunLength { turns: 0, lasted: Duration::ZERO })
+    }
+
+    /// Whether the lock was left for long enough before a run that has lasted so long.
+    fn was_left_before(&self, lasted: Duration) -> bool {
+        self.released.is_none_or(|released| os::since(released).saturating_sub(lasted) >= LONGEST_GAP)
+    }
+
+    /// The store has answered that another has the lock.
+    pub(super) fn is_busy(&mut self) {
+        (self.busy, self.since) = (Some(os::now()), None);
+    }
+
+    /// A run has ended with a release. `others`: how many other clients listen, as far as is known.
+    /// `messages`: how many will have been received when its own has arrived. `waiters`: whether
+    /// threads of this client wait.
+    pub(super) fn released(&mut self, run: RunLength, others: u64, messages: u64, waiters: bool) {
+        let now = os::now();
+        self.heard = (others > 0).then_some(now);
+        if self.since.is_none() || self.was_left_before(run.lasted) {
+            self.since = now.checked_sub(run.lasted);
+        }
+        self.released = Some(now);
+        (self.turn.others, self.turn.own) = (others, messages);
+        self.tokens = tokens_after(run, waiters);
+    }
+
+    /// This client has left a gap. `taken`: another client had the lock meanwhile.
+    pub(super) fn left_turn(&mut self, taken: bool) {
+        self.since = None;
+        self.span = if taken { FIRST_SPAN } else { (self.span * 2).min(LAST_SPAN) };
+        self.turn.last_until = if taken { self.turn.own + self.turn.others } else { 0 };
+    }
+
+    /// How many messages there will have been once another client has had the lock.
+    pub(super) fn next_turn(&self) -> u64 {
+        self.turn.own + 1
+    }
+
+    /// How long this client lets others go first, now that it has received so many messages. A
+    /// message reaches the clients always in the same order, so after a run the first two would
+    /// take turns and the others starve: whoever has seen fewer releases since its own last run
+    /// waits longer.
+    pub(super) fn courtesy(&self, messages: impl FnOnce() -> u64) -> Option<Duration> {
+        if self.turn.last_until == 0 {
+            return None;
+        }
+        let before = self.turn.last_until.saturating_sub(messages());
+        let is_first = before == 0 || !self.knows_others();
+        (!is_first).then(|| COURTESY * u32::try_from(before).map_or(MOST_COURTESIES, |n| n.min(MOST_COURTESIES)))
+    }
+
+    /// Whether the release after this run may take the acquire of another thread along: then the
+    /// lock is not free at the store in between. Counts for how long that goes on.
+    pub(super) fn may_hand_over(&mut self, run: RunLength) -> bool {
+        let now = os::now();
+        let since = *self.unbroken_since.get_or_insert(now.checked_sub(run.lasted).unwrap_or(now));
+        let is_unbroken = now.saturating_duration_since(since) >= LONGEST_UNBROKEN;
+        if is_unbroken {
+            self.gap_from = Some(now);
+        }
+        !is_unbroken && !self.is_over(run)
+    }
+
+    /// The lock is released without an acquire behind it.
+    pub(super) fn is_left_free(&mut self) {
+        self.unbroken_since = None;
+    }
+
+    /// Whether this client has to leave the lock free for [`GAP`].
+    pub(super) fn owes_gap(&self) -> bool {
+        self.gap_from.is_some_and(|from| os::since(from) < MEMORY)
+    }
+
+    pub(super) fn left_gap(&mut self) {
+        self.gap_from = None;
+    }
+
+    /// How many tokens an acquire draws: its own, and some for the turns after it.
+    pub(super) fn tokens(&self) -> u32 {
+        self.tokens
+    }
+}
+
+/// Twice as many as the last run used, so that the number grows with the runs. At most one for
+/// every two microseconds that it lasted: a token that the server has forgotten is replaced by its
+/// clock in microseconds, which must be ahead of all tokens ever drawn.
+fn tokens_after(run: RunLength, waiters: bool) -> u32 {
+    if !waiters {
+        return 1;
+    }
+    let most = u32::try_from(run.lasted.as_micros() / 2).unwrap_or(MOST_TOKENS).min(MOST_TOKENS);
+    run.turns.saturating_mul(2).min(most).max(1)
+}
+
+#[cfg(test)]
+#[path = "fairness_tests.rs"]
+mod tests;

@@ -1,0 +1,116 @@
+use super::*;
+
+fn run(turns: u32, lasted: Duration) -> RunLength {
+    RunLength { turns, lasted }
+}
+
+const SHORT: Duration = Duration::from_micros(100);
+
+#[test]
+fn alone_a_run_ends_only_by_its_length() {
+    let mut fairness = Fairness::default();
+    for _ in 0..3 {
+        assert!(fairness.goes_on(run(10_000, LONGEST_RUN - SHORT)) && !fairness.goes_on(run(2, LONGEST_RUN)));
+        fairness.released(run(10, FIRST_SPAN), 0, 0, true);
+        assert!(!fairness.owes_turn() && !fairness.is_over(run(1, LAST_SPAN)));
+    }
+}
+
+#[test]
+fn beside_others_a_span_of_possession_is_followed_by_a_gap() {
+    let mut fairness = Fairness::default();
+    fairness.released(run(1, SHORT), 3, 7, true);
+    assert!(!fairness.owes_turn() && fairness.goes_on(run(20, SHORT)));
+    std::thread::sleep(FIRST_SPAN);
+    assert!(fairness.owes_turn() && !fairness.goes_on(run(1, SHORT)));
+    fairness.released(run(1, FIRST_SPAN), 3, 9, true);
+    assert!(fairness.owes_turn());
+    assert_eq!(fairness.next_turn(), 10);
+    fairness.left_turn(true);
+    assert!(!fairness.owes_turn());
+    assert_eq!(fairness.courtesy(|| 10), Some(2 * COURTESY));
+    assert_eq!(fairness.courtesy(|| 11), Some(COURTESY));
+    assert_eq!(fairness.courtesy(|| 12), None, "as many have had it as there are others");
+}
+
+#[test]
+fn a_run_after_a_gap_has_its_full_length() {
+    let mut fairness = Fairness::default();
+    fairness.released(run(9, FIRST_SPAN), 3, 7, true);
+    assert!(fairness.owes_turn());
+    fairness.left_turn(true);
+    assert!(fairness.goes_on(run(100, FIRST_SPAN - SHORT)), "the run before does not count");
+    fairness.released(run(9, SHORT), 3, 8, true);
+    assert!(!fairness.owes_turn());
+}
+
+#[test]
+fn a_gap_that_nobody_uses_makes_the_next_span_longer() {
+    let mut fairness = Fairness::default();
+    for span in [8, 16, 32, 64, 128, 128].map(Duration::from_millis) {
+        fairness.released(run(9, SHORT), 3, 7, true);
+        fairness.since = None;
+        assert!(fairness.is_over(run(9, span)) && !fairness.is_over(run(9, span - SHORT)));
+        fairness.left_turn(false);
+        assert_eq!(fairness.courtesy(|| 0), None, "nobody wanted it");
+    }
+    fairness.left_turn(true);
+    assert!(fairness.is_over(run(9, FIRST_SPAN)));
+}
+
+#[test]
+fn a_lock_that_was_left_alone_was_a_gap() {
+    let mut fairness = Fairness::default();
+    fairness.released(run(1, FIRST_SPAN), 3, 7, true);
+    assert!(fairness.owes_turn());
+    std::thread::sleep(LONGEST_GAP);
+    assert!(!fairness.owes_turn(), "a client that comes now and then never waits for others");
+    fairness.released(run(1, SHORT), 3, 8, true);
+    assert!(!fairness.owes_turn());
+}
+
+#[test]
+fn one_who_cannot_listen_is_known_by_its_hold() {
+    let mut fairness = Fairness::default();
+    fairness.released(run(1, SHORT), 0, 0, true);
+    assert!(!fairness.is_over(run(9, FIRST_SPAN)));
+    fairness.is_busy();
+    fairness.released(run(9, FIRST_SPAN), 0, 0, true);
+    assert!(fairness.owes_turn(), "a release that finds nobody proves nothing");
+}
+
+#[test]
+fn a_lock_that_was_never_free_for_long_is_left_free() {
+    let mut fairness = Fairness::default();
+    let last = Duration::from_millis(50);
+    assert!(fairness.may_hand_over(run(2, LONGEST_UNBROKEN - last)) && !fairness.owes_gap());
+    std::thread::sleep(last);
+    assert!(!fairness.may_hand_over(run(2, SHORT)) && fairness.owes_gap(), "the run before counts as well");
+    fairness.is_left_free();
+    assert!(fairness.owes_gap());
+    fairness.left_gap();
+    assert!(fairness.may_hand_over(run(2, SHORT)) && !fairness.owes_gap());
+    fairness.is_left_free();
+    assert!(fairness.may_hand_over(run(2, LONGEST_UNBROKEN - SHORT)), "it was free in between");
+}
+
+/// The server's clock in microseconds must stay ahead of all tokens.
+#[test]
+fn tokens_are_drawn_no_faster_than_time_passes() {
+    let mut fairness = Fairness::default();
+    assert_eq!(fairness.tokens(), 1);
+    let (mut drawn, mut micros) = (0_u64, 0_u64);
+    for micros_of_a_turn in [1, 2, 5, 50, 3, 1, 1, 1, 200, 1] {
+        for _ in 0..50 {
+            let turns = fairness.tokens();
+            drawn += u64::from(turns);
+            let lasted = 60 + u64::from(turns) * micros_of_a_turn;
+            micros += lasted;
+            fairness.released(run(turns, Duration::from_micros(lasted)), 0, 0, true);
+        }
+    }
+    assert!(drawn < micros * 3 / 4, "{drawn} in {micros} µs");
+    assert!(fairness.tokens() > 50, "and enough for a run: {}", fairness.tokens());
+    fairness.released(run(1000, FIRST_SPAN), 0, 0, false);
+    assert_eq!(fairness.tokens(), 1, "nobody waits");
+}

@@ -1,0 +1,220 @@
+use super::*;
+use std::time::Instant;
+
+use crate::store::{Acquire, Waiting};
+use crate::wait::fairness::MEMORY;
+use crate::wait::queue_map::SWEEP_AT;
+
+/// Longer than the first span beside others, and shorter than the second.
+const LONG_RUN: RunLength = RunLength { turns: 9, lasted: Duration::from_millis(10) };
+
+fn piggyback() -> Option<Piggyback> {
+    let holder = crate::base::holder::ClientId::random(Duration::from_secs(5)).fresh_holder();
+    let name = lock_name();
+    let (lease, token, waiting) = (Duration::from_secs(1), TokenRule::Off, Waiting::No);
+    let request = Acquire { name: &name, holder: &holder, permits: 1, lease, held: 0, token, tokens: 1, waiting };
+    Some(Piggyback::new(&request, false))
+}
+
+fn queue<'s>(local_queues: &'s LocalQueues, deadline: Deadline, cancel: Option<&CancelToken>) -> EnqueueOutcome<'s> {
+    local_queues.queue(&lock_name(), deadline, cancel, piggyback, || ())
+}
+
+fn lock_name() -> Arc<LockName> {
+    Arc::new(LockName::new("", "n", crate::base::lock_name::Kind::Mutex).unwrap())
+}
+
+#[test]
+fn the_role_passes_in_order_and_the_queue_goes_with_its_last_member() {
+    let local_queues = LocalQueues::default();
+    let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+    assert!(!first.has_waited && local_queues.is_occupied("n"));
+    std::thread::scope(|s| {
+        let second = s.spawn(|| match queue(&local_queues, Deadline::Never, None) {
+            EnqueueOutcome::Leader(leader) => leader.has_waited && leader.piggyback.is_some(),
+            _ => false,
+        });
+        while first.membership.local_queue.state.lock().waiters.is_empty() {
+            std::thread::yield_now();
+        }
+        let short = Deadline::after(Instant::now(), Duration::from_millis(1));
+        assert!(matches!(queue(&local_queues, short, None), EnqueueOutcome::TimedOut(_)));
+        drop(first);
+        assert!(second.join().unwrap());
+    });
+    assert!(local_queues.map.lock().local_queues.is_empty());
+}
+
+#[test]
+fn closing_wakes_the_waiters() {
+    let local_queues = LocalQueues::default();
+    let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+    std::thread::scope(|s| {
+        let second = s.spawn(|| matches!(queue(&local_queues, Deadline::Never, None), EnqueueOutcome::Ended));
+        while first.membership.local_queue.state.lock().waiters.is_empty() {
+            std::thread::yield_now();
+        }
+        local_queues.end_waits();
+        assert!(second.join().unwrap());
+    });
+}
+
+#[test]
+fn a_cancelled_waiter_leaves_and_the_role_goes_to_the_next() {
+    let local_queues = LocalQueues::default();
+    let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+    let local_queue = first.membership.local_queue.clone();
+    let waiting = || local_queue.state.lock().waiters.len();
+    let until = |count| (0..).take_while(|_| waiting() != count).for_each(|_| std::thread::yield_now());
+    let token = CancelToken::new();
+    std::thread::scope(|s| {
+        let second = s.spawn(|| matches!(queue(&local_queues, Deadline::Never, Some(&token)), EnqueueOutcome::Ended));
+        until(1);
+        let third = s.spawn(|| matches!(queue(&local_queues, Deadline::Never, None), EnqueueOutcome::Leader(_)));
+        until(2);
+        token.cancel();
+        assert!(second.join().unwrap());
+        assert_eq!(waiting(), 1);
+        assert!(matches!(queue(&local_queues, Deadline::Never, Some(&token)), EnqueueOutcome::Ended));
+        drop(first);
+        assert!(third.join().unwrap());
+    });
+    assert!(local_queues.map.lock().local_queues.is_empty());
+}
+
+#[test]
+fn a_leader_that_is_ended_leaves_the_yield_to_the_next() {
+    let local_queues = LocalQueues::default();
+    local_queues.released(&"n".into(), LONG_RUN, 1, 0);
+    let EnqueueOutcome::Leader(leader) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+    leader.event().end_wait();
+    leader.let_others_first(|pause| pause, |awaited, pause| leader.event().wait_for(awaited, pause));
+    assert!(leader.must_yield());
+}
+
+fn error() -> Error {
+    Error::new(crate::base::error::ErrorKind::Unreachable, "the server is away")
+}
+
+/// The queue is kept, because others listened a moment before.
+#[test]
+fn an_outage_is_forgotten_with_the_last_waiter_that_knew_of_it() {
+    let local_queues = LocalQueues::default();
+    local_queues.released(&"n".into(), RunLength::ONE, 1, 0);
+    let leader = |cancel| match queue(&local_queues, Deadline::Never, cancel) {
+        EnqueueOutcome::Leader(leader) => leader,
+        _ => panic!(),
+    };
+    let first = leader(None);
+    let since = first.outage_goes_on(&error());
+    assert_eq!(first.outage_goes_on(&error()), since);
+    drop(first);
+    let second = leader(None);
+    assert!(second.outage_goes_on(&error()) > since, "an earlier call waited in another outage");
+    second.forget_outage();
+    assert!(second.outage_goes_on(&error()) > since);
+}
+
+/// Code of the user runs before a waiter sleeps, and may take any time.
+#[test]
+fn nothing_is_passed_to_a_waiter_before_it_sleeps() {
+    let local_queues = LocalQueues::default();
+    let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+    let local_queue = first.membership.local_queue.clone();
+    let first = std::cell::RefCell::new(Some(first));
+    let begins = || {
+        assert_eq!(local_queue.state.lock().waiters.len(), 1, "it has its place");
+        drop(first.take());
+        assert!(local_queue.state.lock().piggyback.is_none());
+    };
+    match local_queues.queue(&lock_name(), Deadline::Never, None, piggyback, begins) {
+        EnqueueOutcome::Leader(leader) => assert!(leader.has_waited && !leader.has_piggyback()),
+        _ => panic!("it was made the leader"),
+    }
+    assert!(local_queues.map.lock().local_queues.is_empty());
+}
+
+#[test]
+fn a_panic_before_a_waiter_sleeps_takes_it_out_of_the_queue() {
+    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+    let local_queues = LocalQueues::default();
+    for becomes_leader in [false, true] {
+        let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+        let first = std::cell::RefCell::new(Some(first));
+        let begins = || {
+            if becomes_leader {
+                drop(first.take());
+            }
+            resume_unwind(Box::new("injected"));
+        };
+        let queues = || drop(local_queues.queue(&lock_name(), Deadline::Never, None, piggyback, begins));
+        assert!(catch_unwind(AssertUnwindSafe(queues)).is_err());
+        drop(first.take());
+        assert!(local_queues.map.lock().local_queues.is_empty());
+    }
+}
+
+#[test]
+fn unused_queues_are_swept_also_by_a_client_that_never_waits() {
+    let local_queues = LocalQueues::default();
+    for n in 0..10_000 {
+        local_queues.released(&format!("n{n}").into(), RunLength::ONE, 1, 0);
+        if n == 1_000 {
+            let long_ago = Instant::now().checked_sub(2 * MEMORY);
+            local_queues
+                .map
+                .lock()
+                .local_queues
+                .values()
+                .for_each(|local_queue| local_queue.state.lock().fairness.heard = long_ago);
+        }
+    }
+    let map = local_queues.map.lock();
+    assert!(
+        map.local_queues.len() < 9_900 && map.after_sweep >= SWEEP_AT,
+        "{} and {}",
+        map.local_queues.len(),
+        map.after_sweep
+    );
+}
+
+#[test]
+fn a_queue_that_was_left_serves_the_next_name_as_a_new_one() {
+    let local_queues = LocalQueues::default();
+    let lead = |name: &str| {
+        let name = LockName::new("", name, crate::base::lock_name::Kind::Mutex).unwrap();
+        match local_queues.queue(&name, Deadline::Never, None, || None, || ()) {
+            EnqueueOutcome::Leader(leader) => leader,
+            _ => panic!("{name:?} has no other members"),
+        }
+    };
+    let spare = || local_queues.map.lock().spare.take().and_then(LocalQueue::as_new);
+    let first = lead("a");
+    first.event().notify_by_message();
+    first.event().answered();
+    drop(first);
+    let second = lead("b");
+    let event = second.event().clone();
+    assert!(spare().is_none(), "it is in use");
+    assert!(!event.is_notified() && event.messages() == 0 && !event.is_answered_within(Duration::MAX));
+    drop(second);
+    assert!(spare().is_none(), "a late message for the name must not wake the leader of another");
+    drop(lead("c"));
+    assert!(spare().is_some());
+}
+
+#[test]
+fn a_client_yields_after_a_run_with_others_waiting() {
+    let local_queues = LocalQueues::default();
+    let name: Arc<str> = "n".into();
+    local_queues.released(&name, LONG_RUN, 1, 0);
+    let EnqueueOutcome::Leader(leader) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+    assert!(leader.must_yield());
+    leader.let_others_first(|_| Duration::from_millis(1), |_, _| false);
+    assert!(!leader.must_yield());
+    local_queues.released(&name, LONG_RUN, 1, 0);
+    assert!(!leader.must_yield(), "nobody wanted it: the next span is longer");
+    local_queues.released(&name, RunLength::ONE, 0, 0);
+    drop(leader);
+    assert!(local_queues.map.lock().local_queues.is_empty());
+}

@@ -1,0 +1,304 @@
+//! What a call does that waits for a name, as a state machine without I/O: the [loop](crate::wait::wait_loop)
+//! tells it what has happened, and carries out the step that it answers.
+//!
+//! | what has happened | what the call does next |
+//! |---|---|
+//! | it begins to lead its local queue | listens, if that costs no request; else looks |
+//! | it looked: its wait was ended | returns why |
+//! | it looked: others have to come first | lets them, and looks again |
+//! | it looked: a thread of the client has the lock | sleeps until that one has given it up |
+//! | it looked: none of these | asks the store |
+//! | the store answered "busy" | listens; returns `None` if it was asked at the deadline |
+//! | it listens, and the answer is no older | sleeps |
+//! | it listens, and the answer is older | looks |
+//! | the store cannot be asked, and it waits already | sleeps for a pause; returns the error after the outage timeout, or at the deadline |
+//! | the request failed otherwise | returns the error |
+//! | it was notified, or its timer ran | looks; returns `None` at the deadline if the last answer is recent |
+//!
+//! **No wake-up is lost.** What frees the lock sets the latch of the waiter's event, by a message
+//! or, in this process, directly. Before each look the latch is cleared, which begins a new *round*
+//! of the event. Each answer carries the round in which its request was sent, and listening the one
+//! in which it began. So the call may sleep on an answer only if that was asked for in the present
+//! round, and in a later one than listening began in: whatever frees the lock after such a request
+//! finds the latch, and is heard. An answer to a request that another thread has sent can be older,
+//! and so can one from before the call was in the queue. While the store has not confirmed that it
+//! listens, an answer from before the queue will do: the confirmation notifies the event.
+
+use std::time::{Duration, Instant};
+
+use crate::base::backoff::Backoff;
+use crate::base::deadline::Deadline;
+use crate::base::error::{Error, Result};
+use crate::wait::blind_poll::BlindPoll;
+
+/// What a call knows that waits.
+pub(super) struct Wait {
+    terms: WaitTerms,
+    /// The last "busy", until it is too old.
+    answer: Option<Answer>,
+    /// The request under way is sent at the deadline: there is no other after it.
+    is_last: bool,
+    /// A thread of the client had the lock for so long that the store is asked all the same.
+    asks_anyway: bool,
+    /// The last sleep ended by its timer: the lock may have been released in between.
+    was_woken_by_timer: bool,
+    /// Since when it sleeps for a thread of the client, and for how long at most.
+    sleeps_for_local: Option<(Instant, Duration)>,
+    /// It was told that the lock is taken: from now on an outage is waited out.
+    has_waited: bool,
+    in_outage: bool,
+    outage_pause: Backoff,
+    poll: Backoff,
+    blind_poll: BlindPoll,
+}
+
+/// What does not change while it waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WaitTerms {
+    pub(super) deadline: Deadline,
+    /// The longest sleep, in case a message is lost.
+    pub(super) lease: Duration,
+    pub(super) outage_timeout: Duration,
+    /// The store tells a waiter of its place, and not of the lease of the holder.
+    pub(super) has_turn: bool,
+    /// Threads of one client can keep the lock by handing it to each other.
+    pub(super) is_exclusive: bool,
+}
+
+/// That the lock is taken, as the store has answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// In which round it was asked for. `None`: before the call was in the queue.
+    pub(super) round: Option<u64>,
+    /// For how long it is taken, if that is known.
+    pub(super) ttl: Option<Duration>,
+}
+
+/// What has happened.
+#[derive(Debug)]
+pub(super) enum Happened {
+    /// The call leads its local queue. `is_covered`: to listen costs no request.
+    Begun {
+        first: Option<Answer>,
+        has_waited: bool,
+        is_covered: bool,
+    },
+    Looked(Sight),
+    /// "Busy", to its own request.
+    Answered(Answer),
+    /// "Busy", to a request that another thread has sent for it.
+    AnsweredBeside(Answer),
+    /// What it was given is of no use, or it was given nothing.
+    NothingCame,
+    /// `outage`: for how long the store could not be asked, if the call tolerates that.
+    Failed {
+        error: Error,
+        outage: Option<Duration>,
+    },
+    /// It listens since a round; messages reach it if that `is_confirmed`.
+    Listens {
+        since: u64,
+        round: u64,
+        is_confirmed: bool,
+    },
+    OthersCameFirst,
+    /// `has_answer`: the store answered a call of the queue within its I/O timeout.
+    Woke {
+        is_notified: bool,
+        has_answer: bool,
+    },
+    WokeForLocal,
+}
+
+/// What there is to see before the store is asked.
+#[derive(Debug, Default)]
+pub(super) struct Sight {
+    /// Why it waits no longer.
+    pub(super) ended: Option<Error>,
+    /// How long a thread of the client has the lock at most.
+    pub(super) held_here: Option<Duration>,
+    /// Other clients have to come first.
+    pub(super) comes_last: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Clear the latch, and look.
+    Look,
+    LetOthersFirst,
+    Ask,
+    /// `mistrusts`: the message of a release may have been lost.
+    Listen {
+        mistrusts: bool,
+    },
+    /// For a message, and for what threads of this client do.
+    Sleep(Duration),
+    /// For the thread of this client that has the lock.
+    SleepForLocal(Duration),
+    Return(Result<()>),
+}
+
+impl Wait {
+    pub(super) fn new(terms: WaitTerms, now: Instant) -> Self {
+        Self {
+            terms,
+            answer: None,
+            is_last: false,
+            asks_anyway: false,
+            was_woken_by_timer: false,
+            sleeps_for_local: None,
+            has_waited: false,
+            in_outage: false,
+            outage_pause: Backoff::new(Duration::from_millis(20), Duration::from_millis(250)),
+            poll: Backoff::new(Duration::from_millis(2), Duration::from_millis(200)),
+            blind_poll: BlindPoll::new(terms.is_exclusive && !terms.has_turn, now),
+        }
+    }
+
+    pub(super) fn next(&mut self, happened: Happened, now: Instant) -> Step {
+        match happened {
+            Happened::Begun { first, has_waited, is_covered } => self.begins(first, has_waited, is_covered),
+            Happened::Looked(sight) => self.looked(sight, now),
+            Happened::Answered(answer) => self.answered(answer, now),
+            Happened::AnsweredBeside(answer) => {
+                self.is_last = self.terms.deadline.has_passed(now);
+                self.answered(answer, now)
+            }
+            Happened::NothingCame => Step::Look,
+            Happened::Failed { error, outage } => self.failed(error, outage, now),
+            Happened::Listens { since, round, is_confirmed } => self.listens(since, round, is_confirmed, now),
+            // An answer from before is too old: others had the lock in between.
+            Happened::OthersCameFirst => {
+                self.answer = None;
+                Step::Look
+            }
+            Happened::Woke { is_notified, has_answer } => self.woke(is_notified, has_answer, now),
+            Happened::WokeForLocal => self.woke_for_local(now),
+        }
+    }
+
+    /// Whether a server that cannot be asked is waited for: only by a call that was told by one
+    /// that the lock is taken.
+    pub(super) fn tolerates(&self, error: &Error) -> bool {
+        self.has_waited && error.kind().is_outage()
+    }
+
+    fn begins(&mut self, first: Option<Answer>, has_waited: bool, is_covered: bool) -> Step {
+        self.has_waited = has_waited || first.is_some();
+        self.answer = first;
+        if is_covered { Step::Listen { mistrusts: false } } else { Step::Look }
+    }
+
+    fn looked(&mut self, sight: Sight, now: Instant) -> Step {
+        if let Some(ended) = sight.ended {
+            return Step::Return(Err(ended));
+        }
+        if sight.comes_last && sight.held_here.is_none() {
+            return Step::LetOthersFirst;
+        }
+        let asks_anyway = std::mem::take(&mut self.asks_anyway);
+        if let Some(remaining) = sight.held_here.filter(|_| !asks_anyway) {
+            // At most a lease: a longer hold may have ended in another way, and a release that
+            // takes so long may never be over, so the store is asked then.
+            let most = until_after(remaining).min(self.terms.lease);
+            (self.answer, self.has_waited, self.in_outage) = (None, true, false);
+            self.sleeps_for_local = Some((now, most));
+            return Step::SleepForLocal(self.patience(most, now));
+        }
+        self.is_last = self.terms.deadline.has_passed(now);
+        match self.answer.filter(|answer| answer.round.is_none()) {
+            // Asked for just before the call was in the queue.
+            Some(answer) => self.answered(answer, now),
+            None => Step::Ask,
+        }
+    }
+
+    fn answered(&mut self, answer: Answer, now: Instant) -> Step {
+        self.ends_outage();
+        self.has_waited = true;
+        self.answer = Some(answer);
+        if self.is_last {
+            return Step::Return(Ok(()));
+        }
+        let mistrusts = std::mem::take(&mut self.was_woken_by_timer) && answer.ttl.is_some() && !self.terms.has_turn;
+        if self.terms.deadline.has_passed(now) {
+            // It looks once more whether it was notified meanwhile.
+            return Step::Sleep(Duration::ZERO);
+        }
+        Step::Listen { mistrusts }
+    }
+
+    fn listens(&mut self, since: u64, round: u64, is_confirmed: bool, now: Instant) -> Step {
+        let Some(answer) = self.answer.take() else { return Step::Look };
+        let is_recent = match answer.round {
+            Some(asked) => asked == round && (asked > since || !is_confirmed),
+            None => !is_confirmed,
+        };
+        if !is_recent {
+            return Step::Look;
+        }
+        let most = if is_confirmed { self.terms.lease } else { self.blind_poll.pause(now).min(self.terms.lease / 2) };
+        let pause = match answer.ttl {
+            Some(ttl) => {
+                self.poll.reset();
+                until_after(ttl)
+            }
+            None => self.poll.next(),
+        };
+        Step::Sleep(self.patience(pause.min(most), now))
+    }
+
+    fn failed(&mut self, error: Error, outage: Option<Duration>, now: Instant) -> Step {
+        let Some(lasted) = outage else { return Step::Return(Err(error)) };
+        if lasted >= self.terms.outage_timeout {
+            let why = format!("given up after {lasted:.1?} of waiting for the server, see Builder::outage_timeout");
+            return Step::Return(Err(error.and_also(why)));
+        }
+        if self.terms.deadline.has_passed(now) {
+            return Step::Return(Err(error));
+        }
+        self.in_outage = true;
+        let pause = self.outage_pause.next();
+        Step::Sleep(self.patience(pause, now))
+    }
+
+    fn woke(&mut self, is_notified: bool, has_answer: bool, now: Instant) -> Step {
+        self.was_woken_by_timer = !is_notified;
+        // Without a notification another request would find nothing new, if the last answer is
+        // recent.
+        let is_known = has_answer && !self.in_outage;
+        if !is_notified && is_known && self.terms.deadline.has_passed(now) {
+            return Step::Return(Ok(()));
+        }
+        Step::Look
+    }
+
+    fn woke_for_local(&mut self, now: Instant) -> Step {
+        if self.terms.deadline.has_passed(now) {
+            return Step::Return(Ok(()));
+        }
+        let slept = self.sleeps_for_local.take();
+        self.asks_anyway = slept.is_some_and(|(since, most)| now.saturating_duration_since(since) >= most);
+        Step::Look
+    }
+
+    fn ends_outage(&mut self) {
+        if std::mem::take(&mut self.in_outage) {
+            self.outage_pause.reset();
+        }
+    }
+
+    /// The part of a pause for which there is time.
+    fn patience(&self, pause: Duration, now: Instant) -> Duration {
+        self.terms.deadline.remaining(now).map_or(pause, |left| left.min(pause))
+    }
+}
+
+/// A millisecond more than the TTL, which stores may round down.
+fn until_after(ttl: Duration) -> Duration {
+    ttl + Duration::from_millis(1)
+}
+
+#[cfg(test)]
+#[path = "machine_tests.rs"]
+mod tests;

@@ -1,0 +1,20 @@
+//! Waiting for a name: one acquire, the threads of a client that queue for it, when others come
+//! first, and the messages that wake a waiter.
+
+pub(crate) mod attempt;
+mod blind_poll;
+pub(crate) mod contender;
+pub(crate) mod fairness;
+mod leader;
+pub(crate) mod local_queue;
+mod machine;
+pub(crate) mod notifications;
+mod parking;
+pub(crate) mod piggyback;
+mod queue_map;
+mod reading;
+pub(crate) mod record;
+pub(crate) mod shared;
+mod subscriber;
+pub(crate) mod wait_loop;
+mod waiter;

@@ -1,0 +1,373 @@
+//! The one wait loop: it carries out what the [machine](crate::wait::machine) says, with the store,
+//! the local queue and the messages.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::deadline::Deadline;
+use crate::base::error::Result;
+use crate::base::event::{Awaited, Event};
+use crate::base::lock_name::Kind;
+use crate::os;
+use crate::store::Topic;
+use crate::wait::attempt::{AcquireAttempt, Tried, begin_wait};
+use crate::wait::contender::Contender;
+use crate::wait::leader::Leader;
+use crate::wait::local_queue::EnqueueOutcome;
+use crate::wait::machine::{Answer, Happened, Sight, Step, Wait, WaitTerms};
+use crate::wait::notifications::Listening;
+use crate::wait::piggyback::PiggybackOutcome;
+use crate::wait::shared::Shared;
+
+/// Blocks until the contender has won, or until the deadline (`None`).
+///
+/// # Errors
+/// `Closed` and `Cancelled` when its wait was ended, among others. A grant that arrives at that
+/// very moment wins.
+pub(crate) fn contend<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> Result<Option<C::Won>> {
+    let outcome = try_or_wait(contender, deadline);
+    contender.attempt().end(outcome)
+}
+
+fn try_or_wait<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> Result<Option<C::Won>> {
+    let AcquireAttempt { shared, name, .. } = *contender.attempt();
+    if deadline == Deadline::Now {
+        return match contender.try_once(false)? {
+            Tried::Won(won) => Ok(Some(won)),
+            Tried::Busy(_) => Ok(None),
+        };
+    }
+    let mut first = None;
+    // Shared locks can have several holders: without waiters of this client there is no reason to
+    // queue. A latch is read in any case: only what the caller sees when it comes can show it later
+    // that the latch was opened in between.
+    let queues = !is_shared(name.kind) || contender.helped().is_some_and(|helped| helped.queues_with_others());
+    let at_once = name.kind == Kind::Latch || !queues && !shared.local_queues.is_occupied(&name.key);
+    if at_once && shared.holds.blocks(name).is_none() {
+        match contender.try_once(true)? {
+            Tried::Won(won) => return Ok(Some(won)),
+            Tried::Busy(ttl) => first = Some(ttl),
+        }
+    }
+    queue_up(contender, deadline, first)
+}
+
+/// Blocks in the local queue of the name that the attempt waits for. `first`: for how long it is
+/// taken, as far as is known, if a request was sent just now.
+pub(crate) fn queue_up<'a, C: Contender<'a>>(
+    contender: &mut C,
+    deadline: Deadline,
+    mut first: Option<Option<Duration>>,
+) -> Result<Option<C::Won>> {
+    let AcquireAttempt { shared, name, cancel, .. } = *contender.attempt();
+    loop {
+        let (primitive, is_waiting) = (contender.attempt().primitive(), contender.attempt().is_waiting());
+        let mut wait = None;
+        let begins = || wait = (!is_waiting).then(|| begin_wait(shared, name, primitive, deadline));
+        let queued = match contender.attempt().has_place() {
+            true => EnqueueOutcome::Leader(shared.local_queues.at_server(&contender.attempt().holder)),
+            false => {
+                let piggyback = || Some(contender.helped()?.piggyback());
+                shared.local_queues.queue(name, deadline, cancel, piggyback, begins)
+            }
+        };
+        contender.attempt().note_wait(wait);
+        match queued {
+            EnqueueOutcome::Leader(mut leader) => {
+                // A reply from before it waited in the queue is too old.
+                let first = first.filter(|_| !leader.has_waited);
+                let outcome = lead(contender, &mut leader, deadline, first);
+                // A call that was ended waits for no server: what it leaves there is removed in
+                // the background, at once.
+                if !matches!(outcome, Ok(Some(_))) && !contender.attempt().is_ended() {
+                    contender.attempt().leave();
+                }
+                return outcome;
+            }
+            EnqueueOutcome::Joined(admission) => {
+                let helped = contender.helped();
+                if let Some(won) = helped.and_then(|helped| helped.take_over(admission).transpose()) {
+                    return won.map(Some);
+                }
+                first = None;
+                continue;
+            }
+            EnqueueOutcome::TimedOut(event) => return timed_out(contender, &event),
+            EnqueueOutcome::Ended => contender.attempt().ensure_waits()?,
+            EnqueueOutcome::Unknown(error) => return Err(error),
+            EnqueueOutcome::Outage => {}
+        }
+        // A call that has had a reply already knows that the server can be asked.
+        if first.is_none() {
+            match contender.try_once(true)? {
+                Tried::Won(won) => return Ok(Some(won)),
+                Tried::Busy(ttl) => first = Some(ttl),
+            }
+        }
+        shared.local_queues.outage_is_over(&name.key);
+    }
+}
+
+/// The deadline passed while the call waited in the local queue.
+fn timed_out<'a, C: Contender<'a>>(contender: &mut C, event: &Event) -> Result<Option<C::Won>> {
+    let AcquireAttempt { shared, name, .. } = *contender.attempt();
+    if has_answer(shared, event) || shared.holds.blocks(name).is_some() {
+        return Ok(None);
+    }
+    // The leader may sleep on an old reply, or wait in vain for its first one.
+    match contender.try_once(false)? {
+        Tried::Won(won) => Ok(Some(won)),
+        Tried::Busy(_) => {
+            event.answered();
+            Ok(None)
+        }
+    }
+}
+
+/// Whether the last reply in a queue is recent enough to return `None` for it. If the server has
+/// hung since an older one, `None` would report another holder when that is not known.
+fn has_answer(shared: &Shared, event: &Event) -> bool {
+    event.is_answered_within(shared.config.io_timeout)
+}
+
+fn is_shared(kind: Kind) -> bool {
+    matches!(kind, Kind::Read | Kind::Semaphore | Kind::CountingSemaphore | Kind::Latch)
+}
+
+/// Leads a local queue until the call is over.
+fn lead<'a, C: Contender<'a>>(
+    contender: &mut C,
+    leader: &mut Leader<'_>,
+    deadline: Deadline,
+    first: Option<Option<Duration>>,
+) -> Result<Option<C::Won>> {
+    let AcquireAttempt { shared, name, cancel, .. } = *contender.attempt();
+    // Until the role passes on: the next leader waits by the same event.
+    let _woken = cancel.map(|token| token.wakes(leader.event().clone()));
+    let topic = topic_of(contender.attempt(), leader);
+    // If other waiters with places of this client are subscribed, their subscription covers this
+    // waiter's messages as well.
+    let queues = name.kind == Kind::Fair || shared.store.queues_all() && name.kind != Kind::Latch;
+    let begun = Happened::Begun {
+        first: first.map(|ttl| Answer { round: None, ttl }),
+        has_waited: leader.has_waited,
+        is_covered: queues && first.is_none() && shared.notifications.is_subscribed(&topic),
+    };
+    let terms = WaitTerms {
+        deadline,
+        lease: shared.config.lease,
+        outage_timeout: shared.config.outage_timeout,
+        has_turn: name.kind == Kind::Fair,
+        is_exclusive: name.kind.is_exclusive() && !leader.is_at_server(),
+    };
+    let round = leader.event().round();
+    let mut wait = Wait::new(terms, os::now());
+    let mut led = Led { contender, leader, deadline, topic, listening: None, round };
+    let mut happened = begun;
+    loop {
+        let step = wait.next(happened, os::now());
+        happened = match led.carry_out(step, &wait) {
+            ControlFlow::Continue(happened) => happened,
+            ControlFlow::Break(outcome) => return outcome,
+        };
+    }
+}
+
+fn topic_of(attempt: &AcquireAttempt<'_>, leader: &Leader<'_>) -> Topic {
+    match leader.is_at_server() {
+        true => Topic::turn(attempt.name, attempt.holder.as_str()),
+        false => Topic::freed(attempt.name),
+    }
+}
+
+/// A call that leads its local queue.
+struct Led<'l, 's, 'a, C> {
+    contender: &'l mut C,
+    leader: &'l mut Leader<'s>,
+    deadline: Deadline,
+    topic: Topic,
+    /// And since which round of the event.
+    listening: Option<(Listening<'a>, u64)>,
+    /// The present round of the event.
+    round: u64,
+}
+
+/// What has happened, or with what the call ends.
+type Carried<W> = ControlFlow<Result<Option<W>>, Happened>;
+
+impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
+    fn shared(&mut self) -> &'a Arc<Shared> {
+        self.contender.attempt().shared
+    }
+
+    fn carry_out(&mut self, step: Step, wait: &Wait) -> Carried<C::Won> {
+        // What threads of this client have done for the call comes first. Before a request of its
+        // own, and before it leaves, the call takes its acquire out of the queue.
+        let done = match step {
+            Step::Look | Step::SleepForLocal(_) => self.leader.collect(),
+            Step::LetOthersFirst | Step::Ask | Step::Return(_) => self.leader.withdraw(),
+            Step::Listen { .. } | Step::Sleep(_) => None,
+        };
+        if let Some(outcome) = done {
+            return self.take_in(outcome, wait);
+        }
+        match step {
+            Step::Look => ControlFlow::Continue(Happened::Looked(self.look())),
+            Step::LetOthersFirst => ControlFlow::Continue(self.let_others_first()),
+            Step::Ask => self.ask(wait),
+            Step::Listen { mistrusts } => ControlFlow::Continue(self.listen(mistrusts)),
+            Step::Sleep(pause) => self.sleep(pause, wait),
+            Step::SleepForLocal(most) => self.sleep_for_local(most, wait),
+            Step::Return(outcome) => ControlFlow::Break(outcome.map(|()| None)),
+        }
+    }
+
+    fn look(&mut self) -> Sight {
+        // Before all else: an end of the wait before it is seen here, one after it wakes the call.
+        // And before the request is sent: a message that arrives while it is under way may be of a
+        // release after it.
+        self.round = self.leader.event().clear();
+        let attempt = self.contender.attempt();
+        // Who has a place in the store is told by the store alone when its turn comes.
+        let held_here = if self.leader.is_at_server() { None } else { attempt.shared.holds.blocks(attempt.name) };
+        Sight { ended: attempt.ensure_waits().err(), held_here, comes_last: self.leader.comes_last() }
+    }
+
+    fn let_others_first(&mut self) -> Happened {
+        let (shared, deadline) = (self.shared(), self.deadline);
+        let Self { leader, listening, topic, round, .. } = self;
+        // Otherwise those that nobody has read yet would count as new ones.
+        shared.notifications.catch_up();
+        let patience = |pause: Duration| deadline.remaining(os::now()).map_or(pause, |left| left.min(pause));
+        leader.let_others_first(patience, |awaited, pause| {
+            let listen = || (shared.notifications.listen(topic.clone(), leader.event()), *round);
+            listening.get_or_insert_with(listen).0.wait_for(awaited, pause)
+        });
+        shared.notifications.catch_up();
+        Happened::OthersCameFirst
+    }
+
+    fn ask(&mut self, wait: &Wait) -> Carried<C::Won> {
+        let (tokens, round) = (self.leader.tokens(), self.round);
+        self.contender.helped().into_iter().for_each(|helped| helped.draw_tokens(tokens));
+        let tried = self.contender.try_once(true);
+        self.judge(tried, wait, |ttl| Happened::Answered(Answer { round: Some(round), ttl }))
+    }
+
+    fn listen(&mut self, mistrusts: bool) -> Happened {
+        let shared = self.shared();
+        self.contender.attempt().begins_to_wait(self.deadline);
+        if mistrusts {
+            shared.notifications.mistrust();
+        }
+        let Self { leader, listening, topic, round, .. } = self;
+        let listen = || (shared.notifications.listen(topic.clone(), leader.event()), *round);
+        let since = listening.get_or_insert_with(listen).1;
+        // If the store has yet to confirm the subscription, the event is notified when it does.
+        Happened::Listens { since, round: *round, is_confirmed: shared.notifications.is_subscribed(topic) }
+    }
+
+    fn sleep(&mut self, pause: Duration, wait: &Wait) -> Carried<C::Won> {
+        let shared = self.shared();
+        // The store names the next waiter to the releasing holder: if that is of this client, it
+        // sends this acquire with its release. A reader of this client sends that of a writer.
+        if matches!(self.contender.attempt().name.kind, Kind::Fair | Kind::Write) {
+            self.leave_acquire();
+        }
+        let event = self.leader.event().clone();
+        match &self.listening {
+            Some((listening, _)) => listening.wait_for(Awaited::Notification, pause),
+            None => event.wait(pause),
+        };
+        match self.leader.withdraw() {
+            Some(outcome) => self.take_in(outcome, wait),
+            None => {
+                let (is_notified, has_answer) = (event.is_notified(), has_answer(shared, &event));
+                ControlFlow::Continue(Happened::Woke { is_notified, has_answer })
+            }
+        }
+    }
+
+    /// A thread of this client has the lock: it parks its hold for this call, or its release takes
+    /// the acquire of this call along. If it does neither, the acquire stays in the queue, so that a
+    /// release between two sleeps finds it.
+    fn sleep_for_local(&mut self, most: Duration, wait: &Wait) -> Carried<C::Won> {
+        self.contender.attempt().begins_to_wait(self.deadline);
+        if !self.leader.has_piggyback() && !self.leader.must_yield() {
+            self.leave_acquire();
+        }
+        // Left first, slept second: a release before this has notified the event already, one after
+        // it takes the acquire along.
+        let mut done = self.leader.collect();
+        if done.is_none() {
+            self.leader.event().wait(most);
+            done = self.leader.collect();
+        }
+        // That thread had the lock from a server. An outage that follows is another one.
+        self.leader.forget_outage();
+        match done {
+            Some(outcome) => self.take_in(outcome, wait),
+            None => ControlFlow::Continue(Happened::WokeForLocal),
+        }
+    }
+
+    fn leave_acquire(&mut self) {
+        if self.contender.attempt().is_resolved()
+            && let Some(helped) = self.contender.helped()
+        {
+            self.leader.leave_piggyback(helped.piggyback());
+        }
+    }
+
+    /// Takes in what a thread of this client has done for the call.
+    fn take_in(&mut self, outcome: PiggybackOutcome, wait: &Wait) -> Carried<C::Won> {
+        let Some(helped) = self.contender.helped() else { return ControlFlow::Continue(Happened::NothingCame) };
+        match outcome {
+            PiggybackOutcome::NotSent => ControlFlow::Continue(Happened::NothingCame),
+            PiggybackOutcome::Parked(admission) => match helped.take_over(admission) {
+                Ok(None) => ControlFlow::Continue(Happened::NothingCame),
+                won_or_failed => {
+                    self.leader.forget_outage();
+                    ControlFlow::Break(won_or_failed)
+                }
+            },
+            PiggybackOutcome::Sent { acquired, unknowns, tokens, round } => {
+                helped.draw_tokens(tokens);
+                let tried = helped.on_piggyback_reply(acquired, unknowns);
+                self.judge(tried, wait, |ttl| Happened::AnsweredBeside(Answer { round: Some(round), ttl }))
+            }
+        }
+    }
+
+    /// The call ends with what it won. `busy`: what an answer of this time to live means.
+    fn judge(
+        &mut self,
+        tried: Result<Tried<C::Won>>,
+        wait: &Wait,
+        busy: impl FnOnce(Option<Duration>) -> Happened,
+    ) -> Carried<C::Won> {
+        // Its earlier holder is spent. Messages for that one are of another turn, and the release
+        // of a thread of this client looks for the fresh one.
+        if self.leader.asks_as(&self.contender.attempt().holder) {
+            (self.topic, self.listening) = (topic_of(self.contender.attempt(), self.leader), None);
+        }
+        match tried {
+            Ok(Tried::Won(won)) => {
+                self.leader.outage_is_over();
+                ControlFlow::Break(Ok(Some(won)))
+            }
+            Ok(Tried::Busy(ttl)) => {
+                self.leader.outage_is_over();
+                if self.contender.attempt().name.kind.is_exclusive() {
+                    self.leader.is_busy_elsewhere();
+                }
+                ControlFlow::Continue(busy(ttl))
+            }
+            Err(error) => {
+                let outage = wait.tolerates(&error).then(|| os::since(self.leader.outage_goes_on(&error)));
+                ControlFlow::Continue(Happened::Failed { error, outage })
+            }
+        }
+    }
+}
