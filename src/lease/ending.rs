@@ -59,6 +59,10 @@ impl Told {
         self.note(TOLD) & TOLD == 0
     }
 
+    pub(super) fn has_left(&self) -> bool {
+        self.0.load(Ordering::Acquire) & LEFT != 0
+    }
+
     /// Whether it had not left the hold before.
     pub(super) fn leave(&self) -> bool {
         self.note(LEFT) & LEFT == 0

@@ -175,9 +175,14 @@ impl Tenure {
         }
     }
 
-    /// From then on it is not held, whatever becomes of the hold.
+    /// From then on it is not held, whatever becomes of the hold. [`Moment::NEVER`] when there is
+    /// nothing to be noticed any more: a visit for its sake would be followed by the next at once.
     pub(super) fn own_end(&self) -> Moment {
-        self.own.until()
+        match self.own.state(self.now()) {
+            State::Released | State::Closed => Moment::NEVER,
+            State::Lost if self.told.has_left() => Moment::NEVER,
+            State::Held | State::Suspect | State::Lost => self.own.until(),
+        }
     }
 
     pub(crate) fn remaining(&self) -> Duration {

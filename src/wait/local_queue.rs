@@ -99,22 +99,26 @@ impl LocalQueues {
         let (membership, waiter) = place.keep();
         piggyback.into_iter().for_each(|piggyback| membership.offer(&waiter, piggyback));
         let _woken = cancel.map(|token| token.wakes(waiter.clone()));
-        match waiter.wait(deadline) {
-            // If it was made the leader in the meantime, it stays: the role must not be lost with a
-            // waiter that gives up.
-            Signal::Wait if membership.give_up(&waiter) => match &membership.local_queue.state.lock().outage {
-                Some((_, error)) => EnqueueOutcome::Unknown(error.clone()),
-                None => EnqueueOutcome::TimedOut(membership.local_queue.event.clone()),
-            },
-            Signal::Ended if membership.give_up(&waiter) => EnqueueOutcome::Ended,
-            // It was taken out of the queue, perhaps between the two looks at the signal.
-            _ => match waiter.wait(Deadline::Now) {
-                Signal::Joined(admission) => EnqueueOutcome::Joined(admission),
-                _ => {
-                    let piggyback = waiter.piggyback().cloned();
-                    EnqueueOutcome::Leader(Leader { membership, has_waited: true, piggyback })
-                }
-            },
+        let signal = match waiter.wait(deadline) {
+            // If it was taken out of the queue in the meantime, it stays: the role must not be lost
+            // with a waiter that gives up.
+            Signal::Wait if membership.give_up(&waiter) => {
+                return match &membership.local_queue.state.lock().outage {
+                    Some((_, error)) => EnqueueOutcome::Unknown(error.clone()),
+                    None => EnqueueOutcome::TimedOut(membership.local_queue.event.clone()),
+                };
+            }
+            Signal::Ended if membership.give_up(&waiter) => return EnqueueOutcome::Ended,
+            Signal::Wait => waiter.wait(Deadline::Now),
+            signal => signal,
+        };
+        match signal {
+            Signal::Joined(admission) => EnqueueOutcome::Joined(admission),
+            // Whose wait was ended just before it was made the leader sees that as the leader.
+            Signal::Lead | Signal::Ended | Signal::Wait => {
+                let piggyback = waiter.piggyback().cloned();
+                EnqueueOutcome::Leader(Leader { membership, has_waited: true, piggyback })
+            }
         }
     }
 
