@@ -260,8 +260,9 @@ impl Hold {
         }
         let held = self.ensure_held();
         let now = self.tenure.now();
-        self.observe_end(self.tenure.release(now), now);
-        if self.store_hold.leave(&self.tenure) {
+        let before = self.tenure.release(now);
+        self.observe_end(before, now);
+        if !matches!(before, State::Released | State::Closed) && self.store_hold.leave(&self.tenure) {
             self.store_hold.lease.release(now);
             self.shared.watchdog.leave(&self.store_hold);
         }

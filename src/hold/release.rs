@@ -122,7 +122,8 @@ impl Hold {
 
     fn left_all(&self, before: State, now: Moment) -> Result<Option<Leaving>> {
         self.tenure.wake();
-        let leaves_last = self.store_hold.leave(&self.tenure);
+        // Who ended the tenure leaves the hold, or finds a loss: a close beside an unlock does neither.
+        let leaves_last = !matches!(before, State::Released | State::Closed) && self.store_hold.leave(&self.tenure);
         if leaves_last {
             // The order matters: the lease leaves its live states, the watchdog forgets it, the
             // release is sent. A renewal that runs after the release then finds no hold to renew,
