@@ -8,7 +8,7 @@ use crate::base::lease::State;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::fencing::FencingToken;
-use crate::lease::tenure::{Owner, Tenure};
+use crate::lease::records::{Owner, Tenure};
 use crate::observe::waits::Wait;
 use crate::os::{
     self, HashMap,

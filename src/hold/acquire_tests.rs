@@ -7,7 +7,7 @@ use crate::base::deadline::Deadline;
 use crate::base::holder::ClientId;
 use crate::base::lock_name::LockName;
 use crate::base::primitive::Primitive;
-use crate::lease::store_hold::Asked;
+use crate::lease::records::Asked;
 use crate::observe::observer::Observer;
 use crate::store::Granted;
 use crate::store::Topic;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::base::lease::{Moment, State, margin};
-use crate::lease::store_hold::StoreHold;
+use crate::lease::records::StoreHold;
 use crate::store::{HoldCounts, Release, Undo, UnknownOutcomes};
 
 /// How long a release is attempted in the background beyond the lease that it removes, for clocks

@@ -7,8 +7,9 @@ use smallvec::SmallVec;
 
 use crate::base::lease::State;
 use crate::base::lock_name::{Kind, LockName};
-use crate::lease::store_hold::{Admission, StoreHold};
-use crate::lease::tenure::{Owner, Tenure};
+use crate::lease::records::StoreHold;
+use crate::lease::records::{Owner, Tenure};
+use crate::lease::store_hold::Admission;
 use crate::os::{HashMap, Mutex, thread::ThreadId};
 
 /// The holds under one key: nearly always one, so that a lock call allocates no list.

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::lease::{Moment, State};
+use crate::lease::records::StoreHold;
+use crate::lease::records::Tenure;
 use crate::lease::renewal_thread::{Inner, Round, Table};
 use crate::lease::renewal_trouble::News;
-use crate::lease::store_hold::StoreHold;
-use crate::lease::tenure::Tenure;
 use crate::lease::visits::tick;
 use crate::store::{Renewal, Renewed};
 
@@ -155,7 +155,7 @@ impl Inner {
             tenure.wake();
             self.report(tenure, news);
             if hold.leave(tenure) {
-                hold.lease.release(self.now());
+                hold.lease.release(self.clock.now());
                 self.take_back(hold);
             }
             (self.on_end)(&hold.asked.name.key);

@@ -11,9 +11,9 @@ use crate::base::lease::{Moment, State};
 use crate::lease::hold_table::HoldTable;
 use crate::lease::loss_callbacks::LossCallbacks;
 use crate::lease::phase::Phase;
+use crate::lease::records::{Asked, Caretaker, StoreHold};
 use crate::lease::renewal_trouble::Outages;
 use crate::lease::schedule::Schedule;
-use crate::lease::store_hold::{Asked, StoreHold};
 use crate::lease::undos::Undos;
 use crate::observe::announcer::{Announcer, HeldNow};
 use crate::os::{
@@ -93,10 +93,6 @@ impl Inner {
         };
         let (generation, table, changed) = (AtomicU64::new(0), Mutex::new(table), Condvar::new());
         Self { client_name, announcer, store, clock, loss_callbacks, on_end, holds, generation, table, changed }
-    }
-
-    pub(super) fn now(&self) -> Moment {
-        self.clock.now()
     }
 
     pub(super) fn enter(&self, table: &mut Table, hold: &Arc<StoreHold>, due: Moment) {
@@ -278,20 +274,6 @@ impl Inner {
         true
     }
 
-    /// Gives up a hold whose last user never began. Does no I/O, logs nothing and runs no code of
-    /// the user.
-    pub(super) fn give_up(&self, hold: &Arc<StoreHold>) {
-        // In the order of every release: a renewal that is answered later revives nothing.
-        hold.lease.release(self.now());
-        let mut table = self.table.lock();
-        table.due.leave(hold);
-        let undo = hold.undo(HoldCounts::NONE, UnknownOutcomes::default());
-        let _ = self.remember(&mut table, undo);
-        drop(table);
-        self.holds.remove_unless_used(hold, StoreHold::is_unused);
-        (self.on_end)(&hold.asked.name.key);
-    }
-
     pub(super) fn take_back(&self, hold: &StoreHold) {
         let undo = hold.undo(HoldCounts::NONE, UnknownOutcomes::default());
         let oldest = self.remember(&mut self.table.lock(), undo);
@@ -338,6 +320,24 @@ impl Inner {
         let mut table = self.table.lock();
         table.undos.put_back(undos, not_before);
         progress && table.undos.due().is_some()
+    }
+}
+
+impl Caretaker for Inner {
+    fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    fn give_up(&self, hold: &Arc<StoreHold>) {
+        // In the order of every release: a renewal that is answered later revives nothing.
+        hold.lease.release(self.now());
+        let mut table = self.table.lock();
+        table.due.leave(hold);
+        let undo = hold.undo(HoldCounts::NONE, UnknownOutcomes::default());
+        let _ = self.remember(&mut table, undo);
+        drop(table);
+        self.holds.remove_unless_used(hold, StoreHold::is_unused);
+        (self.on_end)(&hold.asked.name.key);
     }
 }
 

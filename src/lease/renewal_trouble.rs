@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::{Moment, State};
-use crate::lease::store_hold::StoreHold;
+use crate::lease::records::StoreHold;
 use crate::store::Renewed;
 
 /// Lines for the log, kept until the batch is back in the table: a logger may block.

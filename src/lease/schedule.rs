@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::lease::{Moment, margin};
-use crate::lease::store_hold::StoreHold;
+use crate::lease::records::StoreHold;
 use crate::lease::visits::{NOT_SCHEDULED, tick};
 use crate::os::atomic::Ordering;
 

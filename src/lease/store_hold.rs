@@ -1,7 +1,7 @@
 //! What the store has given to one holder: one lease, which is renewed, inspected and given up as
 //! one, whoever of the client uses it.
 //!
-//! Its users are [tenures](crate::lease::tenure). A plain hold has one. A lock that passes on
+//! Its users are [tenures](Tenure). A plain hold has one. A lock that passes on
 //! within the client has one after another (lock cohorting: Dice, Marathe, Shavit, PPoPP 2012), and
 //! a read hold that several threads share has several at a time. What is learnt of the hold is
 //! written here, once, and all that believe through it know it at once.
@@ -20,14 +20,11 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::base::holder::Holder;
 use crate::base::lease::{Ends, Lease, LostBy, Moment, State, valid_until};
-use crate::base::lock_name::{Kind, LockName};
-use crate::base::primitive::Primitive;
+use crate::base::lock_name::Kind;
 use crate::lease::ending::ReleaseRace;
 use crate::lease::min_hold::MinHold;
-use crate::lease::renewal_thread::Inner;
-use crate::lease::tenure::Tenure;
+use crate::lease::records::{Asked, Caretaker, StoreHold, Tenure, Users};
 use crate::lease::visits::Visits;
 use crate::os::{
     Mutex,
@@ -38,64 +35,6 @@ use crate::store::{Granted, TokenRule};
 /// How long after the grant other readers of the client may join. A writer elsewhere, which only
 /// the store knows, waits so much longer at most.
 const OPEN_TO_READERS: Duration = Duration::from_millis(4);
-
-/// What was asked for, and is the same at every renewal.
-#[derive(Debug, Clone)]
-pub(crate) struct Asked {
-    pub(crate) name: Arc<LockName>,
-    /// What took it: a multi-lock takes plain locks.
-    pub(crate) primitive: Primitive,
-    pub(crate) holder: Holder,
-    /// Of a semaphore; 1 for all others.
-    pub(crate) permits: u32,
-    /// The lease of the acquire, and of every renewal.
-    pub(crate) lease: Duration,
-    /// Whether the lease is renewed. A fixed one is only inspected, so that its user learns when it
-    /// was forced out.
-    pub(crate) is_renewed: bool,
-    /// The instant before the acquire was sent.
-    pub(crate) at: Moment,
-    /// What was [known](crate::lease::watchdog::Watchdog::generation) before it was sent.
-    pub(crate) generation: u64,
-}
-
-pub(crate) struct StoreHold {
-    pub(crate) asked: Asked,
-    /// The next waiter of a fair lock when it was granted: a hint.
-    pub(crate) next: Option<String>,
-    pub(crate) lease: Lease,
-    /// Locked while they are used to change the lease.
-    pub(super) ends: Mutex<Ends>,
-    /// The longest lease that was ever asked for, in nanoseconds, answered or not: what may stand
-    /// at the server.
-    longest: AtomicU64,
-    /// Others may have the lock as well, and readers of other libraries among them may cut its TTL:
-    /// it is inspected often.
-    has_others: AtomicBool,
-    pub(super) visits: Visits,
-    pub(super) release_race: ReleaseRace,
-    pub(crate) min_hold: MinHold,
-    users: Mutex<Users>,
-    /// Renews it, and gives it up if nobody else does.
-    watchdog: Arc<Inner>,
-}
-
-struct Users {
-    /// Those that have guards, also when they are lost.
-    tenures: SmallVec<[Arc<Tenure>; 1]>,
-    /// For how many it is kept in the store: tenures that have not left, and
-    /// [admissions](Admission) of which none was made yet. At zero the last has left, and nobody is
-    /// admitted any more.
-    members: usize,
-    /// Until when other readers may join.
-    open_until: Moment,
-    /// How many tenures there have been.
-    turns: u32,
-    /// The fencing token of the last of them; 0 for none.
-    token: u64,
-    /// How many tokens are left for tenures to come; `None`: it does not pass on.
-    spare_tokens: Option<u32>,
-}
 
 /// The right to be the next user of a hold, which [`Tenure::begin`] takes. If it is dropped before
 /// that, by a panic for example, the hold is given up in the background, unless it has other users:
@@ -128,7 +67,7 @@ impl Drop for Admission {
     fn drop(&mut self) {
         let leaves_last = !self.is_used && self.hold.users.lock().leave();
         if leaves_last {
-            self.hold.watchdog.give_up(&self.hold);
+            self.hold.caretaker.give_up(&self.hold);
         }
     }
 }
@@ -147,7 +86,7 @@ impl RunLength {
 
 impl StoreHold {
     /// A hold as the store has granted it, for its first user.
-    pub(super) fn granted(asked: Asked, granted: Granted, watchdog: Arc<Inner>) -> Self {
+    pub(super) fn granted(asked: Asked, granted: Granted, caretaker: Arc<dyn Caretaker>) -> Self {
         let Granted { token, session, next, .. } = granted;
         // The session is what is kept alive, so a hold that is renewed has no end of its own.
         let end = match &session {
@@ -173,7 +112,7 @@ impl StoreHold {
             min_hold: MinHold::default(),
             users: Mutex::new(users),
             asked,
-            watchdog,
+            caretaker,
         }
     }
 
@@ -327,7 +266,7 @@ impl StoreHold {
     }
 
     pub(crate) fn now(&self) -> Moment {
-        self.watchdog.now()
+        self.caretaker.now()
     }
 
     pub(crate) fn state(&self) -> State {

@@ -1,7 +1,8 @@
 use super::*;
 use crate::base::clock::{Clock, FakeClock};
 use crate::base::holder::ClientId;
-use crate::lease::tenure::{Owner, User};
+use crate::base::lock_name::LockName;
+use crate::lease::records::{Owner, User};
 use crate::lease::watchdog::Watchdog;
 use crate::lease::watchdog::tests::watchdog;
 
@@ -144,10 +145,12 @@ fn what_is_learnt_of_a_hold_all_its_users_know() {
 #[test]
 fn a_hold_whose_next_user_never_begins_is_given_up() {
     let clock = Arc::new(FakeClock::default());
-    let first = first(&clock, 9);
+    let watchdog = watchdog(&clock);
+    let hold = granted_by(&watchdog, "a", Kind::Mutex, SPAN).that_passes_on(9);
+    let first = Tenure::begin(hold.admit_first(), USER);
     drop(passes(&first).expect("it passes on"));
     assert_eq!((first.store_hold.state(), first.store_hold.is_unused()), (State::Released, true));
-    assert_eq!(first.store_hold.watchdog.table.lock().undos.open(), 1);
+    assert_eq!(watchdog.open_undos(), 1);
 }
 
 /// The watchdog finds the loss while the guard is given up: only one of the two runs the

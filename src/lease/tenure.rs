@@ -20,32 +20,13 @@ use crate::base::lease::{Lease, LostBy, Moment, State};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::loss::{Loss, LossReason};
 use crate::lease::ending::Told;
-use crate::lease::listeners::Listeners;
-use crate::lease::store_hold::{Admission, StoreHold};
+use crate::lease::records::{Side, Tenure, User};
+use crate::lease::store_hold::Admission;
 use crate::os::{
     self, Condvar, Mutex, OnceLock,
     atomic::{AtomicU64, Ordering},
-    thread::{Thread, ThreadId},
 };
 use crate::store::HoldCounts;
-
-/// Who a tenure belongs to in this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Owner {
-    /// Re-entered by methods of this thread.
-    Thread(ThreadId),
-    /// One owned guard; never re-entered.
-    Guard,
-}
-
-/// Which side of a hold a guard is a level of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
-    /// The lock; of a read-write lock, its write side.
-    Main,
-    /// The read side of a read-write lock.
-    Read,
-}
 
 impl Side {
     const fn one(self) -> u64 {
@@ -54,41 +35,6 @@ impl Side {
             Self::Read => 1 << 32,
         }
     }
-}
-
-/// Whose a tenure is, and on which terms.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct User {
-    pub(crate) owner: Owner,
-    /// Whether methods of its thread may enter it again.
-    pub(crate) reentrant: bool,
-    pub(crate) max_hold: Option<Duration>,
-}
-
-pub(crate) struct Tenure {
-    pub(crate) store_hold: Arc<StoreHold>,
-    pub(crate) owner: Owner,
-    /// The thread that took it.
-    pub(crate) thread: Thread,
-    pub(crate) reentrant: bool,
-    /// The fencing token; 0 for none.
-    pub(crate) token: u64,
-    /// When its user got it: for the first of a hold, when that was asked for.
-    pub(crate) since: Moment,
-    /// When its `max_hold` is over; [`Moment::NEVER`] without one.
-    renewed_until: Moment,
-    /// Its own state, and its end if others outlast it.
-    own: Lease,
-    /// How many guards of each side there are, reads in the upper half. Sent to the server, never
-    /// read from it. Changed only by the one thread that the tenure, or its single owned guard,
-    /// belongs to.
-    counts: AtomicU64,
-    pub(super) told: Told,
-    /// How it was lost, kept from the first time that somebody asks for it.
-    loss: OnceLock<Box<Loss>>,
-    /// Made when it is first needed: few tenures of many have any.
-    pub(super) listeners: Mutex<Option<Box<Listeners>>>,
-    pub(super) ended: Condvar,
 }
 
 impl Tenure {

@@ -1,37 +1,12 @@
 //! When the watchdog visits a hold, what it asks the store for, and what the answers mean.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
-use crate::base::error::{Error, ErrorKind};
-use crate::base::lease::{Moment, State, valid_until};
-use crate::base::loss::RenewalTrouble;
-use crate::lease::callbacks::OnTrouble;
-use crate::lease::store_hold::StoreHold;
-use crate::lease::tenure::Tenure;
+use crate::base::error::Error;
 use crate::os::{
     Mutex,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU64},
 };
-use crate::store::Renewal;
-
-/// For long leases: the default lease, so that they are visited as often as others.
-const LONGEST_BETWEEN_VISITS: Duration = Duration::from_secs(30);
-/// For a lock that others share. A reader of another library may arrive at any time, and each of
-/// its renewals sets the TTL of the whole lock to its own watchdog time. That cut must be undone
-/// before it ends the lock, and such a reader must be known before the server becomes unreachable.
-/// This gives three inspections within a watchdog time of 3 s, and two within [`LEAST_WATCHDOG`].
-const LONGEST_BETWEEN_SHARED_VISITS: Duration = Duration::from_secs(3);
-/// The first inspection of a shared lock: before it nothing is known of the other holders. Shorter
-/// holds cost none.
-const FIRST_SHARED_VISIT: Duration = Duration::from_millis(100);
-/// No watchdog of another library is assumed to have a shorter time (`lockWatchdogTimeout`). Less
-/// time left belongs to a fixed lease that ends or to a reader that died, and neither cuts a lock.
-/// Twice the time between two inspections of a shared lock, so that a cut is undone before it ends
-/// one.
-const LEAST_WATCHDOG: Duration = Duration::from_secs(2);
 
 /// The watchdog does not visit the hold.
 pub(super) const NOT_SCHEDULED: u64 = u64::MAX;
@@ -49,11 +24,11 @@ pub(super) struct Visits {
     /// the watchdog's table.
     pub(super) due: AtomicU64,
     /// When the renewal was sent that has not been answered, in nanoseconds; 0 for none.
-    sent: AtomicU64,
+    pub(super) sent: AtomicU64,
     /// The last renewal failed.
-    in_trouble: AtomicBool,
+    pub(super) in_trouble: AtomicBool,
     /// Why the last renewal failed.
-    failed: Mutex<Option<Error>>,
+    pub(super) failed: Mutex<Option<Error>>,
 }
 
 impl Default for Visits {
@@ -64,139 +39,5 @@ impl Default for Visits {
             in_trouble: AtomicBool::new(false),
             failed: Mutex::new(None),
         }
-    }
-}
-
-impl StoreHold {
-    /// How often it is visited. A long fixed lease is visited as often as others: its user may be
-    /// forced out at any time.
-    pub(crate) fn period(&self) -> Duration {
-        let longest = match self.asked.is_renewed {
-            _ if self.has_others() => LONGEST_BETWEEN_SHARED_VISITS,
-            true => Duration::MAX,
-            false => LONGEST_BETWEEN_VISITS,
-        };
-        self.asked.lease.min(longest) / 3
-    }
-
-    /// How long after it was asked for it is visited for the first time.
-    pub(crate) fn first_visit(&self) -> Duration {
-        if self.has_others() { self.period().min(FIRST_SHARED_VISIT) } else { self.period() }
-    }
-
-    /// Until when it is to be visited: the first end of a lease must be noticed, also that of a
-    /// tenure which others outlast.
-    pub(super) fn first_end(&self) -> Moment {
-        self.tenures().iter().map(|tenure| tenure.own_end()).fold(self.lease.until(), Moment::min)
-    }
-
-    /// Ends the renewal of those tenures whose `max_hold` is over: they have what the store has
-    /// confirmed up to now, also when others go on renewing. Returns those that end now.
-    pub(super) fn end_max_holds(&self, now: Moment) -> SmallVec<[Arc<Tenure>; 1]> {
-        let mut tenures = self.tenures();
-        let until = self.lease.until();
-        tenures.retain(|tenure| tenure.ends_max_hold(now, until));
-        tenures
-    }
-
-    /// The request for a visit. A hold that nobody uses, because it is being handed over, is not
-    /// renewed: it would stay for ever if its next user never came.
-    pub(crate) fn renewal(&self, now: Moment) -> Renewal {
-        let lease = match (self.has_others(), self.tenures().iter().any(|tenure| tenure.is_renewed_at(now))) {
-            (false, true) => self.asked.lease,
-            (false, false) => Duration::ZERO,
-            (true, renew) => {
-                let left = self.ends.lock().own().since(now);
-                // Most visits find the same lease at the server as here, and write nothing. Where
-                // another library has cut it (some versions cut the levels of this holder as well),
-                // this puts back what was granted.
-                let at_next_visit = left.saturating_sub(self.period());
-                if renew && at_next_visit < self.asked.lease * 2 / 3 { self.asked.lease } else { left }
-            }
-        };
-        self.renewal_for(lease)
-    }
-
-    /// The request for this lease; zero only asks whether the hold is still there.
-    pub(crate) fn renewal_for(&self, lease: Duration) -> Renewal {
-        let (name, holder) = (self.asked.name.clone(), self.asked.holder.clone());
-        Renewal { name, holder, permits: self.asked.permits, lease, token: self.token() }
-    }
-
-    /// The store confirmed the hold for `lease` from `sent_at`. Returns the state afterwards: a
-    /// confirmation that is read after the lease has ended revives nothing.
-    pub(crate) fn confirmed(&self, sent_at: Moment, lease: Duration) -> State {
-        let now = self.now();
-        self.end_max_holds(now);
-        let mut ends = self.ends.lock();
-        ends.granted(valid_until(sent_at, lease));
-        let state = self.lease.renewed(now, ends.end());
-        drop(ends);
-        self.answered(state)
-    }
-
-    /// An inspection found that from then on others may cut the TTL of the lock to `beside` at any
-    /// time. A cut after the inspection leaves at least that long from the cut on, and one before
-    /// it has been undone by it: so the hold is certain for that long, even if no later inspection
-    /// reaches the server.
-    pub(crate) fn inspected(&self, sent_at: Moment, beside: Option<Duration>) -> State {
-        let mut ends = self.ends.lock();
-        ends.inspected(sent_at, beside.map(|left| valid_until(sent_at, left.max(LEAST_WATCHDOG))));
-        let state = self.lease.inspected(self.now(), ends.end());
-        drop(ends);
-        self.answered(state)
-    }
-
-    /// A renewal is sent now.
-    pub(super) fn sends_renewal(&self, now: Moment) {
-        self.visits.sent.store(now.as_nanos(), Ordering::Release);
-    }
-
-    /// Its outcome has been taken in.
-    pub(super) fn renewal_is_over(&self) {
-        self.visits.sent.store(0, Ordering::Release);
-    }
-
-    /// The store has answered for the hold, which is in this state now. A lease that had ended by
-    /// then was lost because renewals had failed.
-    fn answered(&self, state: State) -> State {
-        let is_live = matches!(state, State::Held | State::Suspect);
-        if is_live && self.visits.in_trouble.swap(false, Ordering::AcqRel) {
-            *self.visits.failed.lock() = None;
-            self.tenures().iter().for_each(|tenure| tenure.trouble_is_over());
-        }
-        state
-    }
-
-    /// A renewal has failed. Returns whom to tell, if it is the first in a row and there is a lease
-    /// that can still be renewed.
-    pub(super) fn renewal_failed(&self, error: &Error, now: Moment) -> Option<(Vec<Arc<OnTrouble>>, RenewalTrouble)> {
-        // Set before the tenures are listed: one that is told of trouble from now on looks here.
-        *self.visits.failed.lock() = Some(error.clone());
-        let is_first = !self.visits.in_trouble.swap(true, Ordering::AcqRel);
-        let is_live = self.lease.suspect(now) == State::Suspect;
-        if !is_first || !is_live {
-            return None;
-        }
-        let tenures = self.tenures();
-        let renewed = tenures.iter().filter(|tenure| tenure.is_renewed_at(now));
-        let to_tell: Vec<_> = renewed.flat_map(|tenure| tenure.told_of_trouble()).collect();
-        (!to_tell.is_empty()).then(|| (to_tell, RenewalTrouble::new(error.clone(), self.remaining())))
-    }
-
-    /// Why renewals fail now.
-    pub(super) fn trouble(&self) -> Option<Error> {
-        self.visits.failed.lock().clone().filter(|_| self.state() == State::Suspect)
-    }
-
-    /// Why it was not renewed up to this moment: the error of the last renewal; if the first one is
-    /// still under way, that nobody answers.
-    pub(super) fn why_not_renewed(&self, at: Moment) -> Option<Error> {
-        let sent = self.visits.sent.load(Ordering::Acquire);
-        self.visits.failed.lock().clone().or_else(|| {
-            let waited = at.since(Moment::from_nanos(sent));
-            let why = || format!("the server has not answered the renewal that was sent {waited:.1?} before");
-            (sent > 0).then(|| Error::named(ErrorKind::Unreachable, &self.asked.name.name, why()))
-        })
     }
 }

@@ -13,8 +13,8 @@ use crate::base::lease::Moment;
 use crate::lease::hold_table::HoldTable;
 use crate::lease::loss_callbacks::LossCallbacks;
 use crate::lease::phase::Phase;
+use crate::lease::records::{Asked, StoreHold};
 use crate::lease::renewal_thread::{Inner, OnEnd, Table, log_dropped};
-use crate::lease::store_hold::{Asked, StoreHold};
 use crate::observe::announcer::Announcer;
 use crate::os::{self, Mutex, thread::JoinHandle};
 use crate::store::{Granted, LockStore, Undo};
@@ -96,7 +96,7 @@ impl Watchdog {
 
     #[cfg(test)]
     pub(crate) fn now(&self) -> Moment {
-        self.inner.now()
+        self.inner.clock.now()
     }
 
     /// Makes everything due now: a test has moved the clock, or changed what stands in the store.
@@ -176,7 +176,7 @@ impl Watchdog {
     /// A call of this client waits where others can see it: it says who it is, if it says that at
     /// once. Only people miss it if it cannot.
     pub(crate) fn introduce(&self) {
-        if self.inner.announcer.as_ref().is_some_and(|announcer| announcer.is_unknown(self.inner.now())) {
+        if self.inner.announcer.as_ref().is_some_and(|announcer| announcer.is_unknown(self.inner.clock.now())) {
             let mut table = self.inner.table.lock();
             if self.start(&mut table).is_ok() {
                 self.inner.changed.notify_all();

@@ -13,7 +13,7 @@ use crate::base::limits::TAKEN_TTL;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::base::random;
-use crate::lease::store_hold::Asked;
+use crate::lease::records::Asked;
 use crate::observe::waits::WaitEntry;
 use crate::os;
 use crate::store::{

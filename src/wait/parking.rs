@@ -61,7 +61,7 @@ mod tests {
     use crate::base::clock::FakeClock;
     use crate::base::lease::State;
     use crate::base::lock_name::Kind;
-    use crate::lease::store_hold::StoreHold;
+    use crate::lease::records::StoreHold;
     use crate::lease::store_hold::tests::{SPAN, granted};
 
     fn admission() -> (Admission, Arc<StoreHold>) {

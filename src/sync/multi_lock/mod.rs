@@ -15,7 +15,7 @@ use crate::base::names::label;
 use crate::base::primitive::Primitive;
 use crate::fencing::{FencingToken, TransactionFence};
 use crate::hold::guarded::Side;
-use crate::lease::tenure::Owner;
+use crate::lease::records::Owner;
 use crate::os;
 use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};

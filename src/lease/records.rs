@@ -1,0 +1,144 @@
+//! The two records of a hold: what the store has given to one holder, and what one user makes of it.
+//!
+//! Each knows the other: a user believes through its hold, and whoever learns something of a hold
+//! tells its users. What they do is in [`store_hold`](crate::lease::store_hold) and
+//! [`tenure`](crate::lease::tenure).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::base::holder::Holder;
+use crate::base::lease::{Ends, Lease, Moment};
+use crate::base::lock_name::LockName;
+use crate::base::loss::Loss;
+use crate::base::primitive::Primitive;
+use crate::lease::ending::{ReleaseRace, Told};
+use crate::lease::listeners::Listeners;
+use crate::lease::min_hold::MinHold;
+use crate::lease::visits::Visits;
+use crate::os::{
+    Condvar, Mutex, OnceLock,
+    atomic::{AtomicBool, AtomicU64},
+    thread::{Thread, ThreadId},
+};
+
+/// What was asked for, and is the same at every renewal.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) name: Arc<LockName>,
+    /// What took it: a multi-lock takes plain locks.
+    pub(crate) primitive: Primitive,
+    pub(crate) holder: Holder,
+    /// Of a semaphore; 1 for all others.
+    pub(crate) permits: u32,
+    /// The lease of the acquire, and of every renewal.
+    pub(crate) lease: Duration,
+    /// Whether the lease is renewed. A fixed one is only inspected, so that its user learns when it
+    /// was forced out.
+    pub(crate) is_renewed: bool,
+    /// The instant before the acquire was sent.
+    pub(crate) at: Moment,
+    /// What was [known](crate::lease::watchdog::Watchdog::generation) before it was sent.
+    pub(crate) generation: u64,
+}
+
+pub(crate) struct StoreHold {
+    pub(crate) asked: Asked,
+    /// The next waiter of a fair lock when it was granted: a hint.
+    pub(crate) next: Option<String>,
+    pub(crate) lease: Lease,
+    /// Locked while they are used to change the lease.
+    pub(super) ends: Mutex<Ends>,
+    /// The longest lease that was ever asked for, in nanoseconds, answered or not: what may stand
+    /// at the server.
+    pub(super) longest: AtomicU64,
+    /// Others may have the lock as well, and readers of other libraries among them may cut its TTL:
+    /// it is inspected often.
+    pub(super) has_others: AtomicBool,
+    pub(super) visits: Visits,
+    pub(super) release_race: ReleaseRace,
+    pub(crate) min_hold: MinHold,
+    pub(super) users: Mutex<Users>,
+    pub(super) caretaker: Arc<dyn Caretaker>,
+}
+
+/// Renews holds, and gives up those that nobody else does: the watchdog of a client.
+pub(crate) trait Caretaker: Send + Sync {
+    fn now(&self) -> Moment;
+
+    /// Gives up a hold whose last user never began. Does no I/O, logs nothing and runs no code of
+    /// the user.
+    fn give_up(&self, hold: &Arc<StoreHold>);
+}
+
+pub(super) struct Users {
+    /// Those that have guards, also when they are lost.
+    pub(super) tenures: SmallVec<[Arc<Tenure>; 1]>,
+    /// For how many it is kept in the store: tenures that have not left, and
+    /// [admissions](Admission) of which none was made yet. At zero the last has left, and nobody is
+    /// admitted any more.
+    pub(super) members: usize,
+    /// Until when other readers may join.
+    pub(super) open_until: Moment,
+    /// How many tenures there have been.
+    pub(super) turns: u32,
+    /// The fencing token of the last of them; 0 for none.
+    pub(super) token: u64,
+    /// How many tokens are left for tenures to come; `None`: it does not pass on.
+    pub(super) spare_tokens: Option<u32>,
+}
+
+pub(crate) struct Tenure {
+    pub(crate) store_hold: Arc<StoreHold>,
+    pub(crate) owner: Owner,
+    /// The thread that took it.
+    pub(crate) thread: Thread,
+    pub(crate) reentrant: bool,
+    /// The fencing token; 0 for none.
+    pub(crate) token: u64,
+    /// When its user got it: for the first of a hold, when that was asked for.
+    pub(crate) since: Moment,
+    /// When its `max_hold` is over; [`Moment::NEVER`] without one.
+    pub(super) renewed_until: Moment,
+    /// Its own state, and its end if others outlast it.
+    pub(super) own: Lease,
+    /// How many guards of each side there are, reads in the upper half. Sent to the server, never
+    /// read from it. Changed only by the one thread that the tenure, or its single owned guard,
+    /// belongs to.
+    pub(super) counts: AtomicU64,
+    pub(super) told: Told,
+    /// How it was lost, kept from the first time that somebody asks for it.
+    pub(super) loss: OnceLock<Box<Loss>>,
+    /// Made when it is first needed: few tenures of many have any.
+    pub(super) listeners: Mutex<Option<Box<Listeners>>>,
+    pub(super) ended: Condvar,
+}
+
+/// Whose a tenure is, and on which terms.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct User {
+    pub(crate) owner: Owner,
+    /// Whether methods of its thread may enter it again.
+    pub(crate) reentrant: bool,
+    pub(crate) max_hold: Option<Duration>,
+}
+
+/// Who a tenure belongs to in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// Re-entered by methods of this thread.
+    Thread(ThreadId),
+    /// One owned guard; never re-entered.
+    Guard,
+}
+
+/// Which side of a hold a guard is a level of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// The lock; of a read-write lock, its write side.
+    Main,
+    /// The read side of a read-write lock.
+    Read,
+}

@@ -1,0 +1,152 @@
+//! Who is told when a tenure ends, or when its hold cannot be renewed: threads that wait for that,
+//! callbacks, and threads that wait for any of several.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crate::base::cancel::CancelToken;
+use crate::base::deadline::Deadline;
+use crate::base::event::{Event, Interrupt};
+use crate::base::lease::State;
+use crate::base::loss::RenewalTrouble;
+use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
+use crate::lease::records::Tenure;
+use crate::lease::visits::tick;
+use crate::os;
+
+impl Tenure {
+    /// Wakes the threads that wait for its end, after it has ended.
+    pub(crate) fn wake(&self) {
+        // The mutex is taken also for `ended`: a waiter that has read the state and does not wait
+        // yet must not miss this.
+        self.listeners.lock().iter().flat_map(|listeners| &listeners.events).for_each(|event| event.notify());
+        self.ended.notify_all();
+    }
+
+    /// From now on the event is notified when the tenure has ended, until it is
+    /// [removed](Self::remove_event). The end by time alone may not notify it: the waiting thread
+    /// keeps that deadline itself.
+    pub(crate) fn add_event(&self, event: &Arc<Event>) {
+        self.listeners.lock().get_or_insert_default().events.push(event.clone());
+    }
+
+    pub(crate) fn remove_event(&self, event: &Arc<Event>) {
+        if let Some(listeners) = &mut *self.listeners.lock() {
+            listeners.events.retain(|other| !Arc::ptr_eq(other, event));
+        }
+    }
+
+    /// Blocks until it is lost or closed (true), released (false), `timeout` has passed (false), or
+    /// `cancel` is cancelled (false). Keeps the deadline itself: the watchdog may be blocked in a
+    /// connect.
+    pub(crate) fn wait_lost(self: &Arc<Self>, timeout: Duration, cancel: Option<&CancelToken>) -> bool {
+        let deadline = Deadline::after(os::now(), timeout);
+        let _woken = cancel.map(|token| token.wakes(self.clone()));
+        let mut listeners = self.listeners.lock();
+        loop {
+            match self.state() {
+                State::Lost | State::Closed => return true,
+                State::Released => return false,
+                State::Held | State::Suspect => {}
+            }
+            let left = deadline.remaining(os::now()).unwrap_or(Duration::MAX);
+            if left.is_zero() || cancel.is_some_and(CancelToken::is_cancelled) {
+                return false;
+            }
+            self.ended.wait_for(&mut listeners, left.min(self.pause()));
+        }
+    }
+
+    /// How long until its state must be read again, while it is live.
+    pub(crate) fn pause(&self) -> Duration {
+        tick(self.store_hold.asked.lease).min(self.remaining()).max(Duration::from_micros(50))
+    }
+
+    /// True for the first callback.
+    pub(super) fn add_callback(&self, OnLost(place): &OnLost) -> bool {
+        let mut listeners = self.listeners.lock();
+        let listeners = listeners.get_or_insert_default();
+        if listeners.callbacks.len() == listeners.callbacks.capacity() {
+            listeners.callbacks.retain(|callback| callback.strong_count() > 0);
+        }
+        listeners.callbacks.push(Arc::downgrade(place));
+        !std::mem::replace(&mut listeners.is_watched, true)
+    }
+
+    /// Takes those that have neither run nor been taken back.
+    pub(super) fn take_callbacks(&self) -> Vec<Callback> {
+        let callbacks = self.listeners.lock().as_mut().map(|listeners| std::mem::take(&mut listeners.callbacks));
+        callbacks.iter().flatten().filter_map(|place| place.upgrade()?.lock().take()).collect()
+    }
+
+    /// Has the callback told when renewal begins to fail. If it fails already, it is to be told now
+    /// what is returned.
+    pub(crate) fn add_on_trouble(&self, callback: &Arc<OnTrouble>) -> Option<RenewalTrouble> {
+        let mut listeners = self.listeners.lock();
+        let of_trouble = &mut listeners.get_or_insert_default().on_trouble;
+        if of_trouble.len() == of_trouble.capacity() {
+            of_trouble.retain(|callback| callback.strong_count() > 0);
+        }
+        of_trouble.push(Arc::downgrade(callback));
+        drop(listeners);
+        // Looked after it was added: a failure before that is seen here, one after it tells it.
+        let error = self.store_hold.trouble().filter(|_| self.state() == State::Suspect)?;
+        let begins = self.is_renewed_at(self.now()) && callback.begins();
+        begins.then(|| RenewalTrouble::new(error, self.remaining()))
+    }
+
+    /// Those that are to be told that renewal begins to fail.
+    pub(super) fn told_of_trouble(&self) -> Vec<Arc<OnTrouble>> {
+        let listeners = self.listeners.lock();
+        let living = listeners.iter().flat_map(|listeners| &listeners.on_trouble).filter_map(Weak::upgrade);
+        living.filter(|callback| callback.begins()).collect()
+    }
+
+    /// A renewal has succeeded again.
+    pub(super) fn trouble_is_over(&self) {
+        let listeners = self.listeners.lock();
+        let living = listeners.iter().flat_map(|listeners| &listeners.on_trouble).filter_map(Weak::upgrade);
+        living.for_each(|callback| callback.is_over());
+    }
+}
+
+/// By a token that is cancelled: whoever waits for a loss looks whether it is theirs.
+impl Interrupt for Tenure {
+    fn interrupt(&self) {
+        self.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::clock::{Clock, FakeClock};
+    use crate::lease::store_hold::tests::{SPAN, tenure};
+
+    #[test]
+    fn wait_lost_ends_on_loss_release_and_timeout() {
+        let clock = Arc::new(FakeClock::default());
+        let lost = tenure("a", &clock, SPAN);
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| lost.wait_lost(Duration::from_secs(60), None));
+            lost.store_hold.lose();
+            assert!(waiter.join().unwrap());
+        });
+        let released = tenure("b", &clock, SPAN);
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| released.wait_lost(Duration::from_secs(60), None));
+            released.release(clock.now());
+            released.wake();
+            assert!(!waiter.join().unwrap());
+        });
+        let held = tenure("c", &clock, SPAN);
+        assert!(!held.wait_lost(Duration::from_millis(1), None));
+        let token = CancelToken::new();
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| held.wait_lost(Duration::from_secs(60), Some(&token)));
+            token.cancel();
+            assert!(!waiter.join().unwrap());
+        });
+        assert!(lost.wait_lost(Duration::ZERO, Some(&token)), "a loss counts before the cancel");
+    }
+}
