@@ -83,8 +83,8 @@ impl Hold {
         outcome
     }
 
-    /// Ends the tenure, then looks at the hold: it passes on, stays for its other users, or is to be
-    /// released.
+    /// Ends the tenure, then looks at the hold: it passes on, stays for its other users, or is to
+    /// be released.
     fn leave_all(&self) -> Result<Option<Leaving>> {
         let now = self.tenure.now();
         let before = self.tenure.release(now);
@@ -122,7 +122,8 @@ impl Hold {
 
     fn left_all(&self, before: State, now: Moment) -> Result<Option<Leaving>> {
         self.tenure.wake();
-        // Who ended the tenure leaves the hold, or finds a loss: a close beside an unlock does neither.
+        // Who ended the tenure leaves the hold, or who finds it lost: a close that comes beside an
+        // unlock does neither.
         let leaves_last = !matches!(before, State::Released | State::Closed) && self.store_hold.leave(&self.tenure);
         if leaves_last {
             // The order matters: the lease leaves its live states, the watchdog forgets it, the

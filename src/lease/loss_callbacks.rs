@@ -79,8 +79,8 @@ impl LossCallbacks {
         Self { observer, list: Mutex::default(), changed: Condvar::new(), due: Mutex::default() }
     }
 
-    /// Runs `callback` when `tenure` is lost, or at once if it is lost already; unless its guard has
-    /// taken it back.
+    /// Runs `callback` when `tenure` is lost, or at once if it is lost already; unless its guard
+    /// has taken it back.
     pub(crate) fn watch(self: &Arc<Self>, client_name: &str, tenure: &Arc<Tenure>, callback: &OnLost) {
         let is_new = tenure.add_callback(callback);
         let mut no_thread = None;

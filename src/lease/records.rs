@@ -1,4 +1,5 @@
-//! The two records of a hold: what the store has given to one holder, and what one user makes of it.
+//! The two records of a hold: what the store has given to one holder, and what one user makes of
+//! it.
 //!
 //! Each knows the other: a user believes through its hold, and whoever learns something of a hold
 //! tells its users. What they do is in [`store_hold`](crate::lease::store_hold) and

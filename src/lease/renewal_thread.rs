@@ -280,7 +280,8 @@ impl Inner {
         log_dropped(oldest);
     }
 
-    /// Resolves what is to be undone, again and again until there is nothing more or the time is up.
+    /// Resolves what is to be undone, again and again until there is nothing more or the time is
+    /// up.
     fn resolve_until(&self, until: Option<Instant>, round: &mut Round) {
         let is_done = || self.table.lock().undos.due().is_none();
         loop {

@@ -157,7 +157,8 @@ impl LocalQueues {
         let map = self.map.lock();
         let Some(local_queue) = map.get(&tenure.lock_name().key) else { return false };
         let mut state = local_queue.state.lock();
-        let goes_on = state.fairness.goes_on(tenure.store_hold.run());
+        // Another one that stands there is lost, and nobody has noticed.
+        let goes_on = state.parking.is_free() && state.fairness.goes_on(tenure.store_hold.run());
         let admission = state.piggyback.as_ref().filter(|_| goes_on).and_then(|piggyback| piggyback.succeeds(tenure));
         let Some(admission) = admission else { return false };
         if state.parking.park(admission) {
@@ -185,17 +186,21 @@ impl LocalQueues {
     pub(crate) fn let_readers_join(&self, hold: &Arc<StoreHold>) {
         let Some(local_queue) = self.map.lock().get(&hold.asked.name.key).cloned() else { return };
         let mut joined = SmallVec::<[Arc<Waiter>; 8]>::new();
+        // Dropped when the mutex is free: a close may have taken the hold from the leader, and then
+        // the last admission gives it up, and notifies this queue.
+        let mut refused = None;
         let mut state = local_queue.state.lock();
         while let Some(next) = state.waiters.front() {
             let Some(admission) = next.piggyback().and_then(|piggyback| piggyback.joins(hold)) else { break };
-            if next.set(Signal::Joined(admission)).is_some() {
-                // Its wait was ended, and it leaves the queue by itself. The leader still uses the
-                // hold, so the admission is not the last one.
+            refused = next.set(Signal::Joined(admission));
+            if refused.is_some() {
+                // Its wait was ended, and it leaves the queue by itself.
                 break;
             }
             joined.extend(state.waiters.pop_front());
         }
         drop(state);
+        drop(refused);
         joined.iter().for_each(|waiter| waiter.wake());
     }
 

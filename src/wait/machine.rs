@@ -1,5 +1,6 @@
-//! What a call does that waits for a name, as a state machine without I/O: the [loop](crate::wait::wait_loop)
-//! tells it what has happened, and carries out the step that it answers.
+//! What a call does that waits for a name, as a state machine without I/O: the
+//! [loop](crate::wait::wait_loop) tells it what has happened, and carries out the step that it
+//! answers.
 //!
 //! | what has happened | what the call does next |
 //! |---|---|

@@ -27,7 +27,13 @@ pub(super) struct Parking {
 }
 
 impl Parking {
-    /// Returns whether the keeper is to be woken.
+    /// Whether no hold is parked.
+    pub(super) fn is_free(&self) -> bool {
+        self.hold.is_none()
+    }
+
+    /// Parks it, if none is parked: one that gave way here would be given up under the mutex of the
+    /// queue. Returns whether the keeper is to be woken.
     pub(super) fn park(&mut self, hold: Admission) -> bool {
         let now = os::now();
         let last_kept = *self.last_kept.get_or_insert(now);

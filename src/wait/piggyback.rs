@@ -38,8 +38,8 @@ pub(crate) struct Piggyback {
 #[derive(Debug)]
 pub(crate) enum PiggybackOutcome {
     NotSent,
-    /// `tokens`: how many fencing tokens it drew; `round`: in which round of its owner's event it was
-    /// taken, before it was sent.
+    /// `tokens`: how many fencing tokens it drew; `round`: in which round of its owner's event it
+    /// was taken, before it was sent.
     Sent {
         acquired: Result<Acquired>,
         unknowns: UnknownOutcomes,

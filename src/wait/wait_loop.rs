@@ -290,8 +290,8 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
     }
 
     /// A thread of this client has the lock: it parks its hold for this call, or its release takes
-    /// the acquire of this call along. If it does neither, the acquire stays in the queue, so that a
-    /// release between two sleeps finds it.
+    /// the acquire of this call along. If it does neither, the acquire stays in the queue, so that
+    /// a release between two sleeps finds it.
     fn sleep_for_local(&mut self, most: Duration, wait: &Wait) -> Carried<C::Won> {
         self.contender.attempt().begins_to_wait(self.deadline);
         if !self.leader.has_piggyback() && !self.leader.must_yield() {
