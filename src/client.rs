@@ -19,7 +19,7 @@ use crate::sync::multi_lock::MultiLock;
 use crate::sync::mutex::{ReentrantMutex, ReentrantMutexGuard};
 use crate::sync::rwlock::RwLock;
 use crate::sync::semaphore::Semaphore;
-use crate::wait::shared::Shared;
+use crate::wait::client_state::ClientState;
 
 /// Locks in Redis (one server, behind sentinels, a cluster, or a majority of several), in
 /// PostgreSQL, in ZooKeeper, or [in memory](Self::in_memory).
@@ -41,15 +41,15 @@ use crate::wait::shared::Shared;
 /// [`Forked`](crate::ErrorKind::Forked), guards hold nothing, and dropping them does nothing.
 #[derive(Clone)]
 pub struct LockClient {
-    shared: Arc<Shared>,
+    shared: Arc<ClientState>,
 }
 
 impl LockClient {
-    pub(crate) fn new(shared: Shared) -> Self {
+    pub(crate) fn new(shared: ClientState) -> Self {
         Self { shared: Arc::new(shared) }
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<ClientState> {
         &self.shared
     }
 
@@ -399,7 +399,7 @@ impl LockClient {
     /// The random identity of this client: the first part of its holder ids in Redis.
     #[must_use]
     pub fn id(&self) -> &str {
-        self.shared.id.as_str()
+        self.shared.who.id.as_str()
     }
 
     /// Ends all waiting of this client, for all its handles, and keeps what it holds: the first

@@ -14,7 +14,7 @@ use crate::fencing::FencingToken;
 use crate::stats::shortened;
 use crate::store::{Found, FoundWaiter, Wanted};
 use crate::sync::lock_holder::{Known, LockHolder, Lookups, all_announced, rough};
-use crate::wait::shared::Shared;
+use crate::wait::client_state::ClientState;
 
 /// Of so many places in a queue, the first ones, it is asked whose they are.
 const MOST_WAITERS: usize = 16;
@@ -214,9 +214,9 @@ impl fmt::Display for LockSummary {
 }
 
 impl LockWaiter {
-    fn of(shared: &Shared, waiter: FoundWaiter, known: Known) -> Self {
+    fn of(shared: &ClientState, waiter: FoundWaiter, known: Known) -> Self {
         let FoundWaiter { id, left } = waiter;
-        Self { is_this_client: shared.id.owns(&id), owner: known.owner, remaining: left, id }
+        Self { is_this_client: shared.who.id.owns(&id), owner: known.owner, remaining: left, id }
     }
 
     /// The id that it will hold the lock with: as [`LockHolder::id`].
@@ -331,7 +331,7 @@ impl fmt::Display for LockReport {
 }
 
 /// What [`LockClient::locks`](crate::LockClient::locks) does.
-pub(crate) fn locks(shared: &Arc<Shared>, pattern: &str) -> Result<Vec<LockSummary>> {
+pub(crate) fn locks(shared: &Arc<ClientState>, pattern: &str) -> Result<Vec<LockSummary>> {
     shared.check_usable()?;
     let wanted = Wanted { prefix: shared.config.key_prefix.to_string(), pattern: Glob::parse(pattern)? };
     let found = shared.store.listing().list(&wanted)?;
@@ -341,7 +341,7 @@ pub(crate) fn locks(shared: &Arc<Shared>, pattern: &str) -> Result<Vec<LockSumma
 }
 
 /// What [`LockClient::announced_locks`](crate::LockClient::announced_locks) does.
-pub(crate) fn announced_locks(shared: &Arc<Shared>, pattern: &str) -> Result<AnnouncedLocks> {
+pub(crate) fn announced_locks(shared: &Arc<ClientState>, pattern: &str) -> Result<AnnouncedLocks> {
     shared.check_usable()?;
     let wanted = Wanted { prefix: shared.config.key_prefix.to_string(), pattern: Glob::parse(pattern)? };
     let clients = shared.store.owners().map(all_announced).transpose()?.unwrap_or_default();
@@ -358,7 +358,7 @@ pub(crate) fn announced_locks(shared: &Arc<Shared>, pattern: &str) -> Result<Ann
 }
 
 /// What [`LockClient::inspect`](crate::LockClient::inspect) does.
-pub(crate) fn inspect(shared: &Arc<Shared>, name: &str) -> Result<Option<LockReport>> {
+pub(crate) fn inspect(shared: &Arc<ClientState>, name: &str) -> Result<Option<LockReport>> {
     let for_name = |e: Error| e.for_name(name);
     shared.check_usable().map_err(for_name)?;
     let lock_name = LockName::new(&shared.config.key_prefix, name, Kind::Mutex)?;

@@ -8,6 +8,7 @@ use crate::base::lease::State;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::fencing::FencingToken;
+use crate::lease::hold_table::OutstandingPermits;
 use crate::lease::records::{Owner, Tenure};
 use crate::observe::waits::Wait;
 use crate::os::{
@@ -15,7 +16,7 @@ use crate::os::{
     thread::{Thread, ThreadId},
 };
 use crate::stats::shortened;
-use crate::wait::shared::{OutstandingPermits, Shared};
+use crate::wait::client_state::ClientState;
 
 /// How many holds and waits `Display` writes.
 const SHOWN: usize = 100;
@@ -123,7 +124,7 @@ impl HoldInfo {
             primitive: name.kind.into(),
             hold_count: counts.main.saturating_add(counts.reads),
             thread: ThreadInfo::of(&tenure.thread),
-            owned: tenure.owner == Owner::Guard,
+            owned: tenure.user.owner == Owner::Guard,
             held_for: tenure.held(),
             left: Some(tenure.remaining()),
             state: tenure.state(),
@@ -324,15 +325,15 @@ impl fmt::Display for Deadlock {
 }
 
 impl Snapshot {
-    pub(crate) fn of(shared: &Shared) -> Self {
-        let client_name = shared.client_name.clone();
+    pub(crate) fn of(shared: &ClientState) -> Self {
+        let client_name = shared.who.client_name.clone();
         if shared.is_forked() {
             return Self { client_name, holds: Vec::new(), waits: Vec::new(), deadlocks: Vec::new() };
         }
         // Waits first: what a thread held when it began to wait, it holds while it waits.
-        let (waits, now) = (shared.waits.all(), os::now());
+        let (waits, now) = (shared.seen.waits.all(), os::now());
         let entries = shared.holds.all();
-        let permits: Vec<_> = shared.outstanding_permits.lock().values().cloned().collect();
+        let permits: Vec<_> = shared.holds.outstanding_permits.lock().values().cloned().collect();
         let mut holds: Vec<_> = entries.iter().map(|entry| HoldInfo::of(entry)).collect();
         let lease_now = shared.clock.now();
         holds.extend(permits.iter().map(|permits| HoldInfo::of_permits(permits, lease_now.since(permits.since))));
@@ -377,7 +378,7 @@ impl Snapshot {
 
 fn blocker(entry: &Tenure) -> Blocker {
     let thread = ThreadInfo::of(&entry.thread);
-    if entry.owner == Owner::Guard { Blocker::OwnedGuard(thread) } else { Blocker::Thread(thread) }
+    if entry.user.owner == Owner::Guard { Blocker::OwnedGuard(thread) } else { Blocker::Thread(thread) }
 }
 
 /// Whether a hold keeps a call for the name waiting.

@@ -13,7 +13,7 @@ use crate::base::traffic::Traffic;
 use crate::client::LockClient;
 use crate::observe::observer::Observer;
 use crate::store::LockStore;
-use crate::wait::shared::{Config, Shared};
+use crate::wait::client_state::{ClientState, Config};
 
 impl Builder {
     /// Tells `listener` of what happens to the locks of this client, as it happens. See
@@ -91,6 +91,6 @@ impl Builder {
             has_label,
         };
         let observer = Arc::new(Observer::new(self.listener));
-        LockClient::new(Shared::new(config, self.client_name, id, store, clock, observer, traffic))
+        LockClient::new(ClientState::new(config, self.client_name, id, store, clock, observer, traffic))
     }
 }

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use super::token::FencingToken;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::{FenceAnswer, UnknownOutcomes};
-use crate::wait::shared::Shared;
+use crate::wait::client_state::ClientState;
 
 /// Bytes under a key of the server, together with the highest fencing token that has claimed them.
 ///
@@ -31,7 +31,7 @@ use crate::wait::shared::Shared;
 /// ```
 #[derive(Debug, Clone)]
 pub struct FencedValue {
-    shared: Arc<Shared>,
+    shared: Arc<ClientState>,
     key: Arc<str>,
     /// What is wrong with the key. Making a handle cannot fail, so the first call reports it.
     refused: Option<Error>,
@@ -50,7 +50,7 @@ pub struct ValueClaim {
 }
 
 impl FencedValue {
-    pub(crate) fn new(shared: &Arc<Shared>, key: &str) -> Self {
+    pub(crate) fn new(shared: &Arc<ClientState>, key: &str) -> Self {
         let mapped: Arc<str> = format!("{}{key}", shared.config.key_prefix).into();
         let refused = if key.is_empty() {
             Some(Error::new(ErrorKind::InvalidInput, "the key of a fenced value must not be empty"))

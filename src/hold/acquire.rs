@@ -17,10 +17,10 @@ use crate::lease::store_hold::Admission;
 use crate::os::{self, thread::ThreadId};
 use crate::store::{Acquire, Acquired, Granted, TokenRule, UnknownOutcomes, Waiting};
 use crate::wait::attempt::{AcquireAttempt, Tried};
+use crate::wait::client_state::{ClientState, Config};
 use crate::wait::contender::{Contender, Helped};
 use crate::wait::piggyback::Piggyback;
 use crate::wait::record::{CallRecord, recorded};
-use crate::wait::shared::{Config, Shared};
 use crate::wait::wait_loop::contend;
 
 /// The terms of an outermost acquire.
@@ -97,7 +97,7 @@ impl Terms {
 /// Re-enters the hold of the calling thread, or takes the lock for it. `None` if it could not be
 /// taken by the deadline. The caller has checked that the client is usable.
 pub(crate) fn acquire_for_thread(
-    shared: &Arc<Shared>,
+    shared: &Arc<ClientState>,
     name: &Arc<LockName>,
     terms: &Terms,
     deadline: Deadline,
@@ -117,7 +117,7 @@ pub(crate) fn acquire_for_thread(
 /// Takes the lock for a guard that is bound to no thread. `None` if it could not be taken by the
 /// deadline. The caller has checked that the client is usable.
 pub(crate) fn acquire_owned(
-    shared: &Arc<Shared>,
+    shared: &Arc<ClientState>,
     name: &Arc<LockName>,
     permits: u32,
     terms: &Terms,
@@ -140,7 +140,7 @@ pub(crate) fn acquire_owned(
 }
 
 /// Refuses a writer that would wait for a reader of its own thread, for ever.
-fn refuse_upgrade(shared: &Arc<Shared>, name: &LockName, thread: ThreadId) -> Result<()> {
+fn refuse_upgrade(shared: &Arc<ClientState>, name: &LockName, thread: ThreadId) -> Result<()> {
     match Hold::of_thread(shared, &name.key, thread) {
         Some(hold) if hold.counts().main == 0 => hold.ensure_held().and(Err(Error::named(
             ErrorKind::Conflict,
@@ -156,7 +156,7 @@ fn refuse_upgrade(shared: &Arc<Shared>, name: &LockName, thread: ThreadId) -> Re
 /// hold: under work stealing the job that asks may not be the job that holds the lock. Waiting is
 /// no alternative, because the thread would wait for itself.
 pub(crate) fn refuse_reentry(hold: &Hold, name: &LockName, terms: &Terms) -> Result<()> {
-    if terms.reentrant && hold.reentrant {
+    if terms.reentrant && hold.user.reentrant {
         return Ok(());
     }
     let why = "this thread holds the lock, and one of the two handles is non_reentrant: give it up first, or ask on \
@@ -167,7 +167,7 @@ pub(crate) fn refuse_reentry(hold: &Hold, name: &LockName, terms: &Terms) -> Res
 /// Refuses an owned acquire that would wait for a hold of its own thread, for ever: the guards of
 /// that hold cannot leave the thread, and its lease does not end by itself. An owned guard is no
 /// such hold: another thread may drop it.
-pub(crate) fn refuse_own(shared: &Arc<Shared>, name: &LockName, thread: ThreadId) -> Result<()> {
+pub(crate) fn refuse_own(shared: &Arc<ClientState>, name: &LockName, thread: ThreadId) -> Result<()> {
     match Hold::of_thread(shared, &name.key, thread) {
         Some(hold)
             if hold.lock_name().kind.is_same_primitive_as(name.kind)
@@ -186,7 +186,7 @@ pub(crate) fn refuse_own(shared: &Arc<Shared>, name: &LockName, thread: ThreadId
     }
 }
 
-fn reenter(shared: &Arc<Shared>, hold: &Hold, name: &Arc<LockName>, terms: &Terms) -> Result<()> {
+fn reenter(shared: &Arc<ClientState>, hold: &Hold, name: &Arc<LockName>, terms: &Terms) -> Result<()> {
     check_kind(hold, name)?;
     refuse_reentry(hold, name, terms)?;
     let counts = hold.counts();
@@ -220,7 +220,7 @@ pub(crate) fn granted_too_late() -> Error {
 
 /// Returns when the granted request was sent; `None` if the hold is gone.
 fn reenter_once(
-    shared: &Shared,
+    shared: &ClientState,
     hold: &Hold,
     name: &Arc<LockName>,
     terms: &Terms,
@@ -235,7 +235,7 @@ fn reenter_once(
 }
 
 fn acquire(
-    shared: &Arc<Shared>,
+    shared: &Arc<ClientState>,
     name: &Arc<LockName>,
     permits: u32,
     terms: &Terms,
@@ -296,7 +296,7 @@ impl Helped for LockCall<'_> {
         let Self { attempt, terms, owner } = self;
         let how = if admission.hold().is_shared_within() { HandOver::Joined } else { HandOver::PassedOn };
         let hold = Hold::succeed(attempt.shared, admission, terms.user(*owner))?;
-        hold.iter().for_each(|_| attempt.shared.observer.handed_over(attempt.name, how));
+        hold.iter().for_each(|_| attempt.shared.seen.observer.handed_over(attempt.name, how));
         Ok(hold)
     }
 
@@ -304,7 +304,7 @@ impl Helped for LockCall<'_> {
         match self.attempt.on_piggyback_reply(acquired, unknowns)? {
             Tried::Won(granted) => {
                 let hold = self.begin(granted)?;
-                self.attempt.shared.observer.handed_over(self.attempt.name, HandOver::WithRelease);
+                self.attempt.shared.seen.observer.handed_over(self.attempt.name, HandOver::WithRelease);
                 Ok(Tried::Won(hold))
             }
             Tried::Busy(ttl) => Ok(Tried::Busy(ttl)),

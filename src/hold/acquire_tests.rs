@@ -16,7 +16,7 @@ use crate::wait::local_queue::EnqueueOutcome;
 
 const LEASE: Duration = Duration::from_secs(600);
 
-fn shared() -> Arc<Shared> {
+fn shared() -> Arc<ClientState> {
     let (lease, io_timeout, outage_timeout) = (LEASE, Duration::from_secs(5), LEASE);
     let (key_prefix, max_hold, owner) = (String::new(), None, None);
     let config =
@@ -24,7 +24,7 @@ fn shared() -> Arc<Shared> {
     let mut store = MemoryStore::new(&Arc::new(Memory::new()), io_timeout);
     store.queues_all = true;
     let (id, observer) = (ClientId::random(io_timeout), Arc::new(Observer::new(None)));
-    Arc::new(Shared::new(config, "c".to_owned(), id, Arc::new(store), Arc::new(SystemClock), observer, None))
+    Arc::new(ClientState::new(config, "c".to_owned(), id, Arc::new(store), Arc::new(SystemClock), observer, None))
 }
 
 /// A thread that releases has sent the acquire of the waiter, and was answered "busy"; then the
@@ -56,11 +56,11 @@ fn is_staged() -> bool {
             got_it.send(hold.is_ok_and(|hold| hold.is_some())).unwrap();
         })
         .unwrap();
-    let (primitive, holder, at) = (Primitive::Mutex, shared.id.fresh_holder(), SystemClock.now());
+    let (primitive, holder, at) = (Primitive::Mutex, shared.who.id.fresh_holder(), SystemClock.now());
     let asked = Asked { name, primitive, holder, permits: 1, lease: LEASE, is_renewed: false, at, generation: 0 };
     let granted = Granted { token: 0, sent_at: at, session: None, next: None };
     let hold = shared.watchdog.granted(asked, granted);
-    while shared.waits.len() == 0 {
+    while shared.seen.waits.len() == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
     // It leaves its acquire in the queue after it has said that it waits.

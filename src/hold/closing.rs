@@ -10,18 +10,19 @@ use crate::base::lease::Moment;
 use crate::base::lock_name::Kind;
 use crate::hold::guarded::Hold;
 use crate::hold::leaving::Leaving;
+use crate::lease::hold_table::OutstandingPermits;
 use crate::os::{self, atomic::Ordering};
 use crate::store::{HoldCounts, Release, Undo, UnknownOutcomes};
-use crate::wait::shared::{Closing, OutstandingPermits, Shared};
+use crate::wait::client_state::ClientState;
 
-impl Shared {
+impl ClientState {
     /// See [`LockClient::stop_waiting`](crate::LockClient::stop_waiting).
     pub(crate) fn stop_waiting(&self) {
         if self.is_forked() {
             return;
         }
         // Set first: whoever is woken, or begins to wait, sees it.
-        self.waits_no_more.store(true, Ordering::Release);
+        self.life.stop_waiting();
         self.local_queues.end_waits();
     }
 
@@ -31,27 +32,7 @@ impl Shared {
             return self.check_usable();
         }
         let deadline = os::now().checked_add(timeout).unwrap_or_else(|| os::now() + Duration::from_secs(86_400));
-        let mut closing = self.closing.lock();
-        loop {
-            match &*closing {
-                Closing::Open => break,
-                Closing::Done(outcome) => return outcome.clone(),
-                Closing::UnderWay if os::now() >= deadline => {
-                    let why = "another thread is still closing the client: wait for it, or close with more time";
-                    return Err(Error::new(ErrorKind::Unreachable, why));
-                }
-                Closing::UnderWay => {
-                    self.closing_changed.wait_until(&mut closing, deadline);
-                }
-            }
-        }
-        *closing = Closing::UnderWay;
-        drop(closing);
-        self.closed.store(true, Ordering::Release);
-        let outcome = self.close_until(deadline);
-        *self.closing.lock() = Closing::Done(outcome.clone());
-        self.closing_changed.notify_all();
-        outcome
+        self.life.close(deadline, || self.close_until(deadline))
     }
 
     fn close_until(self: &Arc<Self>, deadline: Instant) -> Result<()> {
@@ -61,7 +42,7 @@ impl Shared {
         let mut also = Vec::new();
         // Before the watchdog is stopped: these calls give back what they are granted from now on,
         // and hand their unknown outcomes to it.
-        if !self.calls_are_over(deadline) {
+        if !self.life.calls_are_over(deadline) {
             also.push(
                 "a lock call or a release still waits for the server, and what stands there ends with its lease"
                     .to_owned(),
@@ -133,7 +114,7 @@ impl Shared {
     }
 
     fn give_back_permits(&self, deadline: Instant) -> Vec<Unconfirmed> {
-        let outstanding_permits = std::mem::take(&mut *self.outstanding_permits.lock());
+        let outstanding_permits = std::mem::take(&mut *self.holds.outstanding_permits.lock());
         let mut unconfirmed = Vec::new();
         for (holder, OutstandingPermits { name, permits, .. }) in outstanding_permits {
             let mut unknowns = UnknownOutcomes::default();

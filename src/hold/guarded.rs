@@ -15,20 +15,21 @@ use crate::lease::records::{Owner, Tenure, User};
 use crate::lease::store_hold::Admission;
 use crate::os::thread::ThreadId;
 use crate::store::{FenceStatements, HoldCounts, Renewal, Renewed, UnknownOutcomes};
-use crate::wait::shared::{Shared, closed};
+use crate::wait::client_state::ClientState;
+use crate::wait::life::closed;
 
-/// A tenure, with the client that acts on it. Shared by the guards of all its levels: a clone is
+/// A tenure, with the client that acts on it. ClientState by the guards of all its levels: a clone is
 /// another reference to the same.
 #[derive(Clone)]
 pub(crate) struct Hold {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ClientState>,
     pub(super) tenure: Arc<Tenure>,
 }
 
 impl Hold {
     /// Begins the first tenure of a hold that was granted: from here on it is found, renewed and
     /// released.
-    pub(crate) fn begin(shared: &Arc<Shared>, granted: StoreHold, user: User) -> Result<Self> {
+    pub(crate) fn begin(shared: &Arc<ClientState>, granted: StoreHold, user: User) -> Result<Self> {
         let admission = granted.admit_first();
         let store_hold = admission.hold().clone();
         let hold = Self::of(shared, Tenure::begin(admission, user));
@@ -39,7 +40,7 @@ impl Hold {
 
     /// Begins the next tenure of a hold that was passed on, or one more of a read hold. `None`: the
     /// hold has ended since it was admitted.
-    pub(crate) fn succeed(shared: &Arc<Shared>, admission: Admission, user: User) -> Result<Option<Self>> {
+    pub(crate) fn succeed(shared: &Arc<ClientState>, admission: Admission, user: User) -> Result<Option<Self>> {
         // Until here the hold is in the tables without it, so that neither a close nor a forced
         // release nor a jump of the clock can miss it.
         let hold = Self::of(shared, Tenure::begin(admission, user)).enter(Ok(()))?;
@@ -53,11 +54,11 @@ impl Hold {
     }
 
     fn enter(self, watched: Result<()>) -> Result<Self> {
-        if matches!(self.owner, Owner::Thread(_)) {
+        if matches!(self.user.owner, Owner::Thread(_)) {
             notify_at_thread_exit(&self.shared);
         }
         // A close that took all holds just before this one entered has not seen it.
-        let entered = watched.and_then(|()| if self.shared.is_closed() { Err(closed()) } else { Ok(()) });
+        let entered = watched.and_then(|()| if self.shared.life.is_closed() { Err(closed()) } else { Ok(()) });
         if let Err(e) = entered {
             let _ = self.release_all();
             return Err(e.for_name(self.name()));
@@ -65,7 +66,7 @@ impl Hold {
         Ok(self)
     }
 
-    pub(super) fn of(shared: &Arc<Shared>, tenure: Arc<Tenure>) -> Self {
+    pub(super) fn of(shared: &Arc<ClientState>, tenure: Arc<Tenure>) -> Self {
         Self { shared: shared.clone(), tenure }
     }
 
@@ -74,7 +75,7 @@ impl Hold {
     }
 
     /// The hold that a method of this thread re-enters.
-    pub(crate) fn of_thread(shared: &Arc<Shared>, key: &str, thread: ThreadId) -> Option<Self> {
+    pub(crate) fn of_thread(shared: &Arc<ClientState>, key: &str, thread: ThreadId) -> Option<Self> {
         shared.holds.of_thread(key, thread).map(|tenure| Self::of(shared, tenure))
     }
 
@@ -112,7 +113,7 @@ impl Hold {
 
     pub(crate) fn on_lost(&self, callback: &OnLost) {
         if !self.shared.is_forked() {
-            self.shared.loss_callbacks.watch(&self.shared.client_name, &self.tenure, callback);
+            self.shared.loss_callbacks.watch(&self.shared.who.client_name, &self.tenure, callback);
         }
     }
 

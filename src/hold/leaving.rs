@@ -70,7 +70,7 @@ impl Leaving {
     fn next_acquire(&self) -> Option<TakenPiggyback> {
         let Hold { shared, .. } = &self.hold;
         // A client that waits no more acquires nothing, for any of its threads.
-        if self.counts != HoldCounts::NONE || shared.waits_no_more() || self.hold.store_hold.is_kept() {
+        if self.counts != HoldCounts::NONE || shared.life.waits_no_more() || self.hold.store_hold.is_kept() {
             return None;
         }
         let store_hold = &self.hold.store_hold;
@@ -168,7 +168,7 @@ impl Leaving {
         match name.kind {
             Kind::Fair => {
                 // A waiter of this client is woken sooner than the message reaches it.
-                if let Some(next) = next.filter(|next| shared.id.owns(next)) {
+                if let Some(next) = next.filter(|next| shared.who.id.owns(next)) {
                     shared.notifications.notify(&Topic::turn(name, &next));
                 }
                 // A plain lock of this client under the same name: the message is not for it.

@@ -10,9 +10,9 @@ use crate::hold::leaving::Leaving;
 use crate::hold::thread_exit::OnThreadExit;
 use crate::os::thread::ThreadId;
 use crate::store::{HoldCounts, UnknownOutcomes};
-use crate::wait::shared::Shared;
+use crate::wait::client_state::ClientState;
 
-impl OnThreadExit for Shared {
+impl OnThreadExit for ClientState {
     /// Releases what the thread still holds.
     fn on_thread_exit(self: Arc<Self>, thread: ThreadId) {
         if self.is_forked() {
@@ -36,7 +36,7 @@ impl Hold {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
         // Counted before the lease leaves its live states: a close that finds it released waits.
-        let _call = self.shared.count_call();
+        let _call = self.shared.life.count_call();
         let outcome = self.leave_one(side)?.map_or(Ok(()), Leaving::send);
         self.tell_end();
         outcome
@@ -45,14 +45,18 @@ impl Hold {
     /// The lease has left this state now, because the hold is given up.
     pub(super) fn observe_end(&self, before: State, now: Moment) {
         if matches!(before, State::Held | State::Suspect) {
-            self.shared.observer.hold_ended(self.store_hold.asked.primitive, self.lock_name(), now.since(self.since));
+            self.shared.seen.observer.hold_ended(
+                self.store_hold.asked.primitive,
+                self.lock_name(),
+                now.since(self.since),
+            );
         }
     }
 
     /// Tells the listener that the hold was given up, if it was; after the release was sent,
     /// because the next holder waits for that.
     pub(crate) fn tell_end(&self) {
-        let Shared { observer, .. } = &*self.shared;
+        let observer = &self.shared.seen.observer;
         if observer.has_listener() && self.is_first_to_tell() {
             let (name, held) = (self.lock_name(), self.held());
             observer.tell_of(&name.name, name.kind.into(), |listener, lock| listener.released(lock, held));
@@ -77,7 +81,7 @@ impl Hold {
 
     /// Gives up the hold whatever its count.
     pub(super) fn release_all(&self) -> Result<()> {
-        let _call = self.shared.count_call();
+        let _call = self.shared.life.count_call();
         let outcome = self.leave_all()?.map_or(Ok(()), Leaving::send);
         self.tell_end();
         outcome
@@ -101,7 +105,7 @@ impl Hold {
     /// Called after the tenure has ended: of all that may end it now, only one sees it live. A
     /// suspect hold is released: the store has not confirmed its last renewal.
     fn park(&self) -> bool {
-        !self.shared.waits_no_more() && self.shared.local_queues.park(&self.tenure)
+        !self.shared.life.waits_no_more() && self.shared.local_queues.park(&self.tenure)
     }
 
     /// [`leave_all`](Self::leave_all) for a client that is closed: threads that wait for a

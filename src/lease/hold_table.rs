@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::base::lease::State;
+use crate::base::holder::Holder;
+use crate::base::lease::{Moment, State};
 use crate::base::lock_name::{Kind, LockName};
 use crate::lease::records::StoreHold;
 use crate::lease::records::{Owner, Tenure};
 use crate::lease::store_hold::Admission;
-use crate::os::{HashMap, Mutex, thread::ThreadId};
+use crate::os::{
+    HashMap, Mutex,
+    thread::{Thread, ThreadId},
+};
 
 /// The holds under one key: nearly always one, so that a lock call allocates no list.
 type Entries = SmallVec<[Arc<StoreHold>; 1]>;
@@ -21,12 +25,25 @@ type Entries = SmallVec<[Arc<StoreHold>; 1]>;
 pub(crate) struct HoldTable {
     map: Mutex<HashMap<Arc<str>, Entries>>,
     io_timeout: Duration,
+    /// Permits without leases that are out, by holder: no lease returns them to the semaphore, so
+    /// closing the client has to.
+    pub(crate) outstanding_permits: Mutex<HashMap<Holder, OutstandingPermits>>,
+}
+
+/// Permits without leases that one call has taken.
+#[derive(Debug, Clone)]
+pub(crate) struct OutstandingPermits {
+    pub(crate) name: Arc<LockName>,
+    pub(crate) permits: u32,
+    pub(crate) since: Moment,
+    /// That took them.
+    pub(crate) thread: Thread,
 }
 
 impl HoldTable {
     /// `io_timeout`: how long a release that is under way is given.
     pub(crate) fn new(io_timeout: Duration) -> Self {
-        Self { map: Mutex::default(), io_timeout }
+        Self { map: Mutex::default(), io_timeout, outstanding_permits: Mutex::default() }
     }
 
     pub(crate) fn insert(&self, hold: &Arc<StoreHold>) {
@@ -125,5 +142,5 @@ impl HoldTable {
 
 /// Whether the thread has it. Not so if it was passed on, or its release is under way.
 fn is_of(tenure: &Tenure, thread: ThreadId) -> bool {
-    tenure.owner == Owner::Thread(thread) && tenure.state() != State::Released
+    tenure.user.owner == Owner::Thread(thread) && tenure.state() != State::Released
 }

@@ -78,7 +78,7 @@ pub(super) struct Users {
     /// Those that have guards, also when they are lost.
     pub(super) tenures: SmallVec<[Arc<Tenure>; 1]>,
     /// For how many it is kept in the store: tenures that have not left, and
-    /// [admissions](Admission) of which none was made yet. At zero the last has left, and nobody is
+    /// [admissions](crate::lease::store_hold::Admission) of which none was made yet. At zero the last has left, and nobody is
     /// admitted any more.
     pub(super) members: usize,
     /// Until when other readers may join.
@@ -93,16 +93,13 @@ pub(super) struct Users {
 
 pub(crate) struct Tenure {
     pub(crate) store_hold: Arc<StoreHold>,
-    pub(crate) owner: Owner,
+    pub(crate) user: User,
     /// The thread that took it.
     pub(crate) thread: Thread,
-    pub(crate) reentrant: bool,
     /// The fencing token; 0 for none.
     pub(crate) token: u64,
     /// When its user got it: for the first of a hold, when that was asked for.
     pub(crate) since: Moment,
-    /// When its `max_hold` is over; [`Moment::NEVER`] without one.
-    pub(super) renewed_until: Moment,
     /// Its own state, and its end if others outlast it.
     pub(super) own: Lease,
     /// How many guards of each side there are, reads in the upper half. Sent to the server, never

@@ -40,19 +40,16 @@ impl Side {
 impl Tenure {
     /// The tenure that was admitted, with one level.
     pub(crate) fn begin(admission: Admission, user: User) -> Arc<Self> {
-        let User { owner, reentrant, max_hold } = user;
         let hold = admission.begins();
         hold.begin(|token, is_first| {
             let since = if is_first { hold.asked.at } else { hold.now() };
             let side = if hold.asked.name.kind == Kind::Read { Side::Read } else { Side::Main };
             Arc::new(Self {
                 store_hold: hold.clone(),
-                owner,
+                user,
                 thread: os::thread::current(),
-                reentrant,
                 token,
                 since,
-                renewed_until: max_hold.map_or(Moment::NEVER, |most| since.plus(most)),
                 own: Lease::new(Moment::NEVER),
                 counts: AtomicU64::new(side.one()),
                 told: Told::default(),
@@ -137,18 +134,23 @@ impl Tenure {
         if self.is_held(now) { until().since(now) } else { Duration::ZERO }
     }
 
+    /// When its `max_hold` is over; [`Moment::NEVER`] without one.
+    fn renewed_until(&self) -> Moment {
+        self.user.max_hold.map_or(Moment::NEVER, |most| self.since.plus(most))
+    }
+
     pub(crate) fn is_renewed_at(&self, now: Moment) -> bool {
-        self.store_hold.asked.is_renewed && now < self.renewed_until
+        self.store_hold.asked.is_renewed && now < self.renewed_until()
     }
 
     /// Whether its `max_hold` is set, and its lease is not fixed.
     pub(crate) fn is_renewed_for_ever(&self) -> bool {
-        self.store_hold.asked.is_renewed && self.renewed_until == Moment::NEVER
+        self.store_hold.asked.is_renewed && self.renewed_until() == Moment::NEVER
     }
 
     /// If its `max_hold` is over: from now on it ends at `until`. True for the first time.
     pub(super) fn ends_max_hold(&self, now: Moment, until: Moment) -> bool {
-        let is_over = self.store_hold.asked.is_renewed && self.renewed_until <= now;
+        let is_over = self.store_hold.asked.is_renewed && self.renewed_until() <= now;
         if is_over && self.told.end_max_hold() {
             self.own.inspected(now, until);
             return true;
@@ -222,7 +224,7 @@ impl Tenure {
                 (LossReason::NotRenewed, Some(Error::new(ErrorKind::Closed, why)))
             }
             LostBy::Time if !hold.asked.is_renewed && by_own_end() => (LossReason::FixedLease, None),
-            LostBy::Time if hold.asked.is_renewed && at >= self.renewed_until => (LossReason::MaxHold, None),
+            LostBy::Time if hold.asked.is_renewed && at >= self.renewed_until() => (LossReason::MaxHold, None),
             LostBy::Time | LostBy::Session => (LossReason::NotRenewed, hold.why_not_renewed(at)),
         }
     }

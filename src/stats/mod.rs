@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::base::counters::Figures;
 use crate::base::primitive::Primitive;
 use crate::base::traffic::TrafficCounts;
-use crate::wait::shared::Shared;
+use crate::wait::client_state::ClientState;
 
 /// What a client has done since it was built, in figures: a copy, which does not change any more.
 /// Made by [`LockClient::stats`](crate::LockClient::stats).
@@ -70,25 +70,28 @@ impl NameStats {
 }
 
 impl Stats {
-    pub(crate) fn of(shared: &Shared) -> Self {
+    pub(crate) fn of(shared: &ClientState) -> Self {
         // In a fork the tables may be locked for ever, and what they say is of the parent.
         let is_forked = shared.is_forked();
-        let (primitives, names) =
-            if is_forked { Default::default() } else { (shared.observer.primitives(), shared.observer.names()) };
+        let (primitives, names) = if is_forked {
+            Default::default()
+        } else {
+            (shared.seen.observer.primitives(), shared.seen.observer.names())
+        };
         let mut total = Figures::default();
         primitives.iter().for_each(|(_, figures)| total.add(figures));
         let named = |(name, primitive, figures)| NameStats { name, primitive, figures };
         let live = |count: &dyn Fn() -> usize| if is_forked { 0 } else { count() };
         Self {
-            client_name: shared.client_name.clone(),
-            uptime: shared.built_at.elapsed(),
+            client_name: shared.who.client_name.clone(),
+            uptime: shared.who.built_at.elapsed(),
             total,
             primitives,
             names: names.into_iter().map(named).collect(),
-            holds: live(&|| shared.holds.live() + shared.outstanding_permits.lock().len()),
-            waiting: live(&|| shared.waits.len()),
+            holds: live(&|| shared.holds.live() + shared.holds.outstanding_permits.lock().len()),
+            waiting: live(&|| shared.seen.waits.len()),
             unknown_outcomes: live(&|| shared.watchdog.open_undos()),
-            traffic: shared.traffic.as_ref().map(|traffic| traffic.counts()),
+            traffic: shared.seen.traffic.as_ref().map(|traffic| traffic.counts()),
         }
     }
 

@@ -11,15 +11,17 @@ use crate::base::lease::Moment;
 use crate::base::limits::{MOST_PERMITS, TAKEN_TTL, check_count};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
+use crate::lease::hold_table::OutstandingPermits;
 use crate::lease::store_hold::RunLength;
 use crate::os;
 use crate::store::{Count, Granted, HoldCounts, Release, Released, TokenRule, Undo, UnknownOutcomes};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
 use crate::sync::remote_counter::Counter;
 use crate::wait::attempt::{AcquireAttempt, Tried};
+use crate::wait::client_state::ClientState;
 use crate::wait::contender::Contender;
+use crate::wait::life::closed;
 use crate::wait::record::recorded;
-use crate::wait::shared::{OutstandingPermits, Shared, closed};
 use crate::wait::wait_loop::contend;
 
 /// A number of permits without leases: **a process that dies leaks its permits**. So use
@@ -73,7 +75,7 @@ pub struct CountingSemaphore {
 const RECHECK: Duration = Duration::from_secs(5);
 
 impl CountingSemaphore {
-    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
+    pub(crate) fn new(shared: &Arc<ClientState>, name: &str) -> Self {
         Self { handle: Handle::new(shared, name, Kind::CountingSemaphore) }
     }
 
@@ -184,7 +186,7 @@ impl PermitCall<'_> {
         let AcquireAttempt { shared, name, holder, .. } = &self.attempt;
         let thread = os::thread::current();
         let outstanding = OutstandingPermits { name: Arc::clone(name), permits: self.permits, since, thread };
-        shared.outstanding_permits.lock().insert(holder.clone(), outstanding);
+        shared.holds.outstanding_permits.lock().insert(holder.clone(), outstanding);
         let permit = CountingPermit {
             shared: Arc::clone(shared),
             name: Arc::clone(name),
@@ -194,7 +196,7 @@ impl PermitCall<'_> {
             given_up: false,
         };
         // A close that returned all outstanding permits just before the insert has not seen these.
-        if shared.is_closed() {
+        if shared.life.is_closed() {
             let name = permit.name.name.clone();
             let _ = permit.unlock();
             return Err(closed().for_name(&name));
@@ -209,7 +211,7 @@ impl PermitCall<'_> {
 #[must_use = "if unused the permit is given back at once"]
 #[clippy::has_significant_drop]
 pub struct CountingPermit {
-    shared: Arc<Shared>,
+    shared: Arc<ClientState>,
     name: Arc<LockName>,
     holder: Holder,
     permits: u32,
@@ -253,7 +255,7 @@ impl CountingPermit {
     pub fn forget(mut self) {
         self.given_up = true;
         if !self.shared.is_forked() {
-            self.shared.outstanding_permits.lock().remove(&self.holder);
+            self.shared.holds.outstanding_permits.lock().remove(&self.holder);
         }
     }
 
@@ -263,14 +265,14 @@ impl CountingPermit {
             return shared.check_usable().map_err(|e| e.for_name(&name.name));
         }
         let held = shared.clock.now().since(self.since);
-        shared.observer.hold_ended(Primitive::CountingSemaphore, name, held);
-        if shared.outstanding_permits.lock().remove(&self.holder).is_none() {
+        shared.seen.observer.hold_ended(Primitive::CountingSemaphore, name, held);
+        if shared.holds.outstanding_permits.lock().remove(&self.holder).is_none() {
             let why = "the client was closed, which gave these permits back: somebody else may have them";
             return Err(Error::named(ErrorKind::Closed, &name.name, why));
         }
         let given_back = self.send_back();
         shared
-            .observer
+            .seen.observer
             .tell_of(&name.name, Primitive::CountingSemaphore, |listener, lock| listener.released(lock, held));
         given_back
     }

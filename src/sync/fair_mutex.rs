@@ -9,7 +9,7 @@ use crate::hold::guarded::Hold;
 use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
 use crate::sync::lock_holder::LockHolder;
-use crate::wait::shared::Shared;
+use crate::wait::client_state::ClientState;
 
 /// A lock that is granted strictly first come, first served: across threads, processes, machines,
 /// and Java processes with Redisson's `RFairLock`.
@@ -69,7 +69,7 @@ pub struct FairMutex {
 }
 
 impl FairMutex {
-    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
+    pub(crate) fn new(shared: &Arc<ClientState>, name: &str) -> Self {
         Self { handle: Handle::new(shared, name, Kind::Fair) }
     }
 
@@ -130,7 +130,7 @@ impl FairMutex {
         shared
             .store
             .queue()
-            .and_then(|queue| queue.queue_of(name, shared.id.as_str()))
+            .and_then(|queue| queue.queue_of(name, shared.who.id.as_str()))
             .map_err(|e| e.for_name(&name.name))
     }
 

@@ -13,19 +13,19 @@ use crate::hold::guarded::{Hold, Side};
 use crate::store::{LockStatus, TokenRule};
 use crate::sync::guard::{Guard, Movable, ThreadBound};
 use crate::sync::lock_holder::LockHolder;
-use crate::wait::shared::Shared;
+use crate::wait::client_state::ClientState;
 
 /// `N` is the name, or for a multi-lock the names.
 #[derive(Debug, Clone)]
 pub(crate) struct Handle<N = Arc<LockName>> {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ClientState>,
     /// Making a handle cannot fail, so the first call reports a bad name.
     pub(crate) name: Result<N>,
     pub(crate) terms: Terms,
 }
 
 impl<N> Handle<N> {
-    pub(crate) fn of(shared: &Arc<Shared>, name: Result<N>) -> Self {
+    pub(crate) fn of(shared: &Arc<ClientState>, name: Result<N>) -> Self {
         Self { shared: shared.clone(), name, terms: Terms::of(&shared.config) }
     }
 
@@ -61,11 +61,11 @@ impl<N> Handle<N> {
 }
 
 impl Handle {
-    pub(crate) fn new(shared: &Arc<Shared>, name: &str, kind: Kind) -> Self {
+    pub(crate) fn new(shared: &Arc<ClientState>, name: &str, kind: Kind) -> Self {
         let made = || {
             let name = LockName::new(&shared.config.key_prefix, name, kind)?;
             shared.store.check(&name).map_err(|e| e.for_name(&name.name))?;
-            shared.observer.meet(&name);
+            shared.seen.observer.meet(&name);
             Ok(Arc::new(name))
         };
         Self::of(shared, shared.names.get(name, kind, made))
@@ -92,14 +92,14 @@ impl Handle {
         }
         self.shared.names.get(&name.name, kind, || {
             let name = name.of_kind(kind);
-            self.shared.observer.meet(&name);
+            self.shared.seen.observer.meet(&name);
             Ok(Arc::new(name))
         })
     }
 
     /// [`usable`](Self::usable) for a call that is to take something: an error ends it.
     pub(crate) fn begin(&self, kind: Kind) -> Result<Arc<LockName>> {
-        self.name_of_kind(kind).inspect_err(|e| self.shared.observer.refused(kind.into(), e))
+        self.name_of_kind(kind).inspect_err(|e| self.shared.seen.observer.refused(kind.into(), e))
     }
 
     pub(crate) fn for_thread(&self, kind: Kind, deadline: Deadline) -> Result<Option<Guard<Hold, ThreadBound>>> {

@@ -12,9 +12,9 @@ use crate::store::{Count, TokenRule};
 use crate::sync::handle::{Handle, handle_methods};
 use crate::sync::remote_counter::Counter;
 use crate::wait::attempt::{AcquireAttempt, Tried};
+use crate::wait::client_state::ClientState;
 use crate::wait::contender::Contender;
 use crate::wait::record::recorded;
-use crate::wait::shared::Shared;
 use crate::wait::wait_loop::contend;
 
 /// A count that many wait for and many count down: threads, processes, machines, and Java processes
@@ -73,7 +73,7 @@ pub struct CountDownLatch {
 const RECHECK: Duration = Duration::from_secs(5);
 
 impl CountDownLatch {
-    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
+    pub(crate) fn new(shared: &Arc<ClientState>, name: &str) -> Self {
         Self { handle: Handle::new(shared, name, Kind::Latch) }
     }
 

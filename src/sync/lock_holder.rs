@@ -10,7 +10,7 @@ use crate::base::lock_name::LockName;
 use crate::base::owner::{Announcement, HolderOwner};
 use crate::lease::records::StoreHold;
 use crate::store::{Announced, FoundHolder, LockStatus, OwnerStore};
-use crate::wait::shared::Shared;
+use crate::wait::client_state::ClientState;
 
 /// Of so many other clients the owner is asked for: each costs a request.
 const MOST_LOOKUPS: usize = 16;
@@ -54,7 +54,7 @@ pub(crate) struct Known {
 
 impl LockHolder {
     /// Asks who the holders are, which are other clients, one request for each.
-    pub(crate) fn all_of(shared: &Arc<Shared>, name: &LockName, status: LockStatus) -> Vec<Self> {
+    pub(crate) fn all_of(shared: &Arc<ClientState>, name: &LockName, status: LockStatus) -> Vec<Self> {
         let LockStatus { ttl, holders, owners } = status;
         let holder = |(id, count): (String, u64)| FoundHolder { id, count, left: ttl };
         let holders = holders.into_iter().map(holder).collect();
@@ -160,7 +160,7 @@ pub(crate) fn rough(time: Duration) -> String {
 
 /// Asks for each client once.
 pub(crate) struct Lookups<'s> {
-    shared: &'s Arc<Shared>,
+    shared: &'s Arc<ClientState>,
     known: Vec<(String, Option<(Announcement, Duration)>)>,
     most: usize,
     /// The server cannot be asked: nor can it for the others.
@@ -184,7 +184,7 @@ fn without_side(mut id: String) -> String {
 }
 
 impl<'s> Lookups<'s> {
-    pub(crate) fn new(shared: &'s Arc<Shared>, most: usize) -> Self {
+    pub(crate) fn new(shared: &'s Arc<ClientState>, most: usize) -> Self {
         Self { shared, known: Vec::new(), most, is_over: false, has_all: false }
     }
 
@@ -206,7 +206,7 @@ impl<'s> Lookups<'s> {
                         && client_and_number(hold.asked.holder.as_str()) == client_and_number(&id)
             };
             let ours = own.iter().find(is_it);
-            let is_this_client = ours.is_some() || self.shared.id.owns(&id);
+            let is_this_client = ours.is_some() || self.shared.who.id.owns(&id);
             let known = if is_this_client {
                 let held_for = ours.map(|hold| now.since(hold.asked.at));
                 Known { owner: self.shared.config.owner.clone(), held_for, lease: Some(self.shared.config.lease) }
@@ -231,7 +231,7 @@ impl<'s> Lookups<'s> {
 
     /// What another client says of itself, beside what it holds or where all can ask for it.
     pub(crate) fn known_of(&mut self, id: &str, owners: &[(String, HolderOwner)]) -> Known {
-        if self.shared.id.owns(id) {
+        if self.shared.who.id.owns(id) {
             let owner = self.shared.config.owner.clone();
             return Known { owner, held_for: None, lease: Some(self.shared.config.lease) };
         }
@@ -291,7 +291,7 @@ impl<'s> Lookups<'s> {
     }
 
     fn look_up_all(&mut self) {
-        if self.is_over || !self.shared.announcer.as_ref().is_some_and(|announcer| announcer.may_ask()) {
+        if self.is_over || !self.shared.seen.announcer.as_ref().is_some_and(|announcer| announcer.may_ask()) {
             return;
         }
         match self.shared.store.owners().map(all_announced) {
@@ -306,7 +306,7 @@ impl<'s> Lookups<'s> {
             self.is_over = true;
             return None;
         }
-        let announcer = self.shared.announcer.as_ref()?;
+        let announcer = self.shared.seen.announcer.as_ref()?;
         announcer.look_up(self.shared.store.owners()?, client).unwrap_or_else(|e| {
             log::debug!("the owner of a lock is not known: {}", e.chain());
             self.is_over = e.kind().is_outage();

@@ -9,7 +9,7 @@ use crate::hold::guarded::Hold;
 use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
 use crate::sync::lock_holder::LockHolder;
-use crate::wait::shared::Shared;
+use crate::wait::client_state::ClientState;
 
 /// A lock shared by all that use the same name on the same server: threads, processes, machines,
 /// and Java processes with Redisson's `RLock`.
@@ -45,8 +45,12 @@ use crate::wait::shared::Shared;
 /// with its own guard, fencing token, callbacks and [`max_hold`](Self::max_hold). All of them have
 /// the same [id](LockHolder::id), and the lease that the server confirmed for the first.
 ///
-/// It passes on for 16 ms after it was acquired from the server at most, and for 32 turns while
-/// other clients wait; then it is released. It never passes on with a fixed lease
+/// The thread that has waited longest is next. While it wakes up, one that calls `lock` just then
+/// may have a turn before it, but for half a millisecond at most after the last turn of one that
+/// waited; and not while other clients wait.
+///
+/// It passes on for 16 ms after it was acquired from the server at most, and for 8 ms while other
+/// clients wait, as far as is known; then it is released. It never passes on with a fixed lease
 /// ([`with_lease`](Self::with_lease)), which begins with the whole lease, or with
 /// [`keep_token`](Self::keep_token); nor after a hold whose lease was extended or whose renewal has
 /// failed. With [Redlock](crate::guide::redlock) each hold is acquired from the masters.
@@ -65,7 +69,7 @@ pub struct ReentrantMutex {
 }
 
 impl ReentrantMutex {
-    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
+    pub(crate) fn new(shared: &Arc<ClientState>, name: &str) -> Self {
         Self { handle: Handle::new(shared, name, Kind::Mutex) }
     }
 

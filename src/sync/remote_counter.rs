@@ -11,7 +11,8 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::os;
 use crate::store::{Count, CountAnswer, HoldCounts, Undo, UnknownOutcomes};
 use crate::sync::handle::Handle;
-use crate::wait::shared::{Shared, closed};
+use crate::wait::client_state::ClientState;
+use crate::wait::life::closed;
 
 pub(crate) struct Counter<'a> {
     handle: &'a Handle,
@@ -57,7 +58,7 @@ impl<'a> Counter<'a> {
     /// have changed.
     pub(crate) fn change(&self, change: Count) -> Result<CountAnswer> {
         let (shared, name) = (&self.handle.shared, self.handle.usable()?);
-        let _call = shared.begin_call().map_err(|e| e.for_name(&name.name))?;
+        let _call = shared.life.begin_call().map_err(|e| e.for_name(&name.name))?;
         let answer = repeat(shared, name, change).map_err(|e| e.for_name(&name.name))?;
         // Wakes the waiters of this client before the message arrives.
         shared.local_queues.notify(&name.key);
@@ -67,7 +68,7 @@ impl<'a> Counter<'a> {
 
 /// Stops a change of unknown outcome: it may have run, but must not run from now on. By then the
 /// name may be used for another count.
-fn resolve(shared: &Arc<Shared>, name: &LockName, holder: Holder, unknowns: UnknownOutcomes) {
+fn resolve(shared: &Arc<ClientState>, name: &LockName, holder: Holder, unknowns: UnknownOutcomes) {
     if !unknowns.is_empty() {
         // Undoes nothing. It marks the idempotency key as used once no request with it can still
         // run.
@@ -86,9 +87,9 @@ fn resolve(shared: &Arc<Shared>, name: &LockName, holder: Holder, unknowns: Unkn
     }
 }
 
-fn repeat(shared: &Arc<Shared>, name: &LockName, change: Count) -> Result<CountAnswer> {
+fn repeat(shared: &Arc<ClientState>, name: &LockName, change: Count) -> Result<CountAnswer> {
     let counts = shared.store.counts()?;
-    let id = shared.id.fresh_holder();
+    let id = shared.who.id.fresh_holder();
     let mut unknowns = UnknownOutcomes::default();
     let mut pause = Backoff::new(Duration::from_millis(10), Duration::from_millis(200));
     // By the clock that counts suspended time, because the key expires at the store meanwhile.
@@ -104,7 +105,7 @@ fn repeat(shared: &Arc<Shared>, name: &LockName, change: Count) -> Result<CountA
         let over = if unknowns.is_empty() || !error.kind().is_outage() || !may_repeat {
             Some(error)
         } else {
-            shared.is_closed().then(closed)
+            shared.life.is_closed().then(closed)
         };
         if let Some(error) = over {
             resolve(shared, name, id, unknowns);

@@ -9,7 +9,7 @@ use crate::hold::guarded::Hold;
 use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
 use crate::sync::lock_holder::LockHolder;
-use crate::wait::shared::Shared;
+use crate::wait::client_state::ClientState;
 
 /// A lock that many readers or one writer can have: across threads, processes, machines, and Java
 /// processes with Redisson's `RReadWriteLock`.
@@ -34,7 +34,8 @@ use crate::wait::shared::Shared;
 /// # Readers of one client
 /// Threads of one client that read at the same time may have one hold at the server: one that comes
 /// within 4 ms of another, or that waited beside it, joins it without a request, and the last to
-/// leave releases it. Each has a guard, a lease and callbacks of its own.
+/// leave releases it. Each has a guard, a token and callbacks of its own, and the lease is renewed
+/// once for all.
 /// [`holders`](Self::holders) lists the hold once. If one of them
 /// [extends](RwLockReadGuard::extend) its lease, that stands at the server until the last has left.
 /// Readers with a fixed lease, and those over several masters, have holds of their own.
@@ -70,7 +71,7 @@ pub struct RwLock {
 }
 
 impl RwLock {
-    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
+    pub(crate) fn new(shared: &Arc<ClientState>, name: &str) -> Self {
         Self { handle: Handle::new(shared, name, Kind::Write) }
     }
 

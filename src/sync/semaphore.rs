@@ -14,7 +14,7 @@ use crate::store::{Count, HoldCounts, Release, Released, UnknownOutcomes};
 use crate::sync::guard::{Guard, Movable, guard_methods};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
 use crate::sync::remote_counter::Counter;
-use crate::wait::shared::Shared;
+use crate::wait::client_state::ClientState;
 
 /// A fixed number of permits, shared by all that use the same name on the same server, among them
 /// Java processes with Redisson's `RPermitExpirableSemaphore`. Permits have leases: those of a
@@ -69,7 +69,7 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    pub(crate) fn new(shared: &Arc<Shared>, name: &str) -> Self {
+    pub(crate) fn new(shared: &Arc<ClientState>, name: &str) -> Self {
         Self { handle: Handle::new(shared, name, Kind::Semaphore) }
     }
 

@@ -19,41 +19,53 @@ use crate::os;
 use crate::store::{
     Acquire, Acquired, AcquiredAll, Granted, HoldCounts, Release, Spent, TokenRule, Undo, UnknownOutcomes, Waiting,
 };
-use crate::wait::shared::{Call, Shared};
+use crate::wait::client_state::ClientState;
+use crate::wait::life::Call;
 
 /// On drop: undoes requests of unknown outcome, leaves the queue and removes the wait marker.
 pub(crate) struct AcquireAttempt<'a> {
-    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) shared: &'a Arc<ClientState>,
     /// The name that it waits for: of several names taken as one, the one that blocked it last.
     pub(crate) name: &'a Arc<LockName>,
-    /// All names that it takes under its holder, which are the ones to undo.
-    all: &'a [Arc<LockName>],
+    wanted: Wanted<'a>,
     pub(crate) holder: Holder,
-    pub(crate) permits: u32,
-    lease: Duration,
-    token: TokenRule,
     /// Ends its waits.
     pub(crate) cancel: Option<&'a CancelToken>,
     /// How many fencing tokens a request draws.
     pub(crate) tokens: u32,
-    unknowns: UnknownOutcomes,
     /// Read before the last request was sent, or left for another thread to send.
     generation: u64,
-    /// A request was sent whose outcome has not been taken in: it stays so if a logger panics in
-    /// the middle of it, and then the request may have run.
-    under_way: bool,
+    traces: Traces,
+    /// Its place among the waits of the client, once it was found taken.
+    wait: Option<WaitEntry<'a>>,
+    /// The last field: unknown outcomes reach the watchdog before the call counts as over.
+    _call: Call,
+}
+
+/// What a call asks for.
+struct Wanted<'a> {
+    /// All names that it takes under its holder, which are the ones to undo.
+    all: &'a [Arc<LockName>],
+    primitive: Primitive,
+    permits: u32,
+    lease: Duration,
+    token: TokenRule,
+}
+
+/// What may stand of the present holder at the server.
+#[derive(Default)]
+struct Traces {
+    unknowns: UnknownOutcomes,
     /// Since when there are unknown outcomes; only of a counting semaphore, whose permits have no
     /// leases.
     unknown_since: Option<Moment>,
-    /// Its queue entry or wait marker may stand at the server.
+    /// A request was sent whose outcome has not been taken in: it stays so if a logger panics in
+    /// the middle of it, and then the request may have run.
+    under_way: bool,
+    /// Its queue entry or wait marker may stand there.
     has_marker: bool,
-    primitive: Primitive,
-    /// Its place among the waits of the client, once it was found taken.
-    wait: Option<WaitEntry<'a>>,
     /// One did stand there, because the server answered "busy" to a request that leaves it.
     queued: bool,
-    /// The last field: unknown outcomes reach the watchdog before the call counts as over.
-    _call: Call,
 }
 
 /// What an attempt brought.
@@ -66,7 +78,7 @@ pub(crate) enum Tried<T> {
 
 impl<'a> AcquireAttempt<'a> {
     pub(crate) fn new(
-        shared: &'a Arc<Shared>,
+        shared: &'a Arc<ClientState>,
         name: &'a Arc<LockName>,
         permits: u32,
         lease: Duration,
@@ -74,43 +86,25 @@ impl<'a> AcquireAttempt<'a> {
         cancel: Option<&'a CancelToken>,
     ) -> Result<Self> {
         let mut attempt = Self::of_all(shared, name, std::slice::from_ref(name), lease, token, cancel)?;
-        attempt.permits = permits;
-        attempt.primitive = name.kind.into();
+        (attempt.wanted.permits, attempt.wanted.primitive) = (permits, name.kind.into());
         Ok(attempt)
     }
 
     /// For several names taken as one. `all`: those that are taken newly; `name`: one of all that
     /// were asked for.
     pub(crate) fn of_all(
-        shared: &'a Arc<Shared>,
+        shared: &'a Arc<ClientState>,
         name: &'a Arc<LockName>,
         all: &'a [Arc<LockName>],
         lease: Duration,
         token: TokenRule,
         cancel: Option<&'a CancelToken>,
     ) -> Result<Self> {
-        let _call = shared.begin_call().map_err(|e| e.for_name(&name.name))?;
-        let (holder, unknowns) = (fresh_holder(shared, name.kind), UnknownOutcomes::default());
-        let attempt = Self {
-            shared,
-            name,
-            all,
-            holder,
-            permits: 1,
-            lease,
-            token,
-            cancel,
-            tokens: 1,
-            unknowns,
-            generation: 0,
-            under_way: false,
-            unknown_since: None,
-            has_marker: false,
-            primitive: Primitive::Multi,
-            wait: None,
-            queued: false,
-            _call,
-        };
+        let _call = shared.life.begin_call().map_err(|e| e.for_name(&name.name))?;
+        let holder = fresh_holder(shared, name.kind);
+        let wanted = Wanted { all, primitive: Primitive::Multi, permits: 1, lease, token };
+        let (tokens, generation, traces, wait) = (1, 0, Traces::default(), None);
+        let attempt = Self { shared, name, wanted, holder, cancel, tokens, generation, traces, wait, _call };
         // A call that only enters holds of its own thread once more has nothing to wait for.
         if all.is_empty() { Ok(attempt) } else { attempt.ensure_waits().map(|()| attempt) }
     }
@@ -118,14 +112,14 @@ impl<'a> AcquireAttempt<'a> {
     /// # Errors
     /// Why it waits no longer, and sends no request any more: `Closed`, `Cancelled`.
     pub(crate) fn ensure_waits(&self) -> Result<()> {
-        let waits = self.shared.ensure_waits();
+        let waits = self.shared.life.ensure_waits();
         let waits = waits.and_then(|()| if self.is_cancelled() { Err(cancelled()) } else { Ok(()) });
         waits.map_err(|e| e.for_name(&self.name.name))
     }
 
     /// Whether it waits no longer, and sends no request any more.
     pub(crate) fn is_ended(&self) -> bool {
-        self.shared.waits_no_more() || self.is_cancelled()
+        self.shared.life.waits_no_more() || self.is_cancelled()
     }
 
     fn is_cancelled(&self) -> bool {
@@ -143,8 +137,8 @@ impl<'a> AcquireAttempt<'a> {
 
     /// The request. `waits`: it will be repeated if the lock is busy.
     pub(crate) fn request(&self, waits: bool) -> Acquire<'_> {
-        let Self { name, holder, permits, lease, token, .. } = self;
-        let waiting = match (waits, self.queued) {
+        let Self { name, holder, wanted: Wanted { permits, lease, token, .. }, .. } = self;
+        let waiting = match (waits, self.traces.queued) {
             (false, _) => Waiting::No,
             (true, false) => Waiting::Yes,
             (true, true) => Waiting::Again,
@@ -155,7 +149,8 @@ impl<'a> AcquireAttempt<'a> {
 
     /// What was asked for by a request that was sent at this moment.
     pub(crate) fn asked(&self, at: Moment, is_renewed: bool) -> Asked {
-        let Self { name, primitive, holder, permits, lease, generation, .. } = self;
+        let Self { name, holder, generation, .. } = self;
+        let Wanted { primitive, permits, lease, .. } = &self.wanted;
         let (name, holder) = (Arc::clone(name), holder.clone());
         Asked {
             name,
@@ -190,7 +185,7 @@ impl<'a> AcquireAttempt<'a> {
 
     /// To be called before a request. `waits`: it will be repeated if the lock is busy.
     pub(crate) fn note_marker(&mut self, waits: bool) {
-        self.has_marker |= waits && self.leaves_marker();
+        self.traces.has_marker |= waits && self.leaves_marker();
     }
 
     /// A waiter of a fair lock leaves an entry in its queue; a waiting writer leaves a marker that
@@ -202,14 +197,14 @@ impl<'a> AcquireAttempt<'a> {
 
     /// Whether it has a place in a queue in the store, and asks for itself.
     pub(crate) fn has_place(&self) -> bool {
-        self.name.kind == Kind::Fair || self.has_marker && self.shared.store.queues_all()
+        self.name.kind == Kind::Fair || self.traces.has_marker && self.shared.store.queues_all()
     }
 
     /// Takes in the outcome of an acquire of all names.
     pub(crate) fn note_all(&mut self, acquired: &Result<AcquiredAll>) {
         match acquired {
-            Ok(AcquiredAll::Granted { .. }) => (self.has_marker, self.queued) = (false, false),
-            Ok(_) => self.queued = self.has_marker,
+            Ok(AcquiredAll::Granted { .. }) => (self.traces.has_marker, self.traces.queued) = (false, false),
+            Ok(_) => self.traces.queued = self.traces.has_marker,
             Err(_) => {}
         }
     }
@@ -219,7 +214,7 @@ impl<'a> AcquireAttempt<'a> {
     /// spends the holder, nobody may ask for it any more.
     pub(crate) fn ask_with<T>(&mut self, ask: impl FnOnce(&mut Self, &mut UnknownOutcomes) -> T) -> T {
         let now = (self.name.kind == Kind::CountingSemaphore).then(|| self.shared.clock.now());
-        if let (Some(now), Some(since)) = (now, self.unknown_since)
+        if let (Some(now), Some(since)) = (now, self.traces.unknown_since)
             && now.since(since) > TAKEN_TTL / 2
         {
             // The server soon forgets what an earlier request took, and a repeat would then take it
@@ -227,22 +222,23 @@ impl<'a> AcquireAttempt<'a> {
             self.give_up();
         }
         self.asks_now();
-        self.under_way = true;
-        let mut request = UnderWay { unknowns: std::mem::take(&mut self.unknowns), attempt: self };
+        self.traces.under_way = true;
+        let mut request = UnderWay { unknowns: std::mem::take(&mut self.traces.unknowns), attempt: self };
         let answer = ask(request.attempt, &mut request.unknowns);
         drop(request);
-        self.unknown_since = if self.unknowns.is_empty() { None } else { self.unknown_since.or(now) };
+        self.traces.unknown_since =
+            if self.traces.unknowns.is_empty() { None } else { self.traces.unknown_since.or(now) };
         self.replace_spent();
-        self.under_way = false;
+        self.traces.under_way = false;
         answer
     }
 
     /// If the request has spent its holder, the next one has a fresh holder, and the spent one is
     /// released.
     fn replace_spent(&mut self) {
-        let is_released = match self.unknowns.take_spent() {
+        let is_released = match self.traces.unknowns.take_spent() {
             None => return,
-            Some(Spent::Released) => self.unknowns.is_empty(),
+            Some(Spent::Released) => self.traces.unknowns.is_empty(),
             // In the background only if that fails, or if the call is to wait for no server: the
             // next request could find the lock taken by what is left of this one.
             Some(Spent::Unreleased) => !self.is_ended() && self.release_all(),
@@ -256,7 +252,7 @@ impl<'a> AcquireAttempt<'a> {
 
     /// Nothing is left of the present holder.
     fn take_fresh_holder(&mut self) -> Holder {
-        (self.has_marker, self.queued, self.unknown_since) = (false, false, None);
+        (self.traces.has_marker, self.traces.queued, self.traces.unknown_since) = (false, false, None);
         std::mem::replace(&mut self.holder, fresh_holder(self.shared, self.name.kind))
     }
 
@@ -267,7 +263,7 @@ impl<'a> AcquireAttempt<'a> {
         unknowns: UnknownOutcomes,
     ) -> Result<Tried<Granted>> {
         self.note_marker(true);
-        self.unknowns = unknowns;
+        self.traces.unknowns = unknowns;
         self.replace_spent();
         self.judge(acquired)
     }
@@ -276,11 +272,11 @@ impl<'a> AcquireAttempt<'a> {
         let name = &self.name.name;
         match acquired.map_err(|e| e.for_name(name))? {
             Acquired::Granted(granted) => {
-                (self.has_marker, self.queued) = (false, false);
+                (self.traces.has_marker, self.traces.queued) = (false, false);
                 Ok(Tried::Won(granted))
             }
             Acquired::Busy { ttl } => {
-                self.queued = self.has_marker;
+                self.traces.queued = self.traces.has_marker;
                 Ok(Tried::Busy(ttl))
             }
             Acquired::Split { .. } => Ok(Tried::Busy(None)),
@@ -299,7 +295,7 @@ impl<'a> AcquireAttempt<'a> {
     /// The call was found taken, and waits from now on for its name.
     pub(crate) fn begins_to_wait(&mut self, deadline: Deadline) {
         if self.wait.is_none() {
-            self.wait = Some(begin_wait(self.shared, self.name, self.primitive, deadline));
+            self.wait = Some(begin_wait(self.shared, self.name, self.wanted.primitive, deadline));
         }
     }
 
@@ -308,7 +304,7 @@ impl<'a> AcquireAttempt<'a> {
     }
 
     pub(crate) fn primitive(&self) -> Primitive {
-        self.primitive
+        self.wanted.primitive
     }
 
     /// A wait that has begun for it.
@@ -329,20 +325,20 @@ impl<'a> AcquireAttempt<'a> {
 
     /// No earlier request can still run.
     pub(crate) fn is_resolved(&self) -> bool {
-        self.unknowns.is_empty()
+        self.traces.unknowns.is_empty()
     }
 
     /// Undoes in the background whatever was sent. Later requests have a new holder: one of the old
     /// holder would be undone with the rest.
     pub(crate) fn give_up(&mut self) {
         // A queue entry may outlive the lease of its waiter.
-        let stands = if self.has_marker { LONGEST_MARKER.max(self.lease) } else { self.lease };
+        let stands = if self.traces.has_marker { LONGEST_MARKER.max(self.wanted.lease) } else { self.wanted.lease };
         let holder = self.take_fresh_holder();
-        let unknowns = std::mem::take(&mut self.unknowns);
+        let unknowns = std::mem::take(&mut self.traces.unknowns);
         let expires = self.shared.clock.now().plus(stands + self.shared.config.io_timeout);
-        for name in self.all {
+        for name in self.wanted.all {
             let (name, holder, unknowns) = (name.clone(), holder.clone(), unknowns.clone());
-            let (permits, left, granted, kept_until) = (self.permits, HoldCounts::NONE, false, None);
+            let (permits, left, granted, kept_until) = (self.wanted.permits, HoldCounts::NONE, false, None);
             self.shared.watchdog.undo(Undo { name, holder, permits, left, granted, unknowns, expires, kept_until });
         }
     }
@@ -350,16 +346,16 @@ impl<'a> AcquireAttempt<'a> {
     /// Removes the queue entry or wait marker at once: waiters behind it move up now, and not when
     /// this one counts as dead.
     pub(crate) fn leave(&mut self) {
-        if self.has_marker && self.unknowns.is_empty() && self.release_all() {
-            (self.has_marker, self.queued) = (false, false);
+        if self.traces.has_marker && self.traces.unknowns.is_empty() && self.release_all() {
+            (self.traces.has_marker, self.traces.queued) = (false, false);
         }
     }
 
     /// Releases all names with no counts left: the holder must not be asked for again. False if
     /// that failed.
     fn release_all(&mut self) -> bool {
-        let mut unknowns = std::mem::take(&mut self.unknowns);
-        let Self { shared, all, holder, permits, .. } = &*self;
+        let mut unknowns = std::mem::take(&mut self.traces.unknowns);
+        let Self { shared, holder, wanted: Wanted { all, permits, .. }, .. } = &*self;
         let (left, granted, permits, kept_until) = (HoldCounts::NONE, false, *permits, None);
         let release = |name| Release { name, holder, permits, left, granted, kept_until };
         let released = match all {
@@ -372,14 +368,14 @@ impl<'a> AcquireAttempt<'a> {
                 released.and_then(|released| released.into_iter().try_for_each(|one| one.map(drop)))
             }
         };
-        self.unknowns = unknowns;
+        self.traces.unknowns = unknowns;
         released.inspect_err(|e| log::debug!("releasing {:?} in the background: {e}", self.name.name)).is_ok()
     }
 }
 
 impl Drop for AcquireAttempt<'_> {
     fn drop(&mut self) {
-        if self.under_way || self.has_marker || !self.unknowns.is_empty() {
+        if self.traces.under_way || self.traces.has_marker || !self.traces.unknowns.is_empty() {
             self.give_up();
         }
     }
@@ -394,23 +390,23 @@ struct UnderWay<'r, 'a> {
 
 impl Drop for UnderWay<'_, '_> {
     fn drop(&mut self) {
-        self.attempt.unknowns = std::mem::take(&mut self.unknowns);
+        self.attempt.traces.unknowns = std::mem::take(&mut self.unknowns);
     }
 }
 
 /// Enters a wait of the calling thread among those of the client.
 pub(crate) fn begin_wait<'a>(
-    shared: &'a Arc<Shared>,
+    shared: &'a Arc<ClientState>,
     name: &Arc<LockName>,
     primitive: Primitive,
     deadline: Deadline,
 ) -> WaitEntry<'a> {
-    let entry = shared.waits.begin(name, primitive, deadline);
+    let entry = shared.seen.waits.begin(name, primitive, deadline);
     if primitive == Primitive::Fair {
         // Others see its place in the queue, and ask whose it is.
         shared.watchdog.introduce();
     }
-    shared.observer.tell_of(&name.name, primitive, |listener, lock| listener.waiting(lock));
+    shared.seen.observer.tell_of(&name.name, primitive, |listener, lock| listener.waiting(lock));
     entry
 }
 
@@ -420,10 +416,10 @@ pub(crate) fn never_held(name: &str) -> Error {
     Error::named(ErrorKind::Protocol, name, "the server speaks of a hold that never was")
 }
 
-fn fresh_holder(shared: &Shared, kind: Kind) -> Holder {
+fn fresh_holder(shared: &ClientState, kind: Kind) -> Holder {
     match kind {
         Kind::Semaphore => Holder::random_permits(),
-        _ => shared.id.fresh_holder(),
+        _ => shared.who.id.fresh_holder(),
     }
 }
 

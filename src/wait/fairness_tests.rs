@@ -63,7 +63,7 @@ fn a_lock_that_was_left_alone_was_a_gap() {
     let mut fairness = Fairness::default();
     fairness.released(run(1, FIRST_SPAN), 3, 7, true);
     assert!(fairness.owes_turn());
-    std::thread::sleep(LONGEST_GAP);
+    std::thread::sleep(2 * LONGEST_GAP);
     assert!(!fairness.owes_turn(), "a client that comes now and then never waits for others");
     fairness.released(run(1, SHORT), 3, 8, true);
     assert!(!fairness.owes_turn());

@@ -3,9 +3,11 @@
 
 pub(crate) mod attempt;
 mod blind_poll;
+pub(crate) mod client_state;
 pub(crate) mod contender;
 pub(crate) mod fairness;
 mod leader;
+pub(crate) mod life;
 pub(crate) mod local_queue;
 mod machine;
 pub(crate) mod notifications;
@@ -14,7 +16,6 @@ pub(crate) mod piggyback;
 mod queue_map;
 mod reading;
 pub(crate) mod record;
-pub(crate) mod shared;
 mod subscriber;
 pub(crate) mod wait_loop;
 mod waiter;

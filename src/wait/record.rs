@@ -10,7 +10,7 @@ use crate::base::error::Result;
 use crate::base::lock_name::LockName;
 use crate::base::primitive::Primitive;
 use crate::wait::attempt::AcquireAttempt;
-use crate::wait::shared::Shared;
+use crate::wait::client_state::ClientState;
 
 /// What is known of a call beside its result.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl CallRecord {
 
 /// Makes a call that takes all of these names, and counts how it ends.
 pub(crate) fn recorded<T>(
-    shared: &Arc<Shared>,
+    shared: &Arc<ClientState>,
     primitive: Primitive,
     names: &[Arc<LockName>],
     deadline: Deadline,
@@ -51,11 +51,11 @@ pub(crate) fn recorded<T>(
         Err(error) => Outcome::Failed(error),
     };
     let waited = waited.as_ref().map(|(name, time)| (name, *time));
-    shared.observer.call_ended(primitive, names, outcome, waited);
-    if shared.observer.has_listener() {
+    shared.seen.observer.call_ended(primitive, names, outcome, waited);
+    if shared.seen.observer.has_listener() {
         let time = waited.map(|(_, time)| time);
         let label = crate::base::names::label(names.iter());
-        shared.observer.tell_of(&label, primitive, |listener, lock| match outcome {
+        shared.seen.observer.tell_of(&label, primitive, |listener, lock| match outcome {
             Outcome::Reentered => {}
             Outcome::Granted => listener.acquired(lock, time),
             Outcome::Busy | Outcome::TimedOut => listener.gave_up(lock, time, None),

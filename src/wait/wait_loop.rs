@@ -12,13 +12,13 @@ use crate::base::lock_name::Kind;
 use crate::os;
 use crate::store::Topic;
 use crate::wait::attempt::{AcquireAttempt, Tried, begin_wait};
+use crate::wait::client_state::ClientState;
 use crate::wait::contender::Contender;
 use crate::wait::leader::Leader;
 use crate::wait::local_queue::EnqueueOutcome;
 use crate::wait::machine::{Answer, Happened, Sight, Step, Wait, WaitTerms};
 use crate::wait::notifications::Listening;
 use crate::wait::piggyback::PiggybackOutcome;
-use crate::wait::shared::Shared;
 
 /// Blocks until the contender has won, or until the deadline (`None`).
 ///
@@ -39,7 +39,7 @@ fn try_or_wait<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> R
         };
     }
     let mut first = None;
-    // Shared locks can have several holders: without waiters of this client there is no reason to
+    // ClientState locks can have several holders: without waiters of this client there is no reason to
     // queue. A latch is read in any case: only what the caller sees when it comes can show it later
     // that the latch was opened in between.
     let queues = !is_shared(name.kind) || contender.helped().is_some_and(|helped| helped.queues_with_others());
@@ -127,7 +127,7 @@ fn timed_out<'a, C: Contender<'a>>(contender: &mut C, event: &Event) -> Result<O
 
 /// Whether the last reply in a queue is recent enough to return `None` for it. If the server has
 /// hung since an older one, `None` would report another holder when that is not known.
-fn has_answer(shared: &Shared, event: &Event) -> bool {
+fn has_answer(shared: &ClientState, event: &Event) -> bool {
     event.is_answered_within(shared.config.io_timeout)
 }
 
@@ -197,7 +197,7 @@ struct Led<'l, 's, 'a, C> {
 type Carried<W> = ControlFlow<Result<Option<W>>, Happened>;
 
 impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
-    fn shared(&mut self) -> &'a Arc<Shared> {
+    fn shared(&mut self) -> &'a Arc<ClientState> {
         self.contender.attempt().shared
     }
 

@@ -153,7 +153,8 @@ fn all_of_them_learn_of_a_loss() {
     server.assert_clean();
 }
 
-/// What one user sets is for its guard: a longest hold, a longer lease, more levels.
+/// What one user sets is for its guard: a longest hold, more levels. A longer lease is that of the
+/// hold.
 #[test]
 fn terms_and_levels_are_the_guards_own() {
     let server = Server::start();
@@ -179,7 +180,7 @@ fn terms_and_levels_are_the_guards_own() {
 
     let guards = shared(&lock, &server);
     guards[0].extend(ms(60_000)).unwrap();
-    assert!(guards[0].remaining() > ms(50_000) && guards[1].remaining() <= ms(600));
+    assert!(guards.iter().all(|guard| guard.remaining() > ms(50_000)));
     give_up(guards);
     assert!(holders(&server).is_empty());
 

@@ -18,15 +18,15 @@ use crate::os;
 use crate::store::{AcquireAll, AcquiredAll, Granted, Part};
 use crate::sync::guard::HeldLock;
 use crate::wait::attempt::{AcquireAttempt, Tried, never_held};
+use crate::wait::client_state::ClientState;
 use crate::wait::contender::Contender;
 use crate::wait::record::{CallRecord, recorded};
-use crate::wait::shared::Shared;
 use crate::wait::wait_loop::queue_up;
 
 /// Takes all of the names, which are sorted and each there once. `None`: the deadline passed, and
 /// none of them is taken.
 pub(super) fn take(
-    shared: &Arc<Shared>,
+    shared: &Arc<ClientState>,
     names: &[Arc<LockName>],
     terms: &Terms,
     deadline: Deadline,
@@ -38,7 +38,7 @@ pub(super) fn take(
 }
 
 fn take_all(
-    shared: &Arc<Shared>,
+    shared: &Arc<ClientState>,
     names: &[Arc<LockName>],
     terms: &Terms,
     deadline: Deadline,
@@ -94,8 +94,8 @@ enum Step {
     },
 }
 
-/// Threads of the client cannot help it: an acquire in the queue takes one name, and this call needs
-/// all of them.
+/// Threads of the client cannot help it: an acquire in the queue takes one name, and this call
+/// needs all of them.
 impl<'a> Contender<'a> for MultiLockCall<'a> {
     type Won = Step;
 

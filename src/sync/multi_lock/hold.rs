@@ -14,18 +14,18 @@ use crate::hold::leaving::Leaving;
 use crate::os;
 use crate::store::{Release, Renewal, UnknownOutcomes};
 use crate::sync::guard::HeldLock;
-use crate::wait::shared::Shared;
+use crate::wait::client_state::ClientState;
 
 /// One level of each of several holds.
 pub(crate) struct MultiHold {
-    shared: Arc<Shared>,
+    shared: Arc<ClientState>,
     /// Sorted by name. Empty only after an acquire that failed, and never in a guard.
     parts: Vec<Hold>,
     label: String,
 }
 
 impl MultiHold {
-    pub(super) fn new(shared: &Arc<Shared>, parts: Vec<Hold>) -> Self {
+    pub(super) fn new(shared: &Arc<ClientState>, parts: Vec<Hold>) -> Self {
         let label = label(parts.iter().map(|hold| hold.lock_name()));
         Self { shared: shared.clone(), parts, label }
     }
@@ -99,7 +99,7 @@ impl HeldLock for MultiHold {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
         // Before a lease leaves its live states, as for one lock.
-        let _call = self.shared.count_call();
+        let _call = self.shared.life.count_call();
         let mut leaving = Vec::with_capacity(self.parts.len());
         let left_here = worst(self.parts.iter().map(|hold| {
             leaving.extend(hold.leave_one(side)?);

@@ -19,7 +19,7 @@ use crate::lease::records::Owner;
 use crate::os;
 use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
-use crate::wait::shared::Shared;
+use crate::wait::client_state::ClientState;
 
 /// Several plain locks taken as one: all of them or none, in one round trip, and never only some of
 /// them.
@@ -74,7 +74,7 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
-    pub(crate) fn new<N: AsRef<str>>(shared: &Arc<Shared>, names: impl IntoIterator<Item = N>) -> Self {
+    pub(crate) fn new<N: AsRef<str>>(shared: &Arc<ClientState>, names: impl IntoIterator<Item = N>) -> Self {
         Self { handle: Handle::of(shared, names_of(shared, names)) }
     }
 
@@ -134,7 +134,7 @@ impl MultiLock {
     fn take(&self, deadline: Deadline, owner: Owner) -> Result<Option<MultiHold>> {
         let Handle { shared, terms, .. } = &self.handle;
         let usable = self.handle.usable_as(|names| label(names.iter()));
-        let names = usable.inspect_err(|e| shared.observer.refused(Primitive::Multi, e))?;
+        let names = usable.inspect_err(|e| shared.seen.observer.refused(Primitive::Multi, e))?;
         acquire::take(shared, names, terms, deadline, owner)
     }
 }

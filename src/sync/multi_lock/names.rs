@@ -7,17 +7,17 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::MOST_NAMES;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::names::label;
-use crate::wait::shared::Shared;
+use crate::wait::client_state::ClientState;
 
 /// The names of a multi-lock: valid, sorted, each once.
 pub(super) fn names_of<N: AsRef<str>>(
-    shared: &Shared,
+    shared: &ClientState,
     names: impl IntoIterator<Item = N>,
 ) -> Result<Arc<[Arc<LockName>]>> {
     let of = |name: N| {
         let name = LockName::new(&shared.config.key_prefix, name.as_ref(), Kind::Mutex)?;
         shared.store.check(&name).map_err(|e| e.for_name(&name.name))?;
-        shared.observer.meet(&name);
+        shared.seen.observer.meet(&name);
         Ok((name.key.clone(), Arc::new(name)))
     };
     let names: BTreeMap<_, _> = names.into_iter().map(of).collect::<Result<_>>()?;

@@ -27,6 +27,7 @@ use crate::os::{
     thread::Thread,
 };
 use crate::store::{LockStore, Topic};
+use crate::wait::life::{Life, closed};
 use crate::wait::local_queue::LocalQueues;
 use crate::wait::notifications::Notifications;
 
@@ -46,58 +47,39 @@ pub(crate) struct Config {
     pub(crate) has_label: bool,
 }
 
-pub(crate) struct Shared {
+pub(crate) struct ClientState {
     pub(crate) config: Config,
-    pub(crate) id: ClientId,
+    pub(crate) who: Who,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) store: Arc<dyn LockStore>,
     pub(crate) holds: Arc<HoldTable>,
     pub(crate) names: Names,
-    /// Permits without leases that are out, by holder: no lease returns them to the semaphore, so
-    /// closing the client has to.
-    pub(crate) outstanding_permits: Mutex<HashMap<Holder, OutstandingPermits>>,
     pub(crate) local_queues: Arc<LocalQueues>,
     pub(crate) watchdog: Watchdog,
-    pub(crate) announcer: Option<Arc<Announcer>>,
     pub(crate) notifications: Notifications,
     pub(crate) loss_callbacks: Arc<LossCallbacks>,
-    pub(crate) observer: Arc<Observer>,
-    pub(crate) waits: Arc<Waits>,
-    /// Of all connections; `None` for a store that has none.
-    pub(crate) traffic: Option<Arc<Traffic>>,
-    pub(crate) built_at: Instant,
+    pub(crate) seen: Seen,
+    pub(crate) life: Arc<Life>,
+}
+
+/// Which client it is.
+pub(crate) struct Who {
+    pub(crate) id: ClientId,
     pub(crate) client_name: String,
-    pub(crate) closed: AtomicBool,
-    /// See [`waits_no_more`](Self::waits_no_more).
-    pub(crate) waits_no_more: AtomicBool,
-    pub(crate) closing: Mutex<Closing>,
-    pub(crate) closing_changed: Condvar,
-    /// Acquiring calls under way: `close` waits for what they still have to undo.
-    calls: Mutex<usize>,
-    calls_changed: Condvar,
+    pub(crate) built_at: Instant,
     process: OwnProcess,
 }
 
-/// Permits without leases that one call has taken.
-#[derive(Debug, Clone)]
-pub(crate) struct OutstandingPermits {
-    pub(crate) name: Arc<LockName>,
-    pub(crate) permits: u32,
-    pub(crate) since: Moment,
-    /// That took them.
-    pub(crate) thread: Thread,
+/// What is counted of it, and shown.
+pub(crate) struct Seen {
+    pub(crate) observer: Arc<Observer>,
+    pub(crate) announcer: Option<Arc<Announcer>>,
+    pub(crate) waits: Arc<Waits>,
+    /// Of all connections; `None` for a store that has none.
+    pub(crate) traffic: Option<Arc<Traffic>>,
 }
 
-/// How far a close has come.
-#[derive(Default)]
-pub(crate) enum Closing {
-    #[default]
-    Open,
-    UnderWay,
-    Done(Result<()>),
-}
-
-impl Shared {
+impl ClientState {
     pub(crate) fn new(
         config: Config,
         client_name: String,
@@ -120,39 +102,32 @@ impl Shared {
             .clone()
             .map(|owner| Announcer::new(&config.key_prefix, id.as_str(), owner, config.lease, config.has_label))
             .map(|announcer| Arc::new(announcer.with_places(has_place)));
+        let watchdog = Watchdog::new(
+            client_name.clone(),
+            announcer.clone().filter(|_| store.owners().is_some()),
+            store.clone(),
+            clock.clone(),
+            loss_callbacks.clone(),
+            on_end,
+            holds.clone(),
+        );
+        let notifications = Notifications::new(client_name.clone(), store.clone(), config.lease);
+        let who = Who { id, client_name, built_at: os::now(), process: OwnProcess::now() };
+        let seen = Seen { observer, announcer, waits, traffic };
+        let (names, life) = (Names::default(), Arc::default());
         Self {
-            watchdog: Watchdog::new(
-                client_name.clone(),
-                announcer.clone().filter(|_| store.owners().is_some()),
-                store.clone(),
-                clock.clone(),
-                loss_callbacks.clone(),
-                on_end,
-                holds.clone(),
-            ),
-            announcer,
-            notifications: Notifications::new(client_name.clone(), store.clone(), config.lease),
-            holds,
-            names: Names::default(),
             config,
-            id,
+            who,
             clock,
             store,
-            outstanding_permits: Mutex::default(),
+            holds,
+            names,
             local_queues,
+            watchdog,
+            notifications,
             loss_callbacks,
-            observer,
-            waits,
-            traffic,
-            built_at: os::now(),
-            client_name,
-            closed: AtomicBool::new(false),
-            waits_no_more: AtomicBool::new(false),
-            closing: Mutex::default(),
-            closing_changed: Condvar::new(),
-            calls: Mutex::new(0),
-            calls_changed: Condvar::new(),
-            process: OwnProcess::now(),
+            seen,
+            life,
         }
     }
 
@@ -164,30 +139,7 @@ impl Shared {
 
     /// [`is_forked`](Self::is_forked) for a caller that has just read the lease clock.
     pub(crate) fn is_forked_at(&self, now: Moment) -> bool {
-        self.process.is_other(now)
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    /// Whether its calls wait no more, and take nothing new: it was closed, or told to stop
-    /// waiting, and then what it holds is held on.
-    pub(crate) fn waits_no_more(&self) -> bool {
-        self.waits_no_more.load(Ordering::Acquire) || self.is_closed()
-    }
-
-    /// # Errors
-    /// `Closed`, with a message that says which of the two.
-    pub(crate) fn ensure_waits(&self) -> Result<()> {
-        match self.waits_no_more() {
-            false => Ok(()),
-            true if self.is_closed() => Err(closed()),
-            true => {
-                let why = "the client was told to stop waiting: it takes no new lock, and keeps what it holds";
-                Err(Error::new(ErrorKind::Closed, why))
-            }
-        }
+        self.who.process.is_other(now)
     }
 
     /// Every method begins with this.
@@ -201,7 +153,7 @@ impl Shared {
                 "this process is a fork of the one that made the client; make a client of its own",
             ));
         }
-        if self.is_closed() { Err(closed()) } else { Ok(()) }
+        if self.life.is_closed() { Err(closed()) } else { Ok(()) }
     }
 
     /// Wakes this client's own waiters after one of its threads freed `name`: they need not wait
@@ -225,22 +177,6 @@ impl Shared {
         self.local_queues.notify(&hold.asked.name.key);
     }
 
-    /// Counts a call, until the returned value is dropped.
-    ///
-    /// # Errors
-    /// `Closed`. Counted first and checked second: a close either sees the call and waits for it,
-    /// or the call sees the close.
-    pub(crate) fn begin_call(self: &Arc<Self>) -> Result<Call> {
-        let call = self.count_call();
-        if self.is_closed() { Err(closed()) } else { Ok(call) }
-    }
-
-    /// Counts a call that a close waits for and does not refuse: a release.
-    pub(crate) fn count_call(self: &Arc<Self>) -> Call {
-        *self.calls.lock() += 1;
-        Call(self.clone())
-    }
-
     /// Wakes every sleeping thread of the client, so that it checks again: a test has moved the
     /// clock, or changed what stands in the store.
     #[cfg(feature = "testing")]
@@ -250,29 +186,18 @@ impl Shared {
             self.local_queues.notify_all();
         }
     }
-
-    /// Waits for the acquires and releases under way. False: some were not over by the deadline.
-    pub(crate) fn calls_are_over(&self, deadline: Instant) -> bool {
-        let mut calls = self.calls.lock();
-        while *calls > 0 {
-            if self.calls_changed.wait_until(&mut calls, deadline).timed_out() {
-                return *calls == 0;
-            }
-        }
-        true
-    }
 }
 
-impl Drop for Shared {
+impl Drop for ClientState {
     /// The last handle is gone, so there are no holds. Unknown outcomes get one I/O timeout to be
     /// resolved. It comes on top of the timeouts of the guard that was the last handle, because the
     /// release by that guard may be the one whose outcome is unknown.
     fn drop(&mut self) {
-        if self.is_forked() || self.is_closed() {
+        if self.is_forked() || self.life.is_closed() {
             return;
         }
         let deadline = os::now() + self.config.io_timeout;
-        self.closed.store(true, Ordering::Release);
+        self.life.end();
         if self.watchdog.stop(deadline) {
             self.watchdog.withdraw();
         }
@@ -282,30 +207,14 @@ impl Drop for Shared {
     }
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for ClientState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut client = f.debug_struct("LockClient");
-        client.field("id", &self.id.as_str());
+        client.field("id", &self.who.id.as_str());
         // The store takes mutexes, which a thread that does not exist in a fork may have locked.
         if self.is_forked() {
             return client.field("forked", &true).finish_non_exhaustive();
         }
-        client.field("store", &self.store).field("closed", &self.is_closed()).finish_non_exhaustive()
-    }
-}
-
-#[cold]
-pub(crate) fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "the client was closed")
-}
-
-/// A call under way.
-#[derive(Debug)]
-pub(crate) struct Call(Arc<Shared>);
-
-impl Drop for Call {
-    fn drop(&mut self) {
-        *self.0.calls.lock() -= 1;
-        self.0.calls_changed.notify_all();
+        client.field("store", &self.store).field("closed", &self.life.is_closed()).finish_non_exhaustive()
     }
 }

@@ -1,0 +1,135 @@
+//! Whether a client is open, waits no more, is being closed or is closed; and its calls under way.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::os::{
+    self, Condvar, Mutex,
+    atomic::{AtomicBool, Ordering},
+};
+
+#[derive(Default)]
+pub(crate) struct Life {
+    closed: AtomicBool,
+    /// See [`waits_no_more`](Self::waits_no_more).
+    stopped: AtomicBool,
+    closing: Mutex<Closing>,
+    closing_changed: Condvar,
+    /// Acquires and releases under way: a close waits for what they still have to undo.
+    calls: Mutex<usize>,
+    calls_changed: Condvar,
+}
+
+/// How far a close has come.
+#[derive(Default)]
+enum Closing {
+    #[default]
+    Open,
+    UnderWay,
+    Done(Result<()>),
+}
+
+impl Life {
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether its calls wait no more, and take nothing new: it was closed, or told to stop
+    /// waiting, and then what it holds is held on.
+    pub(crate) fn waits_no_more(&self) -> bool {
+        self.stopped.load(Ordering::Acquire) || self.is_closed()
+    }
+
+    /// # Errors
+    /// `Closed`, with a message that says which of the two.
+    pub(crate) fn ensure_waits(&self) -> Result<()> {
+        match self.waits_no_more() {
+            false => Ok(()),
+            true if self.is_closed() => Err(closed()),
+            true => {
+                let why = "the client was told to stop waiting: it takes no new lock, and keeps what it holds";
+                Err(Error::new(ErrorKind::Closed, why))
+            }
+        }
+    }
+
+    pub(crate) fn stop_waiting(&self) {
+        self.stopped.store(true, Ordering::Release);
+    }
+
+    /// The last handle of the client is gone.
+    pub(crate) fn end(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Closes it by `close`, once: later callers wait for the outcome of the first.
+    ///
+    /// # Errors
+    /// Those of `close`; `Unreachable` if that goes on at the deadline.
+    pub(crate) fn close(&self, deadline: Instant, close: impl FnOnce() -> Result<()>) -> Result<()> {
+        let mut closing = self.closing.lock();
+        loop {
+            match &*closing {
+                Closing::Open => break,
+                Closing::Done(outcome) => return outcome.clone(),
+                Closing::UnderWay if os::now() >= deadline => {
+                    let why = "another thread is still closing the client: wait for it, or close with more time";
+                    return Err(Error::new(ErrorKind::Unreachable, why));
+                }
+                Closing::UnderWay => {
+                    self.closing_changed.wait_until(&mut closing, deadline);
+                }
+            }
+        }
+        *closing = Closing::UnderWay;
+        drop(closing);
+        self.end();
+        let outcome = close();
+        *self.closing.lock() = Closing::Done(outcome.clone());
+        self.closing_changed.notify_all();
+        outcome
+    }
+
+    /// Counts a call, until the returned value is dropped.
+    ///
+    /// # Errors
+    /// `Closed`. Counted first and checked second: a close either sees the call and waits for it,
+    /// or the call sees the close.
+    pub(crate) fn begin_call(self: &Arc<Self>) -> Result<Call> {
+        let call = self.count_call();
+        if self.is_closed() { Err(closed()) } else { Ok(call) }
+    }
+
+    /// Counts a call that a close waits for and does not refuse: a release.
+    pub(crate) fn count_call(self: &Arc<Self>) -> Call {
+        *self.calls.lock() += 1;
+        Call(self.clone())
+    }
+
+    /// Waits for the acquires and releases under way. False: some were not over by the deadline.
+    pub(crate) fn calls_are_over(&self, deadline: Instant) -> bool {
+        let mut calls = self.calls.lock();
+        while *calls > 0 {
+            if self.calls_changed.wait_until(&mut calls, deadline).timed_out() {
+                return *calls == 0;
+            }
+        }
+        true
+    }
+}
+
+#[cold]
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the client was closed")
+}
+
+/// A call under way.
+pub(crate) struct Call(Arc<Life>);
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        *self.0.calls.lock() -= 1;
+        self.0.calls_changed.notify_all();
+    }
+}
