@@ -69,13 +69,14 @@ fn a_digest_identity_keeps_others_out() {
     let with = |identity: &str| format!("zookeeper://{identity}127.0.0.1:{}", server.port());
     let ours = client_of(&with("app:s3cret@"), |builder| builder.creator_only(true));
     let (same, other) = (client_of(&with("app:s3cret@"), |builder| builder.creator_only(true)), client(&server));
-    let guard = ours.lock("job").unwrap();
-    assert!(same.try_lock("job").unwrap().is_none());
-    let error = other.try_lock("job").unwrap_err();
+    // A name of its own: the directory stays for a moment, and other tests have this server next.
+    let guard = ours.lock("ours alone").unwrap();
+    assert!(same.try_lock("ours alone").unwrap().is_none());
+    let error = other.try_lock("ours alone").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(!format!("{error} {ours:?}").contains("s3cret"));
     guard.unlock().unwrap();
-    drop(same.lock("job").unwrap());
+    drop(same.lock("ours alone").unwrap());
     drop((ours, same, other));
     server.assert_clean();
 }

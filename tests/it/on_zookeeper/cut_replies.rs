@@ -362,7 +362,8 @@ fn of_a_connect() {
             assert!(!proxy.disarm(), "{word} is sent");
             if let Some(client) = unless_lost(&format!("{word} cut at {at}"), built) {
                 assert!(at >= proxy.reply_length(), "{word} cut at {at}: it works with a part of its answer");
-                client.lock("job").unwrap().unlock().unwrap();
+                // Nobody else may have a lock of this name for a moment.
+                client.lock("ours alone").unwrap().unlock().unwrap();
             }
             wait_until("no thread is left", || threads_named("lh-zk-zk-cut") == 0);
             if at >= proxy.reply_length() {
