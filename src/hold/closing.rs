@@ -11,7 +11,7 @@ use crate::base::lock_name::Kind;
 use crate::hold::guarded::Hold;
 use crate::hold::leaving::Leaving;
 use crate::lease::hold_table::OutstandingPermits;
-use crate::os::{self, atomic::Ordering};
+use crate::os::{self};
 use crate::store::{HoldCounts, Release, Undo, UnknownOutcomes};
 use crate::wait::client_state::ClientState;
 

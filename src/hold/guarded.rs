@@ -18,7 +18,7 @@ use crate::store::{FenceStatements, HoldCounts, Renewal, Renewed, UnknownOutcome
 use crate::wait::client_state::ClientState;
 use crate::wait::life::closed;
 
-/// A tenure, with the client that acts on it. ClientState by the guards of all its levels: a clone is
+/// A tenure, with the client that acts on it. Shared by the guards of all its levels: a clone is
 /// another reference to the same.
 #[derive(Clone)]
 pub(crate) struct Hold {

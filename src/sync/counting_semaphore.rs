@@ -272,7 +272,8 @@ impl CountingPermit {
         }
         let given_back = self.send_back();
         shared
-            .seen.observer
+            .seen
+            .observer
             .tell_of(&name.name, Primitive::CountingSemaphore, |listener, lock| listener.released(lock, held));
         given_back
     }

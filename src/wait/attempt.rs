@@ -9,63 +9,45 @@ use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
-use crate::base::limits::TAKEN_TTL;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::base::random;
 use crate::lease::records::Asked;
 use crate::observe::waits::WaitEntry;
 use crate::os;
-use crate::store::{
-    Acquire, Acquired, AcquiredAll, Granted, HoldCounts, Release, Spent, TokenRule, Undo, UnknownOutcomes, Waiting,
-};
+use crate::store::{Acquire, Acquired, AcquiredAll, Granted, TokenRule, UnknownOutcomes, Waiting};
 use crate::wait::client_state::ClientState;
 use crate::wait::life::Call;
+use crate::wait::traces::{Traces, fresh_holder};
 
 /// On drop: undoes requests of unknown outcome, leaves the queue and removes the wait marker.
 pub(crate) struct AcquireAttempt<'a> {
     pub(crate) shared: &'a Arc<ClientState>,
     /// The name that it waits for: of several names taken as one, the one that blocked it last.
     pub(crate) name: &'a Arc<LockName>,
-    wanted: Wanted<'a>,
+    pub(super) wanted: Wanted<'a>,
     pub(crate) holder: Holder,
     /// Ends its waits.
     pub(crate) cancel: Option<&'a CancelToken>,
     /// How many fencing tokens a request draws.
     pub(crate) tokens: u32,
     /// Read before the last request was sent, or left for another thread to send.
-    generation: u64,
-    traces: Traces,
+    pub(super) generation: u64,
+    pub(super) traces: Traces,
     /// Its place among the waits of the client, once it was found taken.
-    wait: Option<WaitEntry<'a>>,
+    pub(super) wait: Option<WaitEntry<'a>>,
     /// The last field: unknown outcomes reach the watchdog before the call counts as over.
     _call: Call,
 }
 
 /// What a call asks for.
-struct Wanted<'a> {
+pub(super) struct Wanted<'a> {
     /// All names that it takes under its holder, which are the ones to undo.
-    all: &'a [Arc<LockName>],
-    primitive: Primitive,
-    permits: u32,
-    lease: Duration,
-    token: TokenRule,
-}
-
-/// What may stand of the present holder at the server.
-#[derive(Default)]
-struct Traces {
-    unknowns: UnknownOutcomes,
-    /// Since when there are unknown outcomes; only of a counting semaphore, whose permits have no
-    /// leases.
-    unknown_since: Option<Moment>,
-    /// A request was sent whose outcome has not been taken in: it stays so if a logger panics in
-    /// the middle of it, and then the request may have run.
-    under_way: bool,
-    /// Its queue entry or wait marker may stand there.
-    has_marker: bool,
-    /// One did stand there, because the server answered "busy" to a request that leaves it.
-    queued: bool,
+    pub(super) all: &'a [Arc<LockName>],
+    pub(super) primitive: Primitive,
+    pub(super) permits: u32,
+    pub(super) lease: Duration,
+    pub(super) token: TokenRule,
 }
 
 /// What an attempt brought.
@@ -209,53 +191,6 @@ impl<'a> AcquireAttempt<'a> {
         }
     }
 
-    /// Sends one request, which resolves the unknown outcomes of earlier ones and may leave its
-    /// own. The acquire that was left for another thread must have been withdrawn: if this request
-    /// spends the holder, nobody may ask for it any more.
-    pub(crate) fn ask_with<T>(&mut self, ask: impl FnOnce(&mut Self, &mut UnknownOutcomes) -> T) -> T {
-        let now = (self.name.kind == Kind::CountingSemaphore).then(|| self.shared.clock.now());
-        if let (Some(now), Some(since)) = (now, self.traces.unknown_since)
-            && now.since(since) > TAKEN_TTL / 2
-        {
-            // The server soon forgets what an earlier request took, and a repeat would then take it
-            // once more.
-            self.give_up();
-        }
-        self.asks_now();
-        self.traces.under_way = true;
-        let mut request = UnderWay { unknowns: std::mem::take(&mut self.traces.unknowns), attempt: self };
-        let answer = ask(request.attempt, &mut request.unknowns);
-        drop(request);
-        self.traces.unknown_since =
-            if self.traces.unknowns.is_empty() { None } else { self.traces.unknown_since.or(now) };
-        self.replace_spent();
-        self.traces.under_way = false;
-        answer
-    }
-
-    /// If the request has spent its holder, the next one has a fresh holder, and the spent one is
-    /// released.
-    fn replace_spent(&mut self) {
-        let is_released = match self.traces.unknowns.take_spent() {
-            None => return,
-            Some(Spent::Released) => self.traces.unknowns.is_empty(),
-            // In the background only if that fails, or if the call is to wait for no server: the
-            // next request could find the lock taken by what is left of this one.
-            Some(Spent::Unreleased) => !self.is_ended() && self.release_all(),
-        };
-        if is_released {
-            self.take_fresh_holder();
-        } else {
-            self.give_up();
-        }
-    }
-
-    /// Nothing is left of the present holder.
-    fn take_fresh_holder(&mut self) -> Holder {
-        (self.traces.has_marker, self.traces.queued, self.traces.unknown_since) = (false, false, None);
-        std::mem::replace(&mut self.holder, fresh_holder(self.shared, self.name.kind))
-    }
-
     /// Takes in the outcome of an acquire that another thread sent with its release.
     pub(crate) fn on_piggyback_reply(
         &mut self,
@@ -327,71 +262,6 @@ impl<'a> AcquireAttempt<'a> {
     pub(crate) fn is_resolved(&self) -> bool {
         self.traces.unknowns.is_empty()
     }
-
-    /// Undoes in the background whatever was sent. Later requests have a new holder: one of the old
-    /// holder would be undone with the rest.
-    pub(crate) fn give_up(&mut self) {
-        // A queue entry may outlive the lease of its waiter.
-        let stands = if self.traces.has_marker { LONGEST_MARKER.max(self.wanted.lease) } else { self.wanted.lease };
-        let holder = self.take_fresh_holder();
-        let unknowns = std::mem::take(&mut self.traces.unknowns);
-        let expires = self.shared.clock.now().plus(stands + self.shared.config.io_timeout);
-        for name in self.wanted.all {
-            let (name, holder, unknowns) = (name.clone(), holder.clone(), unknowns.clone());
-            let (permits, left, granted, kept_until) = (self.wanted.permits, HoldCounts::NONE, false, None);
-            self.shared.watchdog.undo(Undo { name, holder, permits, left, granted, unknowns, expires, kept_until });
-        }
-    }
-
-    /// Removes the queue entry or wait marker at once: waiters behind it move up now, and not when
-    /// this one counts as dead.
-    pub(crate) fn leave(&mut self) {
-        if self.traces.has_marker && self.traces.unknowns.is_empty() && self.release_all() {
-            (self.traces.has_marker, self.traces.queued) = (false, false);
-        }
-    }
-
-    /// Releases all names with no counts left: the holder must not be asked for again. False if
-    /// that failed.
-    fn release_all(&mut self) -> bool {
-        let mut unknowns = std::mem::take(&mut self.traces.unknowns);
-        let Self { shared, holder, wanted: Wanted { all, permits, .. }, .. } = &*self;
-        let (left, granted, permits, kept_until) = (HoldCounts::NONE, false, *permits, None);
-        let release = |name| Release { name, holder, permits, left, granted, kept_until };
-        let released = match all {
-            [] => Ok(()),
-            [name] => shared.store.release(&release(name), &mut unknowns).map(drop),
-            all => {
-                let releases: Vec<_> = all.iter().map(|name| release(name)).collect();
-                let multi = shared.store.multi();
-                let released = multi.and_then(|multi| multi.release_all(&releases, &mut unknowns));
-                released.and_then(|released| released.into_iter().try_for_each(|one| one.map(drop)))
-            }
-        };
-        self.traces.unknowns = unknowns;
-        released.inspect_err(|e| log::debug!("releasing {:?} in the background: {e}", self.name.name)).is_ok()
-    }
-}
-
-impl Drop for AcquireAttempt<'_> {
-    fn drop(&mut self) {
-        if self.traces.under_way || self.traces.has_marker || !self.traces.unknowns.is_empty() {
-            self.give_up();
-        }
-    }
-}
-
-/// Gives the attempt its unknown outcomes back, also after a panic in the middle of the request:
-/// without them nobody would know what may still run.
-struct UnderWay<'r, 'a> {
-    attempt: &'r mut AcquireAttempt<'a>,
-    unknowns: UnknownOutcomes,
-}
-
-impl Drop for UnderWay<'_, '_> {
-    fn drop(&mut self) {
-        self.attempt.traces.unknowns = std::mem::take(&mut self.unknowns);
-    }
 }
 
 /// Enters a wait of the calling thread among those of the client.
@@ -415,17 +285,6 @@ pub(crate) fn begin_wait<'a>(
 pub(crate) fn never_held(name: &str) -> Error {
     Error::named(ErrorKind::Protocol, name, "the server speaks of a hold that never was")
 }
-
-fn fresh_holder(shared: &ClientState, kind: Kind) -> Holder {
-    match kind {
-        Kind::Semaphore => Holder::random_permits(),
-        _ => shared.who.id.fresh_holder(),
-    }
-}
-
-/// How long a waiter's place in a fair queue stands at most, other libraries' waiting times for
-/// those in front of it included.
-const LONGEST_MARKER: Duration = Duration::from_secs(600);
 
 /// After so many rounds in which no caller got all of a lock, it counts as busy.
 const MAX_SPLITS: u32 = 4;

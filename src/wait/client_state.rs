@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::holder::{ClientId, Holder};
+use crate::base::holder::ClientId;
 use crate::base::lease::{Moment, State};
 use crate::base::lock_name::LockName;
 use crate::base::names::Names;
@@ -21,11 +21,7 @@ use crate::lease::watchdog::Watchdog;
 use crate::observe::announcer::Announcer;
 use crate::observe::observer::Observer;
 use crate::observe::waits::Waits;
-use crate::os::{
-    self, Condvar, HashMap, Mutex,
-    atomic::{AtomicBool, Ordering},
-    thread::Thread,
-};
+use crate::os::{self};
 use crate::store::{LockStore, Topic};
 use crate::wait::life::{Life, closed};
 use crate::wait::local_queue::LocalQueues;

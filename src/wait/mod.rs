@@ -17,5 +17,7 @@ mod queue_map;
 mod reading;
 pub(crate) mod record;
 mod subscriber;
+mod traces;
+mod undoing;
 pub(crate) mod wait_loop;
 mod waiter;

@@ -39,7 +39,7 @@ fn try_or_wait<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> R
         };
     }
     let mut first = None;
-    // ClientState locks can have several holders: without waiters of this client there is no reason to
+    // Shared locks can have several holders: without waiters of this client there is no reason to
     // queue. A latch is read in any case: only what the caller sees when it comes can show it later
     // that the latch was opened in between.
     let queues = !is_shared(name.kind) || contender.helped().is_some_and(|helped| helped.queues_with_others());

@@ -5,6 +5,7 @@ mod claims;
 mod floors;
 mod interface;
 mod planted;
+mod sizes;
 mod style;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,129 @@
+//! Requests of an attempt whose outcome may stay unknown: how they are sent, and how what they left is
+//! removed.
+
+use std::time::Duration;
+
+use crate::base::holder::Holder;
+use crate::base::limits::TAKEN_TTL;
+use crate::base::lock_name::Kind;
+use crate::store::{HoldCounts, Release, Spent, Undo, UnknownOutcomes};
+use crate::wait::attempt::{AcquireAttempt, Wanted};
+use crate::wait::traces::fresh_holder;
+
+/// How long a waiter's place in a fair queue stands at most, other libraries' waiting times for
+/// those in front of it included.
+const LONGEST_MARKER: Duration = Duration::from_secs(600);
+
+impl AcquireAttempt<'_> {
+    /// Sends one request, which resolves the unknown outcomes of earlier ones and may leave its
+    /// own. The acquire that was left for another thread must have been withdrawn: if this request
+    /// spends the holder, nobody may ask for it any more.
+    pub(crate) fn ask_with<T>(&mut self, ask: impl FnOnce(&mut Self, &mut UnknownOutcomes) -> T) -> T {
+        let now = (self.name.kind == Kind::CountingSemaphore).then(|| self.shared.clock.now());
+        if let (Some(now), Some(since)) = (now, self.traces.unknown_since)
+            && now.since(since) > TAKEN_TTL / 2
+        {
+            // The server soon forgets what an earlier request took, and a repeat would then take it
+            // once more.
+            self.give_up();
+        }
+        self.asks_now();
+        self.traces.under_way = true;
+        let mut request = UnderWay { unknowns: std::mem::take(&mut self.traces.unknowns), attempt: self };
+        let answer = ask(request.attempt, &mut request.unknowns);
+        drop(request);
+        self.traces.unknown_since =
+            if self.traces.unknowns.is_empty() { None } else { self.traces.unknown_since.or(now) };
+        self.replace_spent();
+        self.traces.under_way = false;
+        answer
+    }
+
+    /// If the request has spent its holder, the next one has a fresh holder, and the spent one is
+    /// released.
+    pub(super) fn replace_spent(&mut self) {
+        let is_released = match self.traces.unknowns.take_spent() {
+            None => return,
+            Some(Spent::Released) => self.traces.unknowns.is_empty(),
+            // In the background only if that fails, or if the call is to wait for no server: the
+            // next request could find the lock taken by what is left of this one.
+            Some(Spent::Unreleased) => !self.is_ended() && self.release_all(),
+        };
+        if is_released {
+            self.take_fresh_holder();
+        } else {
+            self.give_up();
+        }
+    }
+
+    /// Nothing is left of the present holder.
+    fn take_fresh_holder(&mut self) -> Holder {
+        (self.traces.has_marker, self.traces.queued, self.traces.unknown_since) = (false, false, None);
+        std::mem::replace(&mut self.holder, fresh_holder(self.shared, self.name.kind))
+    }
+
+    /// Undoes in the background whatever was sent. Later requests have a new holder: one of the old
+    /// holder would be undone with the rest.
+    pub(crate) fn give_up(&mut self) {
+        // A queue entry may outlive the lease of its waiter.
+        let stands = if self.traces.has_marker { LONGEST_MARKER.max(self.wanted.lease) } else { self.wanted.lease };
+        let holder = self.take_fresh_holder();
+        let unknowns = std::mem::take(&mut self.traces.unknowns);
+        let expires = self.shared.clock.now().plus(stands + self.shared.config.io_timeout);
+        for name in self.wanted.all {
+            let (name, holder, unknowns) = (name.clone(), holder.clone(), unknowns.clone());
+            let (permits, left, granted, kept_until) = (self.wanted.permits, HoldCounts::NONE, false, None);
+            self.shared.watchdog.undo(Undo { name, holder, permits, left, granted, unknowns, expires, kept_until });
+        }
+    }
+
+    /// Removes the queue entry or wait marker at once: waiters behind it move up now, and not when
+    /// this one counts as dead.
+    pub(crate) fn leave(&mut self) {
+        if self.traces.has_marker && self.traces.unknowns.is_empty() && self.release_all() {
+            (self.traces.has_marker, self.traces.queued) = (false, false);
+        }
+    }
+
+    /// Releases all names with no counts left: the holder must not be asked for again. False if
+    /// that failed.
+    fn release_all(&mut self) -> bool {
+        let mut unknowns = std::mem::take(&mut self.traces.unknowns);
+        let Self { shared, holder, wanted: Wanted { all, permits, .. }, .. } = &*self;
+        let (left, granted, permits, kept_until) = (HoldCounts::NONE, false, *permits, None);
+        let release = |name| Release { name, holder, permits, left, granted, kept_until };
+        let released = match all {
+            [] => Ok(()),
+            [name] => shared.store.release(&release(name), &mut unknowns).map(drop),
+            all => {
+                let releases: Vec<_> = all.iter().map(|name| release(name)).collect();
+                let multi = shared.store.multi();
+                let released = multi.and_then(|multi| multi.release_all(&releases, &mut unknowns));
+                released.and_then(|released| released.into_iter().try_for_each(|one| one.map(drop)))
+            }
+        };
+        self.traces.unknowns = unknowns;
+        released.inspect_err(|e| log::debug!("releasing {:?} in the background: {e}", self.name.name)).is_ok()
+    }
+}
+
+impl Drop for AcquireAttempt<'_> {
+    fn drop(&mut self) {
+        if self.traces.under_way || self.traces.has_marker || !self.traces.unknowns.is_empty() {
+            self.give_up();
+        }
+    }
+}
+
+/// Gives the attempt its unknown outcomes back, also after a panic in the middle of the request:
+/// without them nobody would know what may still run.
+struct UnderWay<'r, 'a> {
+    attempt: &'r mut AcquireAttempt<'a>,
+    unknowns: UnknownOutcomes,
+}
+
+impl Drop for UnderWay<'_, '_> {
+    fn drop(&mut self) {
+        self.attempt.traces.unknowns = std::mem::take(&mut self.unknowns);
+    }
+}
