@@ -1,5 +1,4 @@
-//! Who is told when a tenure ends, or when its hold cannot be renewed: threads that wait for that,
-//! callbacks, and threads that wait for any of several.
+//! The list of those that are told of a tenure.
 
 use std::sync::{Arc, Weak};
 

@@ -78,8 +78,8 @@ pub(super) struct Users {
     /// Those that have guards, also when they are lost.
     pub(super) tenures: SmallVec<[Arc<Tenure>; 1]>,
     /// For how many it is kept in the store: tenures that have not left, and
-    /// [admissions](crate::lease::store_hold::Admission) of which none was made yet. At zero the last has left, and nobody is
-    /// admitted any more.
+    /// [admissions](crate::lease::store_hold::Admission) of which none was made yet. At zero the
+    /// last has left, and nobody is admitted any more.
     pub(super) members: usize,
     /// Until when other readers may join.
     pub(super) open_until: Moment,

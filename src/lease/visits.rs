@@ -1,4 +1,4 @@
-//! When the watchdog visits a hold, what it asks the store for, and what the answers mean.
+//! What the watchdog knows of its visits to a hold, and how often a clock is read for a lease.
 
 use std::time::Duration;
 
