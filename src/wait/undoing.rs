@@ -1,5 +1,5 @@
-//! Requests of an attempt whose outcome may stay unknown: how they are sent, and how what they left is
-//! removed.
+//! Requests of an attempt whose outcome may stay unknown: how they are sent, and how what they left
+//! is removed.
 
 use std::time::Duration;
 
