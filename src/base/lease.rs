@@ -291,6 +291,14 @@ impl Lease {
         unpack(self.word.load(Ordering::Acquire)).1.min(self.session_ends())
     }
 
+    /// Its end, until somebody has seen that it is over.
+    pub(crate) fn live_until(&self) -> Option<Moment> {
+        match unpack(self.word.load(Ordering::Acquire)) {
+            (Mark::Held | Mark::Suspect, until) => Some(until.min(self.session_ends())),
+            _ => None,
+        }
+    }
+
     /// The store confirmed the hold, and the lease now ends at `end`. Does not revive a lease that
     /// is over. Returns the state after it.
     pub(crate) fn renewed(&self, now: Moment, end: Moment) -> State {

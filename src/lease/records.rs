@@ -55,6 +55,8 @@ pub(crate) struct StoreHold {
     /// The longest lease that was ever asked for, in nanoseconds, answered or not: what may stand
     /// at the server.
     pub(super) longest: AtomicU64,
+    /// Whether its tenures have fencing tokens.
+    pub(super) has_token: bool,
     /// Others may have the lock as well, and readers of other libraries among them may cut its TTL:
     /// it is inspected often.
     pub(super) has_others: AtomicBool,

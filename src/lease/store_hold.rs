@@ -106,6 +106,7 @@ impl StoreHold {
             lease: Lease::in_session(end, session),
             ends: Mutex::new(Ends::new(end)),
             longest: AtomicU64::new(nanos(asked.lease)),
+            has_token: token > 0,
             has_others: AtomicBool::new(asked.name.kind == Kind::Read),
             visits: Visits::default(),
             release_race: ReleaseRace::default(),
@@ -151,29 +152,26 @@ impl StoreHold {
         Some(Admission::to(self.clone()))
     }
 
-    /// Admits the next user in place of this one, who is the only one and has given it up. `None`:
-    /// the next one has to ask the store, because of its terms, or because the hold is not certain.
+    /// Admits the next user in place of this one, who is the only one and has given it up, if the
+    /// run `goes_on`. `None`: the next one has to ask the store, because of its terms, or because
+    /// the hold is not certain.
     ///
     /// With the lease that the store has confirmed it is as good as one that was acquired now, or
     /// would be renewed no sooner: it is younger than a third of its lease.
     pub(crate) fn admit_next(
         self: &Arc<Self>,
         from: &Arc<Tenure>,
-        lease: Duration,
-        token: TokenRule,
+        (lease, token): (Duration, TokenRule),
+        goes_on: impl FnOnce(RunLength) -> bool,
     ) -> Option<Admission> {
         let now = self.now();
         let mut users = self.users.lock();
+        let run = RunLength { turns: users.turns, lasted: now.since(self.asked.at) };
         let is_alone = users.members == 1 && matches!(&*users.tenures, [one] if Arc::ptr_eq(one, from));
-        let has_token = match token {
-            TokenRule::Off => users.token == 0,
-            TokenRule::On => users.token > 0 && users.spare_tokens > Some(0),
-            // Its counter never expires, and others read the token of the holder there.
-            TokenRule::Kept => false,
-        };
-        let is_young = now.since(self.asked.at) < self.asked.lease / 3;
-        let fits = is_alone && has_token && users.spare_tokens.is_some() && self.has_only_asked_for(lease) && is_young;
-        if !fits || self.lease.state(now) != State::Held || !from.told.leave() {
+        let has_token = !self.has_token || users.spare_tokens > Some(0);
+        let is_young = run.lasted < self.asked.lease / 3;
+        let fits = is_alone && has_token && users.spare_tokens.is_some() && self.fits(lease, token) && is_young;
+        if !fits || !goes_on(run) || self.lease.state(now) != State::Held || !from.told.leave() {
             return None;
         }
         users.tenures.clear();
@@ -183,8 +181,9 @@ impl StoreHold {
     /// Whether one who wants these terms may have it instead of the one who was admitted.
     pub(crate) fn fits(&self, lease: Duration, token: TokenRule) -> bool {
         let has_token = match token {
-            TokenRule::Off => self.token() == 0,
-            TokenRule::On => self.token() > 0,
+            TokenRule::Off => !self.has_token,
+            TokenRule::On => self.has_token,
+            // Its counter never expires, and others read the token of the holder there.
             TokenRule::Kept => false,
         };
         has_token && self.has_only_asked_for(lease)

@@ -45,7 +45,7 @@ fn reader(clock: &Arc<FakeClock>) -> Arc<Tenure> {
 
 fn passes(tenure: &Arc<Tenure>) -> Option<Admission> {
     assert_ne!(tenure.release(tenure.now()), State::Released);
-    tenure.store_hold.admit_next(tenure, SPAN, TokenRule::On)
+    tenure.store_hold.admit_next(tenure, (SPAN, TokenRule::On), |_| true)
 }
 
 fn next(tenure: &Arc<Tenure>) -> Arc<Tenure> {
@@ -82,8 +82,8 @@ fn a_hold_passes_on_only_with_a_fresh_lease_that_was_never_lengthened() {
     assert!(refuses(&|tenure| assert_eq!(tenure.store_hold.lose(), State::Lost)));
     assert!(refuses(&|_| clock.advance(SPAN / 3)), "its renewal is due");
     let other_terms = first(&clock, 9);
-    assert!(other_terms.store_hold.admit_next(&other_terms, SPAN * 2, TokenRule::On).is_none());
-    assert!(other_terms.store_hold.admit_next(&other_terms, SPAN, TokenRule::Kept).is_none());
+    assert!(other_terms.store_hold.admit_next(&other_terms, (SPAN * 2, TokenRule::On), |_| true).is_none());
+    assert!(other_terms.store_hold.admit_next(&other_terms, (SPAN, TokenRule::Kept), |_| true).is_none());
     let mut turn = first(&clock, 9);
     for _ in 0..8 {
         turn = next(&turn);

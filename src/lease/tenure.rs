@@ -2,8 +2,8 @@
 //! whether it is over.
 //!
 //! A tenure has a state word of its own, and is believed while that and the word of its
-//! [hold](StoreHold) are live. Whoever ends it does so by one exchange, so that its callbacks run
-//! exactly when its `unlock` says `Lost`:
+//! [hold](crate::lease::records::StoreHold) are live. Whoever ends it does so by one exchange, so
+//! that its callbacks run exactly when its `unlock` says `Lost`:
 //!
 //! | who | in which order |
 //! |---|---|
@@ -121,11 +121,11 @@ impl Tenure {
     /// From then on it is not held, whatever becomes of the hold. [`Moment::NEVER`] when there is
     /// nothing to be noticed any more: a visit for its sake would be followed by the next at once.
     pub(super) fn own_end(&self) -> Moment {
-        match self.own.state(self.now()) {
-            State::Released | State::Closed => Moment::NEVER,
-            State::Lost if self.told.has_left() => Moment::NEVER,
-            State::Held | State::Suspect | State::Lost => self.own.until(),
-        }
+        let end_of_loss = || {
+            let (how, at) = self.own.lost()?;
+            (how != LostBy::Closing && !self.told.has_left()).then_some(at)
+        };
+        self.own.live_until().or_else(end_of_loss).unwrap_or(Moment::NEVER)
     }
 
     pub(crate) fn remaining(&self) -> Duration {

@@ -49,7 +49,7 @@ impl StoreHold {
     /// Until when it is to be visited: the first end of a lease must be noticed, also that of a
     /// tenure which others outlast.
     pub(super) fn first_end(&self) -> Moment {
-        self.tenures().iter().map(|tenure| tenure.own_end()).fold(self.lease.until(), Moment::min)
+        self.users.lock().tenures.iter().map(|tenure| tenure.own_end()).fold(self.lease.until(), Moment::min)
     }
 
     /// Ends the renewal of those tenures whose `max_hold` is over: they have what the store has

@@ -14,27 +14,34 @@ const IN_BURST: Duration = Duration::from_millis(3);
 
 pub(super) struct BlindPoll {
     has_bursts: bool,
-    burst_until: Option<Instant>,
+    state: Polled,
+}
+
+enum Polled {
+    /// The next one begins a burst.
+    Paused,
+    InBurst {
+        until: Instant,
+    },
+    /// It begins with a pause: mostly the subscription is confirmed within that.
+    Never,
 }
 
 impl BlindPoll {
     /// `has_bursts`: the lock can be kept by threads of one client that hand it to each other.
-    pub(super) fn new(has_bursts: bool, now: Instant) -> Self {
-        // It begins with a pause: mostly the subscription is confirmed within that.
-        Self { has_bursts, burst_until: Some(now) }
+    pub(super) fn new(has_bursts: bool) -> Self {
+        Self { has_bursts, state: Polled::Never }
     }
 
     pub(super) fn pause(&mut self, now: Instant) -> Duration {
-        match self.burst_until {
-            Some(until) if now < until => IN_BURST,
-            None if self.has_bursts => {
-                self.burst_until = Some(now + LONGEST_UNBROKEN + 2 * GAP);
-                IN_BURST
+        match self.state {
+            Polled::InBurst { until } if now < until => return IN_BURST,
+            Polled::Paused if self.has_bursts => {
+                self.state = Polled::InBurst { until: now + LONGEST_UNBROKEN + 2 * GAP };
+                return IN_BURST;
             }
-            _ => {
-                self.burst_until = None;
-                PAUSE
-            }
+            Polled::InBurst { .. } | Polled::Paused | Polled::Never => self.state = Polled::Paused,
         }
+        PAUSE
     }
 }

@@ -44,8 +44,11 @@ pub(super) const MEMORY: Duration = Duration::from_secs(1);
 /// since: about what a message and an attempt take.
 const COURTESY: Duration = Duration::from_micros(150);
 const MOST_COURTESIES: u32 = 8;
+/// How many tokens a first run draws, when threads of this client wait: no more than one for every
+/// two microseconds that an acquire and a release take.
+const FIRST_TOKENS: u32 = 8;
 /// The most tokens drawn at once.
-const MOST_TOKENS: u32 = 1024;
+const MOST_TOKENS: u32 = 4096;
 
 /// What this client knows of the others that want a name, and of its own share.
 #[derive(Debug)]
@@ -64,8 +67,9 @@ pub(super) struct Fairness {
     /// When it was released without one because that lasted too long. A gap has to follow.
     gap_from: Option<Instant>,
     turn: Turn,
-    /// How many tokens the next acquire draws.
+    /// How many tokens the next acquire draws, and how many more time has passed for.
     tokens: u32,
+    spare_tokens: u64,
 }
 
 /// Whose turn it is after a gap, by the number of messages that were received.
@@ -91,6 +95,7 @@ impl Default for Fairness {
             gap_from: None,
             turn: Turn::default(),
             tokens: 1,
+            spare_tokens: 0,
         }
     }
 }
@@ -99,6 +104,13 @@ impl Fairness {
     pub(super) fn knows_others(&self) -> bool {
         let counts = |sign: Option<Instant>| sign.is_some_and(|at| os::since(at) < MEMORY);
         counts(self.heard) || counts(self.busy)
+    }
+
+    /// Whether it knows nothing that matters to the next one who comes: no others, and no threads
+    /// that have handed the lock to each other.
+    pub(super) fn is_forgotten(&self) -> bool {
+        let hands_over = self.tokens > 1 && self.released.is_some_and(|at| os::since(at) < MEMORY);
+        !(hands_over || self.knows_others())
     }
 
     /// Whether a run may go on without a request.
@@ -141,7 +153,7 @@ impl Fairness {
         }
         self.released = Some(now);
         (self.turn.others, self.turn.own) = (others, messages);
-        self.tokens = tokens_after(run, waiters);
+        self.tokens = self.tokens_after(run, waiters);
     }
 
     /// This client has left a gap. `taken`: another client had the lock meanwhile.
@@ -195,21 +207,23 @@ impl Fairness {
         self.gap_from = None;
     }
 
-    /// How many tokens an acquire draws: its own, and some for the turns after it.
-    pub(super) fn tokens(&self) -> u32 {
-        self.tokens
+    /// Twice as many as the last run used, so that the number grows with the runs; half as many as
+    /// before while nobody waits. In all at most two for every three microseconds of possession: a
+    /// token that the server has forgotten is replaced by its clock in microseconds, which must be
+    /// ahead of all tokens ever drawn.
+    fn tokens_after(&mut self, run: RunLength, waiters: bool) -> u32 {
+        let earned = u64::try_from(run.lasted.as_micros()).unwrap_or(u64::MAX / 2) * 2 / 3;
+        let drawn = u64::from(self.tokens.max(run.turns));
+        self.spare_tokens = (self.spare_tokens + earned).saturating_sub(drawn).min(u64::from(MOST_TOKENS));
+        let wanted = if waiters { run.turns.saturating_mul(2) } else { self.tokens / 2 };
+        wanted.min(MOST_TOKENS).min(u32::try_from(self.spare_tokens).unwrap_or(MOST_TOKENS)).max(1)
     }
-}
 
-/// Twice as many as the last run used, so that the number grows with the runs. At most one for
-/// every two microseconds that it lasted: a token that the server has forgotten is replaced by its
-/// clock in microseconds, which must be ahead of all tokens ever drawn.
-fn tokens_after(run: RunLength, waiters: bool) -> u32 {
-    if !waiters {
-        return 1;
+    /// How many tokens an acquire draws: its own, and some for the turns after it. `has_waiters`:
+    /// threads of this client wait behind it.
+    pub(super) fn tokens(&self, has_waiters: bool) -> u32 {
+        if has_waiters { self.tokens.max(FIRST_TOKENS) } else { self.tokens }
     }
-    let most = u32::try_from(run.lasted.as_micros() / 2).unwrap_or(MOST_TOKENS).min(MOST_TOKENS);
-    run.turns.saturating_mul(2).min(most).max(1)
 }
 
 #[cfg(test)]

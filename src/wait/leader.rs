@@ -78,7 +78,8 @@ impl Leader<'_> {
 
     /// How many fencing tokens an acquire draws.
     pub(crate) fn tokens(&self) -> u32 {
-        self.membership.local_queue.state.lock().fairness.tokens()
+        let state = self.membership.local_queue.state.lock();
+        state.fairness.tokens(!state.waiters.is_empty())
     }
 
     /// Whether it has left an acquire in the queue and not taken it back.
@@ -97,8 +98,9 @@ impl Leader<'_> {
     /// the queue, once a thread has taken it there, which is bounded by the I/O timeouts; or a hold
     /// that is parked.
     pub(crate) fn collect(&mut self) -> Option<PiggybackOutcome> {
-        if let Some(piggyback) = self.piggyback.take_if(|piggyback| piggyback.is_taken()) {
-            return Some(piggyback.wait());
+        // Nothing is parked for a leader that has left no acquire.
+        if self.piggyback.as_ref()?.is_taken() {
+            return self.piggyback.take().map(|piggyback| piggyback.wait());
         }
         let mut state = self.membership.local_queue.state.lock();
         let parked = state.parking.keep()?;
@@ -242,7 +244,7 @@ impl Membership<'_> {
         let mut map = map.lock();
         let mut state = self.local_queue.state.lock();
         state.members -= 1;
-        if state.members == 0 && !state.fairness.knows_others() {
+        if state.members == 0 && state.fairness.is_forgotten() {
             drop(state);
             map.spare = map.local_queues.remove(&self.name);
         }

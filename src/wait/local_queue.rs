@@ -142,7 +142,7 @@ impl LocalQueues {
             return None;
         }
         let piggyback = state.take_piggyback()?;
-        Some(TakenPiggyback::new(piggyback, state.fairness.tokens(), local_queue.event.round(), None))
+        Some(TakenPiggyback::new(piggyback, state.fairness.tokens(true), local_queue.event.round(), None))
     }
 
     /// Whether this client yields to others after the release of `hold`.
@@ -157,11 +157,12 @@ impl LocalQueues {
         let map = self.map.lock();
         let Some(local_queue) = map.get(&tenure.lock_name().key) else { return false };
         let mut state = local_queue.state.lock();
+        let QueueState { parking, fairness, piggyback, .. } = &mut *state;
         // Another one that stands there is lost, and nobody has noticed.
-        let goes_on = state.parking.is_free() && state.fairness.goes_on(tenure.store_hold.run());
-        let admission = state.piggyback.as_ref().filter(|_| goes_on).and_then(|piggyback| piggyback.succeeds(tenure));
-        let Some(admission) = admission else { return false };
-        if state.parking.park(admission) {
+        let Some(piggyback) = piggyback.as_ref().filter(|_| parking.is_free()) else { return false };
+        let Some(admission) = piggyback.succeeds(tenure, |run| fairness.goes_on(run)) else { return false };
+        // Beside others a run has few turns, and they are for as many threads.
+        if parking.park(admission, fairness.knows_others()) {
             let local_queue = local_queue.clone();
             drop(state);
             drop(map);
@@ -175,10 +176,7 @@ impl LocalQueues {
     pub(crate) fn barge(&self, name: &str, lease: Duration, token: TokenRule) -> Option<Admission> {
         let map = self.map.lock();
         let mut state = map.get(name)?.state.lock();
-        let QueueState { parking, fairness, .. } = &mut *state;
-        // Beside others a run has few turns, and they are for as many threads.
-        let goes_on = |hold: &StoreHold| !fairness.knows_others() && fairness.goes_on(hold.run());
-        parking.barge(|admission| admission.hold().fits(lease, token) && goes_on(admission.hold()))
+        state.parking.barge(|admission| admission.hold().fits(lease, token))
     }
 
     /// Lets the readers next in the queue join this read hold, which the leader of the queue has
@@ -241,7 +239,7 @@ impl LocalQueues {
         let mut state = local_queue.state.lock();
         let waiters = state.leader;
         state.fairness.released(run, others, messages, waiters);
-        if state.members == 0 && !state.fairness.knows_others() {
+        if state.members == 0 && state.fairness.is_forgotten() {
             drop(state);
             map.local_queues.remove(name);
             return;

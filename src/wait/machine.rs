@@ -140,7 +140,7 @@ pub(super) enum Step {
 }
 
 impl Wait {
-    pub(super) fn new(terms: WaitTerms, now: Instant) -> Self {
+    pub(super) fn new(terms: WaitTerms) -> Self {
         Self {
             terms,
             answer: None,
@@ -152,17 +152,18 @@ impl Wait {
             in_outage: false,
             outage_pause: Backoff::new(Duration::from_millis(20), Duration::from_millis(250)),
             poll: Backoff::new(Duration::from_millis(2), Duration::from_millis(200)),
-            blind_poll: BlindPoll::new(terms.is_exclusive && !terms.has_turn, now),
+            blind_poll: BlindPoll::new(terms.is_exclusive && !terms.has_turn),
         }
     }
 
-    pub(super) fn next(&mut self, happened: Happened, now: Instant) -> Step {
+    /// `now`: read only where time counts.
+    pub(super) fn next(&mut self, happened: Happened, now: &impl Fn() -> Instant) -> Step {
         match happened {
             Happened::Begun { first, has_waited, is_covered } => self.begins(first, has_waited, is_covered),
             Happened::Looked(sight) => self.looked(sight, now),
             Happened::Answered(answer) => self.answered(answer, now),
             Happened::AnsweredBeside(answer) => {
-                self.is_last = self.terms.deadline.has_passed(now);
+                self.is_last = self.is_at_deadline(now);
                 self.answered(answer, now)
             }
             Happened::NothingCame => Step::Look,
@@ -190,7 +191,7 @@ impl Wait {
         if is_covered { Step::Listen { mistrusts: false } } else { Step::Look }
     }
 
-    fn looked(&mut self, sight: Sight, now: Instant) -> Step {
+    fn looked(&mut self, sight: Sight, now: &impl Fn() -> Instant) -> Step {
         if let Some(ended) = sight.ended {
             return Step::Return(Err(ended));
         }
@@ -203,10 +204,10 @@ impl Wait {
             // takes so long may never be over, so the store is asked then.
             let most = until_after(remaining).min(self.terms.lease);
             (self.answer, self.has_waited, self.in_outage) = (None, true, false);
-            self.sleeps_for_local = Some((now, most));
+            self.sleeps_for_local = Some((now(), most));
             return Step::SleepForLocal(self.patience(most, now));
         }
-        self.is_last = self.terms.deadline.has_passed(now);
+        self.is_last = self.is_at_deadline(now);
         match self.answer.filter(|answer| answer.round.is_none()) {
             // Asked for just before the call was in the queue.
             Some(answer) => self.answered(answer, now),
@@ -214,7 +215,7 @@ impl Wait {
         }
     }
 
-    fn answered(&mut self, answer: Answer, now: Instant) -> Step {
+    fn answered(&mut self, answer: Answer, now: &impl Fn() -> Instant) -> Step {
         self.ends_outage();
         self.has_waited = true;
         self.answer = Some(answer);
@@ -222,14 +223,14 @@ impl Wait {
             return Step::Return(Ok(()));
         }
         let mistrusts = std::mem::take(&mut self.was_woken_by_timer) && answer.ttl.is_some() && !self.terms.has_turn;
-        if self.terms.deadline.has_passed(now) {
+        if self.is_at_deadline(now) {
             // It looks once more whether it was notified meanwhile.
             return Step::Sleep(Duration::ZERO);
         }
         Step::Listen { mistrusts }
     }
 
-    fn listens(&mut self, since: u64, round: u64, is_confirmed: bool, now: Instant) -> Step {
+    fn listens(&mut self, since: u64, round: u64, is_confirmed: bool, now: &impl Fn() -> Instant) -> Step {
         let Some(answer) = self.answer.take() else { return Step::Look };
         let is_recent = match answer.round {
             Some(asked) => asked == round && (asked > since || !is_confirmed),
@@ -238,7 +239,7 @@ impl Wait {
         if !is_recent {
             return Step::Look;
         }
-        let most = if is_confirmed { self.terms.lease } else { self.blind_poll.pause(now).min(self.terms.lease / 2) };
+        let most = if is_confirmed { self.terms.lease } else { self.blind_poll.pause(now()).min(self.terms.lease / 2) };
         let pause = match answer.ttl {
             Some(ttl) => {
                 self.poll.reset();
@@ -249,13 +250,13 @@ impl Wait {
         Step::Sleep(self.patience(pause.min(most), now))
     }
 
-    fn failed(&mut self, error: Error, outage: Option<Duration>, now: Instant) -> Step {
+    fn failed(&mut self, error: Error, outage: Option<Duration>, now: &impl Fn() -> Instant) -> Step {
         let Some(lasted) = outage else { return Step::Return(Err(error)) };
         if lasted >= self.terms.outage_timeout {
             let why = format!("given up after {lasted:.1?} of waiting for the server, see Builder::outage_timeout");
             return Step::Return(Err(error.and_also(why)));
         }
-        if self.terms.deadline.has_passed(now) {
+        if self.is_at_deadline(now) {
             return Step::Return(Err(error));
         }
         self.in_outage = true;
@@ -263,23 +264,23 @@ impl Wait {
         Step::Sleep(self.patience(pause, now))
     }
 
-    fn woke(&mut self, is_notified: bool, has_answer: bool, now: Instant) -> Step {
+    fn woke(&mut self, is_notified: bool, has_answer: bool, now: &impl Fn() -> Instant) -> Step {
         self.was_woken_by_timer = !is_notified;
         // Without a notification another request would find nothing new, if the last answer is
         // recent.
         let is_known = has_answer && !self.in_outage;
-        if !is_notified && is_known && self.terms.deadline.has_passed(now) {
+        if !is_notified && is_known && self.is_at_deadline(now) {
             return Step::Return(Ok(()));
         }
         Step::Look
     }
 
-    fn woke_for_local(&mut self, now: Instant) -> Step {
-        if self.terms.deadline.has_passed(now) {
+    fn woke_for_local(&mut self, now: &impl Fn() -> Instant) -> Step {
+        if self.is_at_deadline(now) {
             return Step::Return(Ok(()));
         }
         let slept = self.sleeps_for_local.take();
-        self.asks_anyway = slept.is_some_and(|(since, most)| now.saturating_duration_since(since) >= most);
+        self.asks_anyway = slept.is_some_and(|(since, most)| now().saturating_duration_since(since) >= most);
         Step::Look
     }
 
@@ -289,9 +290,16 @@ impl Wait {
         }
     }
 
+    fn is_at_deadline(&self, now: &impl Fn() -> Instant) -> bool {
+        self.terms.deadline != Deadline::Never && self.terms.deadline.has_passed(now())
+    }
+
     /// The part of a pause for which there is time.
-    fn patience(&self, pause: Duration, now: Instant) -> Duration {
-        self.terms.deadline.remaining(now).map_or(pause, |left| left.min(pause))
+    fn patience(&self, pause: Duration, now: &impl Fn() -> Instant) -> Duration {
+        if self.terms.deadline == Deadline::Never {
+            return pause;
+        }
+        self.terms.deadline.remaining(now()).map_or(pause, |left| left.min(pause))
     }
 }
 

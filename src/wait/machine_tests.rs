@@ -17,7 +17,7 @@ fn staged(timeout: Option<Duration>) -> Staged {
     let now = Instant::now();
     let deadline = timeout.map_or(Deadline::Never, |timeout| Deadline::At(now + timeout));
     let terms = WaitTerms { deadline, lease: LEASE, outage_timeout: OUTAGE, has_turn: false, is_exclusive: true };
-    Staged { wait: Wait::new(terms, now), now }
+    Staged { wait: Wait::new(terms), now }
 }
 
 const NEW: Happened = Happened::Begun { first: None, has_waited: false, is_covered: false };
@@ -37,7 +37,8 @@ fn outage(lasted: Option<Duration>) -> Happened {
 
 impl Staged {
     fn next(&mut self, happened: Happened) -> Step {
-        self.wait.next(happened, self.now)
+        let now = self.now;
+        self.wait.next(happened, &|| now)
     }
 
     /// Asks in this round, is told that the lock is taken, and listens since before it.

@@ -33,11 +33,12 @@ impl Parking {
     }
 
     /// Parks it, if none is parked: one that gave way here would be given up under the mutex of the
-    /// queue. Returns whether the keeper is to be woken.
-    pub(super) fn park(&mut self, hold: Admission) -> bool {
+    /// queue. `is_for_keeper`: nobody may have it before. Returns whether the keeper is to be
+    /// woken.
+    pub(super) fn park(&mut self, hold: Admission, is_for_keeper: bool) -> bool {
         let now = os::now();
         let last_kept = *self.last_kept.get_or_insert(now);
-        self.is_for_keeper = now.saturating_duration_since(last_kept) >= BARGING;
+        self.is_for_keeper = is_for_keeper || now.saturating_duration_since(last_kept) >= BARGING;
         self.hold = Some(hold);
         !std::mem::replace(&mut self.is_keeper_woken, true)
     }
@@ -79,33 +80,35 @@ mod tests {
     #[test]
     fn the_keeper_is_woken_once_and_others_may_come_before_it() {
         let mut parking = Parking::default();
-        assert!(parking.park(admission().0), "it sleeps");
+        assert!(parking.park(admission().0, false), "it sleeps");
         for _ in 0..3 {
             let barged = parking.barge(|_| true).expect("a thread that runs comes first");
-            assert!(!parking.park(barged), "it is waking up");
+            assert!(!parking.park(barged, false), "it is waking up");
         }
         assert!(parking.keep().is_some() && parking.keep().is_none());
-        assert!(parking.park(admission().0), "it sleeps again");
+        assert!(parking.park(admission().0, false), "it sleeps again");
     }
 
     #[test]
     fn half_a_millisecond_after_a_keeper_had_one_the_next_is_for_the_keeper() {
         let mut parking = Parking::default();
-        parking.park(admission().0);
+        parking.park(admission().0, false);
         let barged = parking.barge(|_| true).unwrap();
         std::thread::sleep(BARGING);
-        parking.park(barged);
+        parking.park(barged, false);
         assert!(parking.barge(|_| true).is_none());
         let kept = parking.keep().unwrap();
-        parking.park(kept);
-        assert!(parking.barge(|_| true).is_some(), "it counts from then on");
+        parking.park(kept, false);
+        let barged = parking.barge(|_| true).expect("it counts from then on");
+        parking.park(barged, true);
+        assert!(parking.barge(|_| true).is_none(), "others are known");
     }
 
     #[test]
     fn one_that_does_not_fit_stays_for_the_keeper_and_is_never_nobodys() {
         let mut parking = Parking::default();
         let (admission, hold) = admission();
-        parking.park(admission);
+        parking.park(admission, false);
         assert!(parking.barge(|_| false).is_none());
         assert_eq!(hold.state(), State::Held);
         drop(parking.keep());

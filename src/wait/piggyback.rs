@@ -10,7 +10,7 @@ use crate::base::holder::Holder;
 use crate::base::lock_name::{Kind, LockName};
 use crate::lease::records::StoreHold;
 use crate::lease::records::Tenure;
-use crate::lease::store_hold::Admission;
+use crate::lease::store_hold::{Admission, RunLength};
 use crate::os::{
     Condvar, Mutex,
     atomic::{AtomicBool, Ordering},
@@ -75,12 +75,13 @@ impl Piggyback {
         Acquire { name, holder, permits, lease, held: 0, token, tokens, waiting }
     }
 
-    /// Admits the owner as the next user of a hold that this tenure, its only one, has given up.
-    pub(super) fn succeeds(&self, tenure: &Arc<Tenure>) -> Option<Admission> {
+    /// Admits the owner as the next user of a hold that this tenure, its only one, has given up,
+    /// if the run `goes_on`.
+    pub(super) fn succeeds(&self, tenure: &Arc<Tenure>, goes_on: impl FnOnce(RunLength) -> bool) -> Option<Admission> {
         if !self.is_for(&tenure.store_hold) {
             return None;
         }
-        tenure.store_hold.admit_next(tenure, self.lease, self.token)
+        tenure.store_hold.admit_next(tenure, (self.lease, self.token), goes_on)
     }
 
     /// Admits the owner as one more reader of a hold.

@@ -39,7 +39,7 @@ impl QueueMap {
         if self.local_queues.len() >= SWEEP_AT.max(2 * self.after_sweep) {
             self.local_queues.retain(|_, local_queue| {
                 let state = local_queue.state.lock();
-                state.members > 0 || state.fairness.knows_others()
+                state.members > 0 || !state.fairness.is_forgotten()
             });
             self.after_sweep = self.local_queues.len();
         }

@@ -161,12 +161,12 @@ fn lead<'a, C: Contender<'a>>(
         has_turn: name.kind == Kind::Fair,
         is_exclusive: name.kind.is_exclusive() && !leader.is_at_server(),
     };
-    let round = leader.event().round();
-    let mut wait = Wait::new(terms, os::now());
-    let mut led = Led { contender, leader, deadline, topic, listening: None, round };
+    let mut wait = Wait::new(terms);
+    // The first look begins its first round. It is later than this one, of listening before it.
+    let mut led = Led { contender, leader, deadline, topic, listening: None, round: 0 };
     let mut happened = begun;
     loop {
-        let step = wait.next(happened, os::now());
+        let step = wait.next(happened, &os::now);
         happened = match led.carry_out(step, &wait) {
             ControlFlow::Continue(happened) => happened,
             ControlFlow::Break(outcome) => return outcome,

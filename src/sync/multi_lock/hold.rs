@@ -54,7 +54,7 @@ impl HeldLock for MultiHold {
         &self.label
     }
 
-    /// As [`Tenure::wait_lost`](crate::lease::tenure::Tenure::wait_lost), for the first of
+    /// As [`Tenure::wait_lost`](crate::lease::records::Tenure::wait_lost), for the first of
     /// several leases that ends.
     fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> bool {
         if self.shared.is_forked() {
