@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::lease::State;
+use crate::base::lease::LeaseState;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::fencing::FencingToken;
 use crate::lease::hold_table::OutstandingPermits;
 use crate::lease::records::{Owner, Tenure};
-use crate::observe::waits::Wait;
+use crate::observe::waits::ListedWait;
 use crate::os::{
     self, HashMap,
     thread::{Thread, ThreadId},
@@ -54,7 +54,7 @@ pub struct HoldInfo {
     owned: bool,
     held_for: Duration,
     left: Option<Duration>,
-    state: State,
+    state: LeaseState,
     token: Option<FencingToken>,
 }
 
@@ -141,7 +141,7 @@ impl HoldInfo {
             owned: true,
             held_for,
             left: None,
-            state: State::Held,
+            state: LeaseState::Held,
             token: None,
         }
     }
@@ -192,7 +192,7 @@ impl HoldInfo {
     /// Whether it is held: neither lost, nor given up by a release that is still under way.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        matches!(self.state, State::Held | State::Suspect)
+        matches!(self.state, LeaseState::Held | LeaseState::Suspect)
     }
 
     /// Its fencing token, if it has one.
@@ -212,12 +212,12 @@ impl fmt::Display for HoldInfo {
         let how = if self.owned { "owned, taken by" } else { "by" };
         write!(f, " {how} {} for {:.1?}", self.thread, self.held_for)?;
         match (self.state, self.left) {
-            (State::Held | State::Suspect, Some(left)) => write!(f, ", lease ends in {left:.1?}")?,
-            (State::Held | State::Suspect, None) => write!(f, ", no lease")?,
-            (State::Lost, _) => write!(f, ", LOST")?,
-            (State::Released | State::Closed, _) => write!(f, ", its release is under way")?,
+            (LeaseState::Held | LeaseState::Suspect, Some(left)) => write!(f, ", lease ends in {left:.1?}")?,
+            (LeaseState::Held | LeaseState::Suspect, None) => write!(f, ", no lease")?,
+            (LeaseState::Lost, _) => write!(f, ", LOST")?,
+            (LeaseState::Released | LeaseState::Closed, _) => write!(f, ", its release is under way")?,
         }
-        if self.state == State::Suspect {
+        if self.state == LeaseState::Suspect {
             write!(f, " (its last renewal failed)")?;
         }
         self.token.map_or(Ok(()), |token| write!(f, ", token {}", token.get()))
@@ -225,7 +225,7 @@ impl fmt::Display for HoldInfo {
 }
 
 impl WaitInfo {
-    fn of(wait: &Wait, now: Instant, holders: Vec<Blocker>) -> Self {
+    fn of(wait: &ListedWait, now: Instant, holders: Vec<Blocker>) -> Self {
         Self {
             name: wait.name.name.clone(),
             primitive: wait.primitive,
@@ -338,7 +338,7 @@ impl Snapshot {
         let lease_now = shared.clock.now();
         holds.extend(permits.iter().map(|permits| HoldInfo::of_permits(permits, lease_now.since(permits.since))));
         holds.sort_by_key(|hold| std::cmp::Reverse(hold.held_for));
-        let in_the_way = |wait: &Wait| -> Vec<Blocker> {
+        let in_the_way = |wait: &ListedWait| -> Vec<Blocker> {
             let own = entries.iter().filter(|entry| is_in_the_way(entry, &wait.name)).map(|entry| blocker(entry));
             let without_lease = permits.iter().filter(|permits| permits.name.key == wait.name.key);
             own.chain(without_lease.map(|permits| Blocker::OwnedGuard(ThreadInfo::of(&permits.thread)))).collect()
@@ -390,7 +390,7 @@ fn is_in_the_way(entry: &Tenure, name: &LockName) -> bool {
         Kind::Mutex | Kind::Fair => matches!(held, Kind::Mutex | Kind::Fair),
         kind => held == kind,
     };
-    excludes && entry.lock_name().key == name.key && matches!(entry.state(), State::Held | State::Suspect)
+    excludes && entry.lock_name().key == name.key && matches!(entry.state(), LeaseState::Held | LeaseState::Suspect)
 }
 
 /// Follows each wait to the threads that hold what it waits for.

@@ -151,9 +151,9 @@ impl ErrorKind {
 /// `Display` writes one line without the cause; [`source`](StdError::source) returns the cause, if
 /// there is one. Cheap to clone.
 #[derive(Clone)]
-pub struct Error(Arc<Inner>);
+pub struct Error(Arc<ErrorParts>);
 
-struct Inner {
+struct ErrorParts {
     kind: ErrorKind,
     name: Option<String>,
     message: String,
@@ -163,7 +163,7 @@ struct Inner {
 impl Error {
     #[cold]
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Arc::new(Inner { kind, name: None, message: message.into(), source: None }))
+        Self(Arc::new(ErrorParts { kind, name: None, message: message.into(), source: None }))
     }
 
     #[cold]
@@ -174,7 +174,7 @@ impl Error {
     /// The same error, about the lock (or key) `name`.
     #[cold]
     pub(crate) fn for_name(self, name: &str) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(ErrorParts {
             kind: self.0.kind,
             name: Some(name.to_owned()),
             message: self.0.message.clone(),
@@ -185,7 +185,7 @@ impl Error {
     /// The same error, with `more` added to the message.
     #[cold]
     pub(crate) fn and_also(self, more: impl fmt::Display) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(ErrorParts {
             kind: self.0.kind,
             name: self.0.name.clone(),
             message: format!("{} ({more})", self.0.message),
@@ -195,7 +195,7 @@ impl Error {
 
     #[cold]
     pub(crate) fn caused_by(self, source: impl StdError + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Inner {
+        Self(Arc::new(ErrorParts {
             kind: self.0.kind,
             name: self.0.name.clone(),
             message: self.0.message.clone(),

@@ -29,12 +29,12 @@ pub(crate) enum Awaited {
 /// way may be about a later release.
 #[derive(Default)]
 pub(crate) struct Event {
-    state: Mutex<State>,
+    state: Mutex<EventState>,
     notified: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct EventState {
     latched: bool,
     /// How often the latch was cleared.
     round: u64,
@@ -59,7 +59,7 @@ impl Event {
         self.wake(|state| (state.latched, state.ended) = (true, true));
     }
 
-    fn wake(&self, set: impl FnOnce(&mut State)) {
+    fn wake(&self, set: impl FnOnce(&mut EventState)) {
         let mut state = self.state.lock();
         set(&mut state);
         let interrupt = state.interrupt.clone();
@@ -154,7 +154,7 @@ impl Drop for Interruptible<'_> {
     }
 }
 
-impl State {
+impl EventState {
     fn has_come(&self, awaited: Awaited) -> bool {
         let has_come = match awaited {
             Awaited::Notification => self.latched,

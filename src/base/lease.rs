@@ -48,7 +48,7 @@ pub(crate) fn valid_until(sent: Moment, lease: Duration) -> Moment {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum LeaseState {
     Held,
     /// A renewal failed or the machine slept, and time remains: the store has not said that it is
     /// lost.
@@ -207,13 +207,13 @@ enum Mark {
 }
 
 impl Mark {
-    fn state(self) -> State {
+    fn state(self) -> LeaseState {
         match self {
-            Self::Held => State::Held,
-            Self::Suspect => State::Suspect,
-            Self::Released => State::Released,
-            Self::Lost(LostBy::Closing) => State::Closed,
-            Self::Lost(_) => State::Lost,
+            Self::Held => LeaseState::Held,
+            Self::Suspect => LeaseState::Suspect,
+            Self::Released => LeaseState::Released,
+            Self::Lost(LostBy::Closing) => LeaseState::Closed,
+            Self::Lost(_) => LeaseState::Lost,
         }
     }
 
@@ -265,7 +265,7 @@ impl Lease {
     }
 
     /// The state at `now`. Past the end it is `Lost`, for good.
-    pub(crate) fn state(&self, now: Moment) -> State {
+    pub(crate) fn state(&self, now: Moment) -> LeaseState {
         self.step(now, |mark, until| (mark, until))
     }
 
@@ -273,7 +273,7 @@ impl Lease {
         let (mark, until) = unpack(self.word.load(Ordering::Acquire));
         match mark {
             Mark::Held | Mark::Suspect if now < until && now < self.session_ends() => true,
-            Mark::Held | Mark::Suspect => matches!(self.state(now), State::Held | State::Suspect),
+            Mark::Held | Mark::Suspect => matches!(self.state(now), LeaseState::Held | LeaseState::Suspect),
             Mark::Lost(_) | Mark::Released => false,
         }
     }
@@ -301,40 +301,40 @@ impl Lease {
 
     /// The store confirmed the hold, and the lease now ends at `end`. Does not revive a lease that
     /// is over. Returns the state after it.
-    pub(crate) fn renewed(&self, now: Moment, end: Moment) -> State {
+    pub(crate) fn renewed(&self, now: Moment, end: Moment) -> LeaseState {
         self.step(now, |_, _| (Mark::Held, end))
     }
 
     /// The lease now ends at `end`, earlier or later than before. Does not revive a lease that is
     /// over. Returns the state after it.
-    pub(crate) fn inspected(&self, now: Moment, end: Moment) -> State {
+    pub(crate) fn inspected(&self, now: Moment, end: Moment) -> LeaseState {
         self.step(now, |mark, _| (mark, end))
     }
 
     /// The store could not be reached. That ends no lease: only time does, or the store's reply
     /// that the hold is gone.
-    pub(crate) fn suspect(&self, now: Moment) -> State {
+    pub(crate) fn suspect(&self, now: Moment) -> LeaseState {
         self.step(now, |_, until| (Mark::Suspect, until))
     }
 
     /// The store said that the hold is gone, or nobody renews it any more. After a release that
     /// changes nothing.
-    pub(crate) fn lose(&self, now: Moment, how: LostBy) -> State {
+    pub(crate) fn lose(&self, now: Moment, how: LostBy) -> LeaseState {
         self.step(now, |_, until| (Mark::Lost(how), until))
     }
 
     /// Its holder releases it. Returns the state *before*: only one caller ever sees a live one.
-    pub(crate) fn release(&self, now: Moment) -> State {
+    pub(crate) fn release(&self, now: Moment) -> LeaseState {
         self.give_up(now, Mark::Released)
     }
 
     /// [`release`](Self::release) for a client that is closed: the guard then reports that it holds
     /// nothing.
-    pub(crate) fn close(&self, now: Moment) -> State {
+    pub(crate) fn close(&self, now: Moment) -> LeaseState {
         self.give_up(now, Mark::Lost(LostBy::Closing))
     }
 
-    fn give_up(&self, now: Moment, to: Mark) -> State {
+    fn give_up(&self, now: Moment, to: Mark) -> LeaseState {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
             let (mark, until) = unpack(word);
@@ -344,7 +344,7 @@ impl Lease {
             let (next, at) = self.end_by(now, until).unwrap_or((to, now));
             match self.word.compare_exchange_weak(word, pack(next, at), Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) if next == to => return mark.state(),
-                Ok(_) => return State::Lost,
+                Ok(_) => return LeaseState::Lost,
                 Err(seen) => word = seen,
             }
         }
@@ -352,7 +352,7 @@ impl Lease {
 
     /// Applies `change` to a live lease. A lease whose end has come by `now` becomes `Lost`, and
     /// one that is over stays as it is.
-    fn step(&self, now: Moment, change: impl Fn(Mark, Moment) -> (Mark, Moment)) -> State {
+    fn step(&self, now: Moment, change: impl Fn(Mark, Moment) -> (Mark, Moment)) -> LeaseState {
         let mut word = self.word.load(Ordering::Acquire);
         loop {
             let (mark, until) = unpack(word);
@@ -410,16 +410,16 @@ mod tests {
         let lease = Lease::new(at(100));
         assert!(lease.is_held(at(99)));
         assert!(!lease.is_held(at(100)));
-        assert_eq!(lease.renewed(at(99), at(200)), State::Lost, "somebody has seen it end");
+        assert_eq!(lease.renewed(at(99), at(200)), LeaseState::Lost, "somebody has seen it end");
         assert!(!lease.is_held(at(1)));
     }
 
     #[test]
     fn a_failed_renewal_ends_nothing() {
         let lease = Lease::new(at(100));
-        assert_eq!(lease.suspect(at(50)), State::Suspect);
+        assert_eq!(lease.suspect(at(50)), LeaseState::Suspect);
         assert!(lease.is_held(at(99)));
-        assert_eq!(lease.renewed(at(99), at(200)), State::Held);
+        assert_eq!(lease.renewed(at(99), at(200)), LeaseState::Held);
         assert!(lease.is_held(at(199)));
     }
 
@@ -450,46 +450,49 @@ mod tests {
         assert_eq!(ends.end(), at(31_000));
 
         let lease = Lease::new(at(30_000));
-        assert_eq!(lease.inspected(at(10), at(3_000)), State::Held);
+        assert_eq!(lease.inspected(at(10), at(3_000)), LeaseState::Held);
         assert_eq!(lease.until(), at(3_000));
         lease.suspect(at(1_000));
-        assert_eq!(lease.inspected(at(1_010), at(4_000)), State::Suspect);
+        assert_eq!(lease.inspected(at(1_010), at(4_000)), LeaseState::Suspect);
         assert!(lease.is_held(at(3_999)));
     }
 
     #[test]
     fn a_lease_whose_end_was_moved_in_is_lost_for_good() {
         let late = Lease::new(at(30_000));
-        assert_eq!(late.inspected(at(3_000), at(3_000)), State::Lost, "it took too long to learn of it");
+        assert_eq!(late.inspected(at(3_000), at(3_000)), LeaseState::Lost, "it took too long to learn of it");
         assert!(!late.is_held(at(2_999)));
         let ended = Lease::new(at(30_000));
         ended.inspected(at(10), at(3_000));
         assert!(ended.is_held(at(2_999)) && !ended.is_held(at(3_000)));
-        assert_eq!(ended.inspected(at(2_999), at(30_000)), State::Lost, "somebody has seen it end");
-        assert_eq!(ended.renewed(at(2_999), at(60_000)), State::Lost);
+        assert_eq!(ended.inspected(at(2_999), at(30_000)), LeaseState::Lost, "somebody has seen it end");
+        assert_eq!(ended.renewed(at(2_999), at(60_000)), LeaseState::Lost);
         let released = Lease::new(at(30_000));
         released.release(at(1));
-        assert_eq!(released.inspected(at(2), at(2)), State::Released);
+        assert_eq!(released.inspected(at(2), at(2)), LeaseState::Released);
     }
 
     #[test]
     fn late_answers_change_nothing() {
         let lost = Lease::new(at(100));
-        assert_eq!(lost.lose(at(1), LostBy::Store), State::Lost);
-        assert_eq!(lost.renewed(at(2), at(900)), State::Lost);
-        assert_eq!(lost.release(at(2)), State::Lost);
+        assert_eq!(lost.lose(at(1), LostBy::Store), LeaseState::Lost);
+        assert_eq!(lost.renewed(at(2), at(900)), LeaseState::Lost);
+        assert_eq!(lost.release(at(2)), LeaseState::Lost);
         let released = Lease::new(at(100));
-        assert_eq!(released.release(at(1)), State::Held);
-        assert_eq!(released.release(at(1)), State::Released);
-        assert_eq!(released.lose(at(2), LostBy::Store), State::Released);
-        assert_eq!(released.state(at(500)), State::Released, "time ends nothing that was released");
+        assert_eq!(released.release(at(1)), LeaseState::Held);
+        assert_eq!(released.release(at(1)), LeaseState::Released);
+        assert_eq!(released.lose(at(2), LostBy::Store), LeaseState::Released);
+        assert_eq!(released.state(at(500)), LeaseState::Released, "time ends nothing that was released");
         let late = Lease::new(at(100));
-        assert_eq!(late.release(at(100)), State::Lost);
+        assert_eq!(late.release(at(100)), LeaseState::Lost);
         let closed = Lease::new(at(100));
-        assert_eq!(closed.close(at(1)), State::Held);
-        assert_eq!(closed.release(at(1)), State::Closed, "the guard that comes later is told");
-        assert_eq!((closed.lose(at(2), LostBy::Store), closed.state(at(500))), (State::Closed, State::Closed));
-        assert_eq!(released.close(at(2)), State::Released, "and one that was faster is not");
+        assert_eq!(closed.close(at(1)), LeaseState::Held);
+        assert_eq!(closed.release(at(1)), LeaseState::Closed, "the guard that comes later is told");
+        assert_eq!(
+            (closed.lose(at(2), LostBy::Store), closed.state(at(500))),
+            (LeaseState::Closed, LeaseState::Closed)
+        );
+        assert_eq!(released.close(at(2)), LeaseState::Released, "and one that was faster is not");
     }
 
     #[test]
@@ -505,12 +508,12 @@ mod tests {
         session.lengthen(at(150));
         assert!(!a.is_held(at(101)), "somebody has seen it end");
         assert!(b.is_held(at(199)) && c.is_held(at(199)), "nobody has seen these end, and the session lived");
-        assert_eq!(b.renewed(at(150), at(5_000)), State::Held);
+        assert_eq!(b.renewed(at(150), at(5_000)), LeaseState::Held);
         assert!(!b.is_held(at(200)));
-        assert_eq!(c.suspect(at(120)), State::Suspect);
+        assert_eq!(c.suspect(at(120)), LeaseState::Suspect);
         session.end(at(121));
         session.lengthen(at(9_000));
-        assert_eq!((c.release(at(121)), session.until()), (State::Lost, Moment(0)));
+        assert_eq!((c.release(at(121)), session.until()), (LeaseState::Lost, Moment(0)));
     }
 
     #[test]
@@ -532,7 +535,7 @@ mod tests {
     #[test]
     fn a_loss_keeps_how_and_when_it_came() {
         let lost = |lease: Lease, now| {
-            assert_eq!(lease.state(at(now)), State::Lost);
+            assert_eq!(lease.state(at(now)), LeaseState::Lost);
             // The three lowest bits are those of the mark.
             lease.lost().map(|(how, at)| (how, Moment(at.0.next_multiple_of(1_000_000)))).unwrap()
         };

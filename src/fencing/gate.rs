@@ -58,16 +58,16 @@ use crate::base::error::{Error, ErrorKind, Result};
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 pub struct FenceGate<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<GateState<T>>,
 }
 
-struct State<T> {
+struct GateState<T> {
     /// Never falls. `None` until the first claim.
     highest: Option<FencingToken>,
     resource: T,
 }
 
-impl<T> State<T> {
+impl<T> GateState<T> {
     fn refuse_stale(&self, token: FencingToken) -> Result<()> {
         match self.highest {
             Some(newer) if newer > token => Err(Error::new(
@@ -95,7 +95,7 @@ impl<T> FenceGate<T> {
     /// ```
     #[must_use]
     pub const fn new(resource: T) -> Self {
-        Self { state: Mutex::new(State { highest: None, resource }) }
+        Self { state: Mutex::new(GateState { highest: None, resource }) }
     }
 
     /// Claims the resource for the holder with this token: all older claims end.

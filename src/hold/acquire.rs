@@ -7,7 +7,7 @@ use crate::base::cancel::CancelToken;
 use crate::base::counters::HandOver;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::lease::{Moment, State};
+use crate::base::lease::{LeaseState, Moment};
 use crate::base::limits::{LONGEST_LEASE, check_lease};
 use crate::base::lock_name::{Kind, LockName};
 use crate::hold::guarded::{Hold, Side};
@@ -365,7 +365,7 @@ impl LockCall<'_> {
         let Self { attempt, terms, owner } = self;
         let shared = attempt.shared;
         let mut hold = shared.watchdog.granted(attempt.asked(granted.sent_at, terms.renewed), granted);
-        if hold.state() == State::Lost {
+        if hold.state() == LeaseState::Lost {
             attempt.give_up();
             return Err(granted_too_late().for_name(&attempt.name.name));
         }

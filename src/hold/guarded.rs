@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::base::cancel::CancelToken;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::lease::{Moment, State, valid_until};
+use crate::base::lease::{LeaseState, Moment, valid_until};
 use crate::base::loss::Loss;
 use crate::hold::thread_exit::notify_at_thread_exit;
 use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
@@ -101,9 +101,9 @@ impl Hold {
             return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
         }
         match self.tenure.state() {
-            State::Held | State::Suspect => Ok(()),
-            State::Lost => Err(self.lost()),
-            State::Released | State::Closed => Err(self.closed()),
+            LeaseState::Held | LeaseState::Suspect => Ok(()),
+            LeaseState::Lost => Err(self.lost()),
+            LeaseState::Released | LeaseState::Closed => Err(self.closed()),
         }
     }
 
@@ -184,9 +184,9 @@ impl Hold {
         self.store_hold.confirmed(sent_at, lease);
         self.tenure.was_granted(valid_until(sent_at, lease));
         match self.tenure.state() {
-            State::Held | State::Suspect => Ok(()),
-            State::Lost => Err(self.lost()),
-            State::Released | State::Closed => Err(self.closed()),
+            LeaseState::Held | LeaseState::Suspect => Ok(()),
+            LeaseState::Lost => Err(self.lost()),
+            LeaseState::Released | LeaseState::Closed => Err(self.closed()),
         }
     }
 
@@ -264,7 +264,7 @@ impl Hold {
         let now = self.tenure.now();
         let before = self.tenure.release(now);
         self.observe_end(before, now);
-        if !matches!(before, State::Released | State::Closed) && self.store_hold.leave(&self.tenure) {
+        if !matches!(before, LeaseState::Released | LeaseState::Closed) && self.store_hold.leave(&self.tenure) {
             self.store_hold.lease.release(now);
             self.shared.watchdog.leave(&self.store_hold);
         }

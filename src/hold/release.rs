@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::base::error::Result;
-use crate::base::lease::{Moment, State};
+use crate::base::lease::{LeaseState, Moment};
 use crate::hold::guarded::{Hold, Side};
 use crate::hold::leaving::Leaving;
 use crate::hold::thread_exit::OnThreadExit;
@@ -43,8 +43,8 @@ impl Hold {
     }
 
     /// The lease has left this state now, because the hold is given up.
-    pub(super) fn observe_end(&self, before: State, now: Moment) {
-        if matches!(before, State::Held | State::Suspect) {
+    pub(super) fn observe_end(&self, before: LeaseState, now: Moment) {
+        if matches!(before, LeaseState::Held | LeaseState::Suspect) {
             self.shared.seen.observer.hold_ended(
                 self.store_hold.asked.primitive,
                 self.lock_name(),
@@ -67,7 +67,7 @@ impl Hold {
     /// the server, if anything.
     pub(crate) fn leave_one(&self, side: Side) -> Result<Option<Leaving>> {
         self.remove_count(side);
-        let released = || self.state() == State::Released;
+        let released = || self.state() == LeaseState::Released;
         match (self.counts(), side) {
             (HoldCounts::NONE, _) => self.leave_all(),
             // Released as a whole already, because its thread has ended: as for the outermost
@@ -93,7 +93,7 @@ impl Hold {
         let now = self.tenure.now();
         let before = self.tenure.release(now);
         self.observe_end(before, now);
-        if before == State::Held && self.park() {
+        if before == LeaseState::Held && self.park() {
             self.tenure.wake();
             return Ok(None);
         }
@@ -118,17 +118,18 @@ impl Hold {
         let before = self.tenure.close(now);
         self.observe_end(before, now);
         let leaving = self.left_all(before, now)?;
-        if matches!(before, State::Held | State::Suspect) {
+        if matches!(before, LeaseState::Held | LeaseState::Suspect) {
             self.shared.loss_callbacks.report(&self.tenure);
         }
         Ok(leaving)
     }
 
-    fn left_all(&self, before: State, now: Moment) -> Result<Option<Leaving>> {
+    fn left_all(&self, before: LeaseState, now: Moment) -> Result<Option<Leaving>> {
         self.tenure.wake();
         // Who ended the tenure leaves the hold, or who finds it lost: a close that comes beside an
         // unlock does neither.
-        let leaves_last = !matches!(before, State::Released | State::Closed) && self.store_hold.leave(&self.tenure);
+        let leaves_last =
+            !matches!(before, LeaseState::Released | LeaseState::Closed) && self.store_hold.leave(&self.tenure);
         if leaves_last {
             // The order matters: the lease leaves its live states, the watchdog forgets it, the
             // release is sent. A renewal that runs after the release then finds no hold to renew,
@@ -137,26 +138,28 @@ impl Hold {
             self.shared.watchdog.leave(&self.store_hold);
         }
         match before {
-            State::Held | State::Suspect if leaves_last => return Ok(Some(Leaving::new(self, HoldCounts::NONE))),
+            LeaseState::Held | LeaseState::Suspect if leaves_last => {
+                return Ok(Some(Leaving::new(self, HoldCounts::NONE)));
+            }
             // Others use it.
-            State::Held | State::Suspect => self.shared.holds.remove(self),
-            State::Released | State::Closed | State::Lost => self.leave_table(),
+            LeaseState::Held | LeaseState::Suspect => self.shared.holds.remove(self),
+            LeaseState::Released | LeaseState::Closed | LeaseState::Lost => self.leave_table(),
         }
         match before {
-            State::Closed => Err(self.closed()),
-            State::Lost => {
+            LeaseState::Closed => Err(self.closed()),
+            LeaseState::Lost => {
                 if leaves_last {
                     self.undo(UnknownOutcomes::default(), HoldCounts::NONE);
                 }
                 // The loss came beside the release, and nobody else tells of it.
-                if self.state() == State::Released {
-                    self.observe_end(State::Held, now);
+                if self.state() == LeaseState::Released {
+                    self.observe_end(LeaseState::Held, now);
                     self.shared.loss_callbacks.observe_loss(&self.tenure);
                 }
                 self.shared.loss_callbacks.report(&self.tenure);
                 Err(self.lost())
             }
-            State::Held | State::Suspect | State::Released => Ok(None),
+            LeaseState::Held | LeaseState::Suspect | LeaseState::Released => Ok(None),
         }
     }
 

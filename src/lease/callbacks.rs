@@ -22,10 +22,10 @@ pub(crate) enum Callback {
 pub(crate) type TroubleCallback = Arc<dyn Fn(&RenewalTrouble) + Send + Sync>;
 
 /// Runs when a lease is lost. It runs once, even if it was registered with several leases.
-pub(crate) struct OnLost(pub(super) Arc<Place>);
+pub(crate) struct OnLost(pub(super) Arc<CallbackPlace>);
 
 /// Empty once a thread has taken the callback to run it, or its guard has taken it back.
-pub(super) type Place = Mutex<Option<Callback>>;
+pub(super) type CallbackPlace = Mutex<Option<Callback>>;
 
 impl OnLost {
     pub(crate) fn new(callback: impl FnOnce(&Loss) + Send + 'static) -> Self {

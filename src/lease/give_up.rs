@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::lease::{Moment, State, margin};
+use crate::base::lease::{LeaseState, Moment, margin};
 use crate::lease::records::StoreHold;
 use crate::store::{HoldCounts, Release, Undo, UnknownOutcomes};
 
@@ -46,7 +46,7 @@ impl StoreHold {
             // It ends with its session, which nobody keeps alive from the close on.
             _ if own == Moment::NEVER => now.plus(longest),
             _ if !self.asked.is_renewed && longest == self.asked.lease => ends,
-            State::Lost => ends.plus(longest),
+            LeaseState::Lost => ends.plus(longest),
             _ => now.plus(longest),
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::base::holder::Holder;
-use crate::base::lease::{Moment, State};
+use crate::base::lease::{LeaseState, Moment};
 use crate::base::lock_name::{Kind, LockName};
 use crate::lease::records::StoreHold;
 use crate::lease::records::{Owner, Tenure};
@@ -97,10 +97,10 @@ impl HoldTable {
         // A write hold that only reads now keeps no reader out.
         let only_reads = || hold.tenures().iter().any(|tenure| tenure.counts().reads > 0 && tenure.counts().main == 0);
         match hold.state() {
-            State::Held | State::Suspect if only_reads() => None,
-            State::Held | State::Suspect => Some(hold.remaining()),
-            State::Released | State::Closed => Some(self.io_timeout),
-            State::Lost => None,
+            LeaseState::Held | LeaseState::Suspect if only_reads() => None,
+            LeaseState::Held | LeaseState::Suspect => Some(hold.remaining()),
+            LeaseState::Released | LeaseState::Closed => Some(self.io_timeout),
+            LeaseState::Lost => None,
         }
     }
 
@@ -126,7 +126,7 @@ impl HoldTable {
     /// How many are held now: without those that are lost, whose guards may live on, and without
     /// those whose release is under way.
     pub(crate) fn live(&self) -> usize {
-        let is_live = |tenure: &Arc<Tenure>| matches!(tenure.state(), State::Held | State::Suspect);
+        let is_live = |tenure: &Arc<Tenure>| matches!(tenure.state(), LeaseState::Held | LeaseState::Suspect);
         self.all().iter().filter(|tenure| is_live(tenure)).count()
     }
 
@@ -142,5 +142,5 @@ impl HoldTable {
 
 /// Whether the thread has it. Not so if it was passed on, or its release is under way.
 fn is_of(tenure: &Tenure, thread: ThreadId) -> bool {
-    tenure.user.owner == Owner::Thread(thread) && tenure.state() != State::Released
+    tenure.user.owner == Owner::Thread(thread) && tenure.state() != LeaseState::Released
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::lease::State;
+use crate::base::lease::LeaseState;
 use crate::base::listener::{Listener, LockInfo};
 use crate::base::lock_name::LockName;
 use crate::base::loss::{Loss, RenewalTrouble};
@@ -37,7 +37,7 @@ pub(crate) struct LossCallbacks {
     pub(super) observer: Arc<Observer>,
     list: Mutex<List>,
     changed: Condvar,
-    due: Mutex<Due>,
+    due: Mutex<DueCalls>,
 }
 
 #[derive(Default)]
@@ -51,20 +51,20 @@ struct List {
 
 /// Callbacks that are to run.
 #[derive(Default)]
-struct Due {
-    queue: VecDeque<Call>,
+struct DueCalls {
+    queue: VecDeque<DueCall>,
     callers: usize,
     /// Why no thread could be started for them; logged by the next one that can.
     trouble: Option<std::io::Error>,
 }
 
-enum Call {
+enum DueCall {
     OnLost(Box<dyn FnOnce(&Loss) + Send>, Loss),
     OnTrouble(Arc<OnTrouble>, RenewalTrouble),
     Listener(Box<dyn FnOnce() + Send>),
 }
 
-impl Call {
+impl DueCall {
     fn run(self) {
         match self {
             Self::OnLost(callback, loss) => callback(&loss),
@@ -109,7 +109,7 @@ impl LossCallbacks {
             log::warn!("no thread for on_lost callbacks, a loss by time may be reported late: {e}");
         }
         // Checked last: a loss before the callback was added was reported without it.
-        if matches!(tenure.state(), State::Lost | State::Closed) {
+        if matches!(tenure.state(), LeaseState::Lost | LeaseState::Closed) {
             self.report(tenure);
         }
     }
@@ -117,7 +117,7 @@ impl LossCallbacks {
     /// The lease was lost, or given up by closing the client: runs those of its callbacks that have
     /// not run yet.
     pub(crate) fn report(self: &Arc<Self>, tenure: &Tenure) {
-        if tenure.state() == State::Lost {
+        if tenure.state() == LeaseState::Lost {
             self.observe_loss(tenure);
         }
         self.run_all(tenure.take_callbacks(), || tenure.loss_now());
@@ -131,7 +131,7 @@ impl LossCallbacks {
         }
         let loss = tenure.loss_now();
         self.observer.hold_lost(tenure.store_hold.asked.primitive, tenure.lock_name(), loss.reason());
-        if tenure.state() == State::Lost {
+        if tenure.state() == LeaseState::Lost {
             self.observer.hold_ended(tenure.store_hold.asked.primitive, tenure.lock_name(), loss.held_for());
         }
         self.tell(tenure.lock_name(), move |listener, lock| listener.lost(lock, &loss));
@@ -152,7 +152,7 @@ impl LossCallbacks {
             return;
         }
         let (observer, name) = (self.observer.clone(), name.clone());
-        let call = Call::Listener(Box::new(move || observer.tell_of(&name.name, name.kind.into(), tell)));
+        let call = DueCall::Listener(Box::new(move || observer.tell_of(&name.name, name.kind.into(), tell)));
         self.enqueue(std::iter::once(call));
     }
 
@@ -175,7 +175,7 @@ impl LossCallbacks {
         }
         let loss = loss();
         self.enqueue(callbacks.into_iter().filter_map(|callback| match callback {
-            Callback::Run(callback) => Some(Call::OnLost(callback, loss.clone())),
+            Callback::Run(callback) => Some(DueCall::OnLost(callback, loss.clone())),
             Callback::Disconnect(sender) => {
                 drop(sender);
                 None
@@ -189,12 +189,12 @@ impl LossCallbacks {
 
     /// Calls whoever wants to know that a renewal has failed.
     pub(crate) fn tell_of_trouble(self: &Arc<Self>, callbacks: Vec<Arc<OnTrouble>>, trouble: &RenewalTrouble) {
-        self.enqueue(callbacks.into_iter().map(|callback| Call::OnTrouble(callback, trouble.clone())));
+        self.enqueue(callbacks.into_iter().map(|callback| DueCall::OnTrouble(callback, trouble.clone())));
     }
 
-    fn enqueue(self: &Arc<Self>, calls: impl Iterator<Item = Call>) {
+    fn enqueue(self: &Arc<Self>, calls: impl Iterator<Item = DueCall>) {
         // Before the mutex is taken: disconnecting a channel takes others.
-        let calls: Vec<Call> = calls.collect();
+        let calls: Vec<DueCall> = calls.collect();
         if !calls.is_empty() {
             self.due.lock().queue.extend(calls);
             self.call();
@@ -256,15 +256,15 @@ impl LossCallbacks {
             let mut wait = Duration::from_secs(3600);
             let mut lost = Vec::new();
             list.watched.retain(|tenure| match tenure.state() {
-                State::Held | State::Suspect => {
+                LeaseState::Held | LeaseState::Suspect => {
                     wait = wait.min(tenure.pause());
                     true
                 }
-                State::Lost | State::Closed => {
+                LeaseState::Lost | LeaseState::Closed => {
                     lost.push(tenure.clone());
                     false
                 }
-                State::Released => false,
+                LeaseState::Released => false,
             });
             if !lost.is_empty() {
                 os::MutexGuard::unlocked(&mut list, || lost.drain(..).for_each(|tenure| self.report(&tenure)));

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::lease::{Moment, State};
+use crate::base::lease::{LeaseState, Moment};
 use crate::lease::records::StoreHold;
 use crate::lease::records::Tenure;
-use crate::lease::renewal_thread::{Inner, Round, Table};
+use crate::lease::renewal_thread::{RenewalRound, RenewalTable, RenewalThread};
 use crate::lease::renewal_trouble::News;
 use crate::lease::visits::tick;
 use crate::store::{Renewal, Renewed};
@@ -14,8 +14,8 @@ use crate::store::{Renewal, Renewed};
 /// A batch that is out for renewal. Its holds are put back when it is dropped, also by a panic:
 /// otherwise they would never be renewed again.
 pub(super) struct Batch<'a> {
-    inner: &'a Inner,
-    /// When it was taken: see [`Inner::generation`].
+    inner: &'a RenewalThread,
+    /// When it was taken: see [`RenewalThread::generation`].
     generation: u64,
     holds: Vec<(Arc<StoreHold>, Moment)>,
 }
@@ -30,7 +30,7 @@ impl Drop for Batch<'_> {
             // mutex to leave the table: either its new state is seen here, or it finds the hold in
             // the table and removes it.
             match hold.state() {
-                State::Held | State::Suspect => {
+                LeaseState::Held | LeaseState::Suspect => {
                     // It may have become shared since `due` was computed, and shared holds are due
                     // sooner.
                     let due = due.min(hold.now().plus(if is_old { Duration::ZERO } else { hold.period() }));
@@ -38,16 +38,16 @@ impl Drop for Batch<'_> {
                 }
                 // Its end came while its renewal was under way, and failed. The next visit reports
                 // that, and undoes what may stand.
-                State::Lost if due < Moment::NEVER => self.inner.enter(&mut table, &hold, hold.now()),
-                State::Lost | State::Released | State::Closed => {}
+                LeaseState::Lost if due < Moment::NEVER => self.inner.enter(&mut table, &hold, hold.now()),
+                LeaseState::Lost | LeaseState::Released | LeaseState::Closed => {}
             }
         }
     }
 }
 
-impl Inner {
+impl RenewalThread {
     /// What is due, out of the table. `None`: nothing is.
-    pub(super) fn take_due(&self, table: &mut Table, now: Moment) -> Option<Batch<'_>> {
+    pub(super) fn take_due(&self, table: &mut RenewalTable, now: Moment) -> Option<Batch<'_>> {
         let due = table.due.take_due(now).into_iter();
         let holds: Vec<_> = due.map(|hold| (hold.clone(), now.plus(tick(hold.asked.lease)))).collect();
         // Dropping a batch takes the table's mutex, which the caller holds: an empty batch must not
@@ -56,11 +56,11 @@ impl Inner {
     }
 
     /// Renews a batch, and takes in what the store answers.
-    pub(super) fn renew(&self, mut batch: Batch<'_>, round: &mut Round) {
+    pub(super) fn renew(&self, mut batch: Batch<'_>, round: &mut RenewalRound) {
         let mut ended = News::default();
         batch.holds.retain(|(hold, _)| {
             self.end_tenures(hold, &mut ended);
-            matches!(hold.state(), State::Held | State::Suspect)
+            matches!(hold.state(), LeaseState::Held | LeaseState::Suspect)
         });
         if batch.holds.is_empty() {
             return ended.log();
@@ -118,20 +118,20 @@ impl Inner {
                 hold.inspected(sent_at, beside);
                 let state = if renewal.lease.is_zero() { hold.state() } else { hold.confirmed(sent_at, renewal.lease) };
                 match state {
-                    State::Lost => {
+                    LeaseState::Lost => {
                         self.end_tenures(hold, news);
                         return Moment::NEVER;
                     }
                     // Its release was sent in the meantime, and may have run before the renewal put
                     // the hold back.
-                    State::Released | State::Closed if again && hold.was_put_back() => self.take_back(hold),
+                    LeaseState::Released | LeaseState::Closed if again && hold.was_put_back() => self.take_back(hold),
                     _ => {}
                 }
                 sent_at.plus(hold.period())
             }
             Renewed::Gone => {
                 hold.lose();
-                for tenure in hold.tenures().iter().filter(|tenure| tenure.state() == State::Lost) {
+                for tenure in hold.tenures().iter().filter(|tenure| tenure.state() == LeaseState::Lost) {
                     self.report(tenure, news);
                 }
                 (self.on_end)(&hold.asked.name.key);
@@ -151,7 +151,7 @@ impl Inner {
     /// Ends the tenures of a hold whose lease, or whose own end, has come. Whoever leaves last has
     /// the hold undone: a renewal that reached the server late may have lengthened its lease there.
     fn end_tenures(&self, hold: &Arc<StoreHold>, news: &mut News) {
-        for tenure in hold.tenures().iter().filter(|tenure| tenure.state() == State::Lost) {
+        for tenure in hold.tenures().iter().filter(|tenure| tenure.state() == LeaseState::Lost) {
             tenure.wake();
             self.report(tenure, news);
             if hold.leave(tenure) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Clock, ClockReading};
-use crate::base::lease::{Moment, State};
+use crate::base::lease::{LeaseState, Moment};
 use crate::lease::hold_table::HoldTable;
 use crate::lease::loss_callbacks::LossCallbacks;
 use crate::lease::phase::Phase;
@@ -26,7 +26,7 @@ use crate::store::{HoldCounts, LockStore, Undo, UnknownOutcomes};
 /// notified.
 pub(crate) type OnEnd = Box<dyn Fn(&str) + Send + Sync>;
 
-pub(super) struct Inner {
+pub(super) struct RenewalThread {
     pub(super) client_name: String,
     /// `None`: nobody is to know who this client is.
     pub(super) announcer: Option<Arc<Announcer>>,
@@ -36,12 +36,12 @@ pub(super) struct Inner {
     pub(super) on_end: OnEnd,
     pub(super) holds: Arc<HoldTable>,
     generation: AtomicU64,
-    pub(super) table: Mutex<Table>,
+    pub(super) table: Mutex<RenewalTable>,
     pub(super) changed: Condvar,
 }
 
 /// Guarded by one mutex, which is never held during I/O.
-pub(super) struct Table {
+pub(super) struct RenewalTable {
     pub(super) due: Schedule,
     pub(super) undos: Undos,
     /// When the thread means to wake up; whatever is due earlier wakes it. `None`: not before it is
@@ -56,7 +56,7 @@ pub(super) struct Table {
 
 /// Reports every lease in the table as lost when the thread ends, also by a panic: nothing renews
 /// them any more.
-struct ExitGuard<'a>(&'a Inner);
+struct ExitGuard<'a>(&'a RenewalThread);
 
 impl Drop for ExitGuard<'_> {
     fn drop(&mut self) {
@@ -66,7 +66,7 @@ impl Drop for ExitGuard<'_> {
         drop(table);
         for hold in orphans {
             hold.neglect();
-            for tenure in hold.tenures().iter().filter(|tenure| tenure.state() == State::Lost) {
+            for tenure in hold.tenures().iter().filter(|tenure| tenure.state() == LeaseState::Lost) {
                 self.0.loss_callbacks.report(tenure);
                 tenure.loss_to_log().iter().for_each(|line| log::warn!("the watchdog ended: {line}"));
             }
@@ -75,7 +75,7 @@ impl Drop for ExitGuard<'_> {
     }
 }
 
-impl Inner {
+impl RenewalThread {
     pub(super) fn new(
         client_name: String,
         announcer: Option<Arc<Announcer>>,
@@ -83,7 +83,7 @@ impl Inner {
         clock: Arc<dyn Clock>,
         (loss_callbacks, on_end, holds): (Arc<LossCallbacks>, OnEnd, Arc<HoldTable>),
     ) -> Self {
-        let table = Table {
+        let table = RenewalTable {
             due: Schedule::default(),
             undos: Undos::default(),
             planned: None,
@@ -95,7 +95,7 @@ impl Inner {
         Self { client_name, announcer, store, clock, loss_callbacks, on_end, holds, generation, table, changed }
     }
 
-    pub(super) fn enter(&self, table: &mut Table, hold: &Arc<StoreHold>, due: Moment) {
+    pub(super) fn enter(&self, table: &mut RenewalTable, hold: &Arc<StoreHold>, due: Moment) {
         let visit = table.due.enter(hold, due);
         if table.planned.is_none_or(|planned| visit < planned) {
             self.changed.notify_all();
@@ -103,7 +103,7 @@ impl Inner {
     }
 
     /// [`enter`](Self::enter) for a hold that was not in the table before.
-    pub(super) fn enter_new(&self, table: &mut Table, hold: &Arc<StoreHold>, due: Moment) {
+    pub(super) fn enter_new(&self, table: &mut RenewalTable, hold: &Arc<StoreHold>, due: Moment) {
         let is_doubtful = hold.asked.generation < self.generation();
         if is_doubtful {
             hold.lease.suspect(hold.now());
@@ -121,7 +121,7 @@ impl Inner {
 
     /// Raises the [generation](Self::generation) and makes these holds Suspect and due. Raised
     /// first, under the mutex under which a hold enters: one that is not among them is seen there.
-    pub(super) fn mistrust(&self, table: &mut Table, holds: impl FnOnce() -> Vec<Arc<StoreHold>>) {
+    pub(super) fn mistrust(&self, table: &mut RenewalTable, holds: impl FnOnce() -> Vec<Arc<StoreHold>>) {
         self.generation.fetch_add(1, Ordering::AcqRel);
         let now = self.now();
         for hold in holds() {
@@ -145,7 +145,7 @@ impl Inner {
     }
 
     /// Returns the undo that was dropped for it, if there were too many.
-    pub(super) fn remember(&self, table: &mut Table, undo: Undo) -> Option<Undo> {
+    pub(super) fn remember(&self, table: &mut RenewalTable, undo: Undo) -> Option<Undo> {
         let oldest = table.undos.add(undo);
         self.changed.notify_all();
         oldest
@@ -153,7 +153,7 @@ impl Inner {
 
     pub(super) fn run(&self) {
         let _exit_guard = ExitGuard(self);
-        let mut round = Round {
+        let mut round = RenewalRound {
             resolve_pause: Backoff::new(Duration::from_millis(20), Duration::from_millis(500)),
             renew_pause: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)),
             maintain_at: Some(self.clock.now()),
@@ -176,7 +176,7 @@ impl Inner {
     }
 
     /// One round of the loop; false when it is time to end.
-    fn pass(&self, round: &mut Round) -> bool {
+    fn pass(&self, round: &mut RenewalRound) -> bool {
         let mut table = self.table.lock();
         let now = self.clock.now();
         if let Some(ahead) = self.mistrust_a_jump(&mut table, round, now) {
@@ -223,7 +223,7 @@ impl Inner {
     }
 
     /// If it is time to say who this client is. Asked behind all renewals that are due.
-    fn announcer_if_due(&self, table: &Table, round: &mut Round, now: Moment) -> Option<&Announcer> {
+    fn announcer_if_due(&self, table: &RenewalTable, round: &mut RenewalRound, now: Moment) -> Option<&Announcer> {
         let taken = || table.due.holds().map(|hold| hold.asked.at);
         let is_due = |one: &&Announcer| one.is_due(taken(), table.due.tick(), &mut round.announce_at, now);
         self.announcer.as_deref().filter(is_due)
@@ -236,7 +236,7 @@ impl Inner {
         }
     }
 
-    fn sleep(&self, table: &mut os::MutexGuard<'_, Table>, now: Moment, others: [Option<Moment>; 2]) {
+    fn sleep(&self, table: &mut os::MutexGuard<'_, RenewalTable>, now: Moment, others: [Option<Moment>; 2]) {
         let wake = others.into_iter().chain([table.due.wake_at(now), table.undos.due()]).flatten().min();
         table.planned = wake;
         match wake {
@@ -253,7 +253,7 @@ impl Inner {
     /// Detects a wall clock that ran ahead of the boot-time clock by more than the margin. The
     /// machine was paused in a way that its boot-time clock did not count, so leases may end sooner
     /// than this client believes: all of them become due now. Returns how far it jumped.
-    fn mistrust_a_jump(&self, table: &mut Table, round: &mut Round, now: Moment) -> Option<Duration> {
+    fn mistrust_a_jump(&self, table: &mut RenewalTable, round: &mut RenewalRound, now: Moment) -> Option<Duration> {
         let reading = ClockReading::at(&*self.clock, now);
         let ahead = reading.jumped_since(&round.seen);
         round.seen = reading;
@@ -265,7 +265,7 @@ impl Inner {
     }
 
     /// Another server has the holds now, and may have missed their last renewals.
-    fn mistrust_a_move(&self, table: &mut Table, round: &mut Round) -> bool {
+    fn mistrust_a_move(&self, table: &mut RenewalTable, round: &mut RenewalRound) -> bool {
         let moves = self.store.moves();
         if std::mem::replace(&mut round.moves, moves) == moves {
             return false;
@@ -282,7 +282,7 @@ impl Inner {
 
     /// Resolves what is to be undone, again and again until there is nothing more or the time is
     /// up.
-    fn resolve_until(&self, until: Option<Instant>, round: &mut Round) {
+    fn resolve_until(&self, until: Option<Instant>, round: &mut RenewalRound) {
         let is_done = || self.table.lock().undos.due().is_none();
         loop {
             // A server that has come back in the meantime is one more that can be asked. With
@@ -302,7 +302,7 @@ impl Inner {
     }
 
     /// Resolves one batch of undos. True: there was progress, and there are more.
-    fn resolve(&self, round: &mut Round) -> bool {
+    fn resolve(&self, round: &mut RenewalRound) -> bool {
         let mut undos = self.table.lock().undos.take();
         if undos.is_empty() {
             return false;
@@ -324,7 +324,7 @@ impl Inner {
     }
 }
 
-impl Caretaker for Inner {
+impl Caretaker for RenewalThread {
     fn now(&self) -> Moment {
         self.clock.now()
     }
@@ -351,7 +351,7 @@ pub(super) fn log_dropped(undo: Option<Undo>) {
 }
 
 /// What the thread remembers from one round of its loop to the next.
-pub(super) struct Round {
+pub(super) struct RenewalRound {
     pub(super) resolve_pause: Backoff,
     pub(super) renew_pause: Backoff,
     /// When the store wants to maintain its connections and servers.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind};
-use crate::base::lease::{Moment, State};
+use crate::base::lease::{LeaseState, Moment};
 use crate::lease::records::StoreHold;
 use crate::store::Renewed;
 
@@ -49,7 +49,7 @@ impl Outages {
                 }
                 // This concerns one lock alone, so it is logged for this lock, at its first
                 // failure.
-                Renewed::Failed(error) if hold.lease.state(now) == State::Held => {
+                Renewed::Failed(error) if hold.lease.state(now) == LeaseState::Held => {
                     let (name, left) = (&hold.asked.name.name, hold.remaining());
                     news.warn(format!(
                         "the lease of {name:?} cannot be renewed, and ends in {left:.1?}: {}",

@@ -12,15 +12,15 @@ use crate::os::atomic::Ordering;
 /// Each hold knows when it is due here. The owner of the schedule guards both with one mutex.
 #[derive(Debug)]
 pub(crate) struct Schedule {
-    due: BTreeMap<Place, Arc<StoreHold>>,
+    due: BTreeMap<DuePlace, Arc<StoreHold>>,
     /// The shortest lease since it was last empty: it decides how often the clock must be read.
     shortest: Duration,
 }
 
 /// When the hold is due; its address keeps equal times apart.
-type Place = (Moment, usize);
+type DuePlace = (Moment, usize);
 
-fn place(hold: &StoreHold, due: Moment) -> Place {
+fn place(hold: &StoreHold, due: Moment) -> DuePlace {
     (due, std::ptr::from_ref(hold).addr())
 }
 

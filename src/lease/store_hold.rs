@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::base::lease::{Ends, Lease, LostBy, Moment, State, valid_until};
+use crate::base::lease::{Ends, Lease, LeaseState, LostBy, Moment, valid_until};
 use crate::base::lock_name::Kind;
 use crate::lease::ending::ReleaseRace;
 use crate::lease::min_hold::MinHold;
@@ -145,7 +145,7 @@ impl StoreHold {
         let now = self.now();
         let mut users = self.users.lock();
         let is_open = users.members > 0 && now < users.open_until && now.since(self.asked.at) < self.first_visit();
-        if !is_open || !self.has_only_asked_for(lease) || self.lease.state(now) != State::Held {
+        if !is_open || !self.has_only_asked_for(lease) || self.lease.state(now) != LeaseState::Held {
             return None;
         }
         users.members += 1;
@@ -171,7 +171,7 @@ impl StoreHold {
         let has_token = !self.has_token || users.spare_tokens > Some(0);
         let is_young = run.lasted < self.asked.lease / 3;
         let fits = is_alone && has_token && users.spare_tokens.is_some() && self.fits(lease, token) && is_young;
-        if !fits || !goes_on(run) || self.lease.state(now) != State::Held || !from.told.leave() {
+        if !fits || !goes_on(run) || self.lease.state(now) != LeaseState::Held || !from.told.leave() {
             return None;
         }
         users.tenures.clear();
@@ -268,7 +268,7 @@ impl StoreHold {
         self.caretaker.now()
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> LeaseState {
         self.lease.state(self.now())
     }
 
@@ -279,16 +279,16 @@ impl StoreHold {
     }
 
     /// The store does not know the holder any more.
-    pub(crate) fn lose(&self) -> State {
+    pub(crate) fn lose(&self) -> LeaseState {
         self.end(LostBy::Store)
     }
 
     /// Nobody renews it any more.
-    pub(crate) fn neglect(&self) -> State {
+    pub(crate) fn neglect(&self) -> LeaseState {
         self.end(LostBy::Neglect)
     }
 
-    fn end(&self, how: LostBy) -> State {
+    fn end(&self, how: LostBy) -> LeaseState {
         let state = self.lease.lose(self.now(), how);
         // Each learns of it when it looks; one that sleeps until then is woken.
         self.tenures().iter().for_each(|tenure| tenure.wake());

@@ -44,7 +44,7 @@ fn reader(clock: &Arc<FakeClock>) -> Arc<Tenure> {
 }
 
 fn passes(tenure: &Arc<Tenure>) -> Option<Admission> {
-    assert_ne!(tenure.release(tenure.now()), State::Released);
+    assert_ne!(tenure.release(tenure.now()), LeaseState::Released);
     tenure.store_hold.admit_next(tenure, (SPAN, TokenRule::On), |_| true)
 }
 
@@ -64,7 +64,7 @@ fn the_next_user_has_what_is_left_of_the_confirmed_lease_and_a_larger_token() {
     let confirmed = valid_until(clock.now(), SPAN);
     assert_eq!(second.store_hold.lease.until(), Lease::new(confirmed).until());
     clock.advance(SPAN);
-    assert_eq!((second.state(), first.state()), (State::Lost, State::Released));
+    assert_eq!((second.state(), first.state()), (LeaseState::Lost, LeaseState::Released));
 }
 
 #[test]
@@ -78,8 +78,8 @@ fn a_hold_passes_on_only_with_a_fresh_lease_that_was_never_lengthened() {
     assert!(!refuses(&|_| ()));
     assert!(refuses(&|tenure| tenure.store_hold.asks_for(SPAN * 2)), "a longer lease may stand");
     assert!(refuses(&|tenure| tenure.store_hold.passes_on_no_more()));
-    assert!(refuses(&|tenure| assert_eq!(tenure.store_hold.lease.suspect(clock.now()), State::Suspect)));
-    assert!(refuses(&|tenure| assert_eq!(tenure.store_hold.lose(), State::Lost)));
+    assert!(refuses(&|tenure| assert_eq!(tenure.store_hold.lease.suspect(clock.now()), LeaseState::Suspect)));
+    assert!(refuses(&|tenure| assert_eq!(tenure.store_hold.lose(), LeaseState::Lost)));
     assert!(refuses(&|_| clock.advance(SPAN / 3)), "its renewal is due");
     let other_terms = first(&clock, 9);
     assert!(other_terms.store_hold.admit_next(&other_terms, (SPAN * 2, TokenRule::On), |_| true).is_none());
@@ -102,8 +102,8 @@ fn readers_join_a_hold_only_while_it_is_young_and_certain() {
     };
     assert!(!refuses(&|_| ()));
     assert!(reader(&clock).store_hold.admit_reader(SPAN * 2).is_none(), "another lease");
-    assert!(refuses(&|tenure| assert_eq!(tenure.store_hold.lease.suspect(clock.now()), State::Suspect)));
-    assert!(refuses(&|tenure| assert_eq!(tenure.store_hold.lose(), State::Lost)));
+    assert!(refuses(&|tenure| assert_eq!(tenure.store_hold.lease.suspect(clock.now()), LeaseState::Suspect)));
+    assert!(refuses(&|tenure| assert_eq!(tenure.store_hold.lose(), LeaseState::Lost)));
     assert!(refuses(&|tenure| tenure.store_hold.asks_for(SPAN * 2)), "it was lengthened");
     assert!(refuses(&|tenure| assert!(tenure.store_hold.leave(tenure))), "the last has left");
     assert!(refuses(&|_| clock.advance(OPEN_TO_READERS)), "a writer elsewhere may wait");
@@ -118,7 +118,7 @@ fn the_last_to_leave_is_told_once() {
     let unused = hold.admit_reader(SPAN).unwrap();
     assert!(!hold.leave(&one) && !hold.leave(&one));
     drop(unused);
-    assert_eq!(hold.state(), State::Held);
+    assert_eq!(hold.state(), LeaseState::Held);
     assert!(hold.leave(&other) && !hold.leave(&other));
     assert!(!hold.forget(&one) && hold.forget(&other) && hold.tenures().is_empty());
     // It was passed on, so the one before is not the one to give it up.
@@ -134,12 +134,12 @@ fn what_is_learnt_of_a_hold_all_its_users_know() {
     let other = Tenure::begin(one.store_hold.admit_reader(SPAN).unwrap(), USER);
     let on_its_way = one.store_hold.admit_reader(SPAN).unwrap();
     one.store_hold.lose();
-    assert_eq!((one.state(), other.state()), (State::Lost, State::Lost));
-    assert_eq!(Tenure::begin(on_its_way, USER).state(), State::Lost);
+    assert_eq!((one.state(), other.state()), (LeaseState::Lost, LeaseState::Lost));
+    assert_eq!(Tenure::begin(on_its_way, USER).state(), LeaseState::Lost);
     let first = first(&clock, 9);
     let passed = passes(&first).unwrap();
     passed.hold().lose();
-    assert_eq!((first.state(), Tenure::begin(passed, USER).state()), (State::Released, State::Lost));
+    assert_eq!((first.state(), Tenure::begin(passed, USER).state()), (LeaseState::Released, LeaseState::Lost));
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_hold_whose_next_user_never_begins_is_given_up() {
     let hold = granted_by(&watchdog, "a", Kind::Mutex, SPAN).that_passes_on(9);
     let first = Tenure::begin(hold.admit_first(), USER);
     drop(passes(&first).expect("it passes on"));
-    assert_eq!((first.store_hold.state(), first.store_hold.is_unused()), (State::Released, true));
+    assert_eq!((first.store_hold.state(), first.store_hold.is_unused()), (LeaseState::Released, true));
     assert_eq!(watchdog.open_undos(), 1);
 }
 
@@ -160,12 +160,12 @@ fn a_tenure_that_is_given_up_beside_a_loss_is_lost_for_one_of_the_two() {
     let clock = Arc::new(FakeClock::default());
     let tenure = tenure("a", &clock, SPAN);
     tenure.store_hold.lose();
-    assert_eq!(tenure.release(clock.now()), State::Lost);
-    assert_eq!(tenure.state(), State::Lost);
+    assert_eq!(tenure.release(clock.now()), LeaseState::Lost);
+    assert_eq!(tenure.state(), LeaseState::Lost);
     let released = super::tests::tenure("b", &clock, SPAN);
-    assert_eq!(released.release(clock.now()), State::Held);
+    assert_eq!(released.release(clock.now()), LeaseState::Held);
     released.store_hold.lose();
-    assert_eq!(released.state(), State::Released, "it has ended before the hold");
+    assert_eq!(released.state(), LeaseState::Released, "it has ended before the hold");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn a_suspended_process_detects_the_loss_at_its_first_check() {
     clock.advance(SPAN);
     assert!(!tenure.is_held(clock.now()));
     tenure.store_hold.confirmed(Moment::from_nanos(0), Duration::from_secs(60));
-    assert_eq!((tenure.state(), tenure.remaining()), (State::Lost, Duration::ZERO));
+    assert_eq!((tenure.state(), tenure.remaining()), (LeaseState::Lost, Duration::ZERO));
 }
 
 /// Others go on renewing.
@@ -193,7 +193,7 @@ fn a_max_hold_ends_with_the_lease_that_was_confirmed_before() {
     one.store_hold.confirmed(clock.now(), SPAN);
     assert_eq!((limited.own_end(), one.own_end()), (Lease::new(end).until(), Lease::new(Moment::NEVER).until()));
     clock.advance(Duration::from_secs(7));
-    assert_eq!((limited.state(), one.state()), (State::Lost, State::Held));
+    assert_eq!((limited.state(), one.state()), (LeaseState::Lost, LeaseState::Held));
     assert_eq!(limited.loss().unwrap().reason(), crate::LossReason::MaxHold);
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
 use crate::base::event::{Event, Interrupt};
-use crate::base::lease::State;
+use crate::base::lease::LeaseState;
 use crate::base::loss::RenewalTrouble;
 use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
 use crate::lease::records::Tenure;
@@ -45,9 +45,9 @@ impl Tenure {
         let mut listeners = self.listeners.lock();
         loop {
             match self.state() {
-                State::Lost | State::Closed => return true,
-                State::Released => return false,
-                State::Held | State::Suspect => {}
+                LeaseState::Lost | LeaseState::Closed => return true,
+                LeaseState::Released => return false,
+                LeaseState::Held | LeaseState::Suspect => {}
             }
             let left = deadline.remaining(os::now()).unwrap_or(Duration::MAX);
             if left.is_zero() || cancel.is_some_and(CancelToken::is_cancelled) {
@@ -90,7 +90,7 @@ impl Tenure {
         of_trouble.push(Arc::downgrade(callback));
         drop(listeners);
         // Looked after it was added: a failure before that is seen here, one after it tells it.
-        let error = self.store_hold.trouble().filter(|_| self.state() == State::Suspect)?;
+        let error = self.store_hold.trouble().filter(|_| self.state() == LeaseState::Suspect)?;
         let begins = self.is_renewed_at(self.now()) && callback.begins();
         begins.then(|| RenewalTrouble::new(error, self.remaining()))
     }

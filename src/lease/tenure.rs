@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind};
-use crate::base::lease::{Lease, LostBy, Moment, State};
+use crate::base::lease::{Lease, LeaseState, LostBy, Moment};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::loss::{Loss, LossReason};
 use crate::lease::ending::Told;
@@ -72,15 +72,15 @@ impl Tenure {
         self.own.is_held(now) && self.store_hold.lease.is_held(now)
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> LeaseState {
         self.state_at(self.now())
     }
 
     /// The state at `now`. Looking makes a loss of the hold one of the tenure, for good.
-    pub(crate) fn state_at(&self, now: Moment) -> State {
+    pub(crate) fn state_at(&self, now: Moment) -> LeaseState {
         match self.own.state(now) {
-            State::Held => match self.store_hold.lease.state(now) {
-                live @ (State::Held | State::Suspect) => live,
+            LeaseState::Held => match self.store_hold.lease.state(now) {
+                live @ (LeaseState::Held | LeaseState::Suspect) => live,
                 _ => self.ends_with_hold(),
             },
             over => over,
@@ -88,30 +88,30 @@ impl Tenure {
     }
 
     /// The hold is over: so is the tenure, in the same way, unless it ended before.
-    fn ends_with_hold(&self) -> State {
+    fn ends_with_hold(&self) -> LeaseState {
         let (how, at) = self.store_hold.lease.lost().unwrap_or((LostBy::Store, self.now()));
         self.own.lose(at, how)
     }
 
     /// Its user gives it up. Returns the state before, as far as the user may rely on it: `Lost` if
     /// the hold is lost, for whom only this caller then runs the callbacks.
-    pub(crate) fn release(&self, now: Moment) -> State {
+    pub(crate) fn release(&self, now: Moment) -> LeaseState {
         self.end(now, Lease::release)
     }
 
     /// [`release`](Self::release) for a client that is closed: the guard then reports that it holds
     /// nothing.
-    pub(crate) fn close(&self, now: Moment) -> State {
+    pub(crate) fn close(&self, now: Moment) -> LeaseState {
         self.end(now, Lease::close)
     }
 
-    fn end(&self, now: Moment, end: impl FnOnce(&Lease, Moment) -> State) -> State {
+    fn end(&self, now: Moment, end: impl FnOnce(&Lease, Moment) -> LeaseState) -> LeaseState {
         let before = self.state_at(now);
         match end(&self.own, now) {
             // Looked at once more: a loss since then has found the tenure over, and left the
             // callbacks to this caller.
-            State::Held => match self.store_hold.lease.state(now) {
-                State::Lost | State::Closed => State::Lost,
+            LeaseState::Held => match self.store_hold.lease.state(now) {
+                LeaseState::Lost | LeaseState::Closed => LeaseState::Lost,
                 _ => before,
             },
             over => over,
@@ -242,7 +242,7 @@ impl Tenure {
 
     /// Whether its user has given it up, and the listener was not told before; once.
     pub(crate) fn is_first_to_tell(&self) -> bool {
-        matches!(self.state(), State::Released | State::Closed) && self.told.tell()
+        matches!(self.state(), LeaseState::Released | LeaseState::Closed) && self.told.tell()
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::base::error::{Error, ErrorKind};
-use crate::base::lease::{Moment, State, valid_until};
+use crate::base::lease::{LeaseState, Moment, valid_until};
 use crate::base::loss::RenewalTrouble;
 use crate::lease::callbacks::OnTrouble;
 use crate::lease::records::{StoreHold, Tenure};
@@ -87,7 +87,7 @@ impl StoreHold {
 
     /// The store confirmed the hold for `lease` from `sent_at`. Returns the state afterwards: a
     /// confirmation that is read after the lease has ended revives nothing.
-    pub(crate) fn confirmed(&self, sent_at: Moment, lease: Duration) -> State {
+    pub(crate) fn confirmed(&self, sent_at: Moment, lease: Duration) -> LeaseState {
         let now = self.now();
         self.end_max_holds(now);
         let mut ends = self.ends.lock();
@@ -101,7 +101,7 @@ impl StoreHold {
     /// time. A cut after the inspection leaves at least that long from the cut on, and one before
     /// it has been undone by it: so the hold is certain for that long, even if no later inspection
     /// reaches the server.
-    pub(crate) fn inspected(&self, sent_at: Moment, beside: Option<Duration>) -> State {
+    pub(crate) fn inspected(&self, sent_at: Moment, beside: Option<Duration>) -> LeaseState {
         let mut ends = self.ends.lock();
         ends.inspected(sent_at, beside.map(|left| valid_until(sent_at, left.max(LEAST_WATCHDOG))));
         let state = self.lease.inspected(self.now(), ends.end());
@@ -121,8 +121,8 @@ impl StoreHold {
 
     /// The store has answered for the hold, which is in this state now. A lease that had ended by
     /// then was lost because renewals had failed.
-    fn answered(&self, state: State) -> State {
-        let is_live = matches!(state, State::Held | State::Suspect);
+    fn answered(&self, state: LeaseState) -> LeaseState {
+        let is_live = matches!(state, LeaseState::Held | LeaseState::Suspect);
         if is_live && self.visits.in_trouble.swap(false, Ordering::AcqRel) {
             *self.visits.failed.lock() = None;
             self.tenures().iter().for_each(|tenure| tenure.trouble_is_over());
@@ -136,7 +136,7 @@ impl StoreHold {
         // Set before the tenures are listed: one that is told of trouble from now on looks here.
         *self.visits.failed.lock() = Some(error.clone());
         let is_first = !self.visits.in_trouble.swap(true, Ordering::AcqRel);
-        let is_live = self.lease.suspect(now) == State::Suspect;
+        let is_live = self.lease.suspect(now) == LeaseState::Suspect;
         if !is_first || !is_live {
             return None;
         }
@@ -148,7 +148,7 @@ impl StoreHold {
 
     /// Why renewals fail now.
     pub(super) fn trouble(&self) -> Option<Error> {
-        self.visits.failed.lock().clone().filter(|_| self.state() == State::Suspect)
+        self.visits.failed.lock().clone().filter(|_| self.state() == LeaseState::Suspect)
     }
 
     /// Why it was not renewed up to this moment: the error of the last renewal; if the first one is

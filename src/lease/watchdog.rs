@@ -14,13 +14,13 @@ use crate::lease::hold_table::HoldTable;
 use crate::lease::loss_callbacks::LossCallbacks;
 use crate::lease::phase::Phase;
 use crate::lease::records::{Asked, StoreHold};
-use crate::lease::renewal_thread::{Inner, OnEnd, Table, log_dropped};
+use crate::lease::renewal_thread::{OnEnd, RenewalTable, RenewalThread, log_dropped};
 use crate::observe::announcer::Announcer;
 use crate::os::{self, Mutex, thread::JoinHandle};
 use crate::store::{Granted, LockStore, Undo};
 
 pub(crate) struct Watchdog {
-    inner: Arc<Inner>,
+    inner: Arc<RenewalThread>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -35,7 +35,7 @@ impl Watchdog {
         holds: Arc<HoldTable>,
     ) -> Self {
         let kept = (loss_callbacks, on_end, holds);
-        let inner = Arc::new(Inner::new(client_name, announcer, store.clone(), clock, kept));
+        let inner = Arc::new(RenewalThread::new(client_name, announcer, store.clone(), clock, kept));
         let told = Arc::downgrade(&inner);
         store.tell_losses(Box::new(move || {
             if let Some(inner) = told.upgrade() {
@@ -189,7 +189,7 @@ impl Watchdog {
         self.start(&mut self.inner.table.lock())
     }
 
-    fn start(&self, table: &mut Table) -> Result<(), Error> {
+    fn start(&self, table: &mut RenewalTable) -> Result<(), Error> {
         match table.phase {
             // While stopping it still resolves, so what comes now may be resolved as well.
             Phase::Running | Phase::Stopping => return Ok(()),
@@ -213,7 +213,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::base::clock::FakeClock;
-    use crate::base::lease::State;
+    use crate::base::lease::LeaseState;
     use crate::lease::store_hold::tests::hold_of;
     use crate::observe::observer::Observer;
     use crate::store::memory::{Memory, MemoryStore};
@@ -230,11 +230,11 @@ pub(super) mod tests {
 
     fn is_lost_soon(hold: &StoreHold, mut meanwhile: impl FnMut()) -> bool {
         let give_up = Instant::now() + Duration::from_secs(10);
-        while hold.state() != State::Lost && Instant::now() < give_up {
+        while hold.state() != LeaseState::Lost && Instant::now() < give_up {
             meanwhile();
             std::thread::sleep(Duration::from_millis(1));
         }
-        hold.state() == State::Lost
+        hold.state() == LeaseState::Lost
     }
 
     /// Thread A has the hold in hand and is about to enter it here; thread B learns that the lock
@@ -252,10 +252,10 @@ pub(super) mod tests {
         assert!(is_lost_soon(&here, || ()));
         watchdog.watch(&late).unwrap();
         assert!(is_lost_soon(&late, || ()));
-        assert_eq!(other.state(), State::Held, "it has another name");
+        assert_eq!(other.state(), LeaseState::Held, "it has another name");
         let later = hold("a");
         watchdog.watch(&later).unwrap();
-        assert_eq!(later.state(), State::Held, "it was asked for afterwards");
+        assert_eq!(later.state(), LeaseState::Held, "it was asked for afterwards");
         assert!(watchdog.stop(Instant::now() + Duration::from_secs(10)));
     }
 

@@ -30,11 +30,11 @@ pub(crate) struct Announcer {
     at_once: bool,
     /// Whether the client has a place in a queue.
     has_place: Box<dyn Fn() -> bool + Send + Sync>,
-    state: Mutex<State>,
+    state: Mutex<AnnouncementState>,
 }
 
 #[derive(Default)]
-struct State {
+struct AnnouncementState {
     /// Not before.
     next: Option<Moment>,
     /// When it was written last, if nothing has failed since.
@@ -56,14 +56,14 @@ pub(crate) struct HeldNow {
 }
 
 /// When something is to be announced.
-pub(crate) struct Due {
+pub(crate) struct AnnouncementDue {
     /// From then on whatever is held.
     next: Moment,
     /// Before that only what was taken since, so that who looks for it finds it.
     written: Option<Moment>,
 }
 
-impl Due {
+impl AnnouncementDue {
     /// Not before this moment.
     pub(crate) fn earliest(&self, tick: Duration) -> Moment {
         self.written.map_or(self.next, |written| written.plus(tick).min(self.next))
@@ -120,10 +120,10 @@ impl Announcer {
     }
 
     /// When it is to be written again; `None`: not at all.
-    pub(crate) fn due(&self) -> Option<Due> {
+    pub(crate) fn due(&self) -> Option<AnnouncementDue> {
         let state = self.state.lock();
         let next = state.next.unwrap_or(Moment::from_nanos(0));
-        if state.is_denied { None } else { Some(Due { next, written: state.written }) }
+        if state.is_denied { None } else { Some(AnnouncementDue { next, written: state.written }) }
     }
 
     /// Whether it is to be written now. `taken`: when each hold was; `tick`: how often the watchdog

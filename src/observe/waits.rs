@@ -16,20 +16,20 @@ use crate::os::{
 
 #[derive(Debug, Default)]
 pub(crate) struct Waits {
-    table: Mutex<Table>,
+    table: Mutex<WaitTable>,
     /// How many of them wait for a fair lock.
     places: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct WaitTable {
     next: u64,
-    waits: HashMap<u64, Wait>,
+    waits: HashMap<u64, ListedWait>,
 }
 
 /// A call that waits.
 #[derive(Debug, Clone)]
-pub(crate) struct Wait {
+pub(crate) struct ListedWait {
     /// Of several names, the one that is taken.
     pub(crate) name: Arc<LockName>,
     pub(crate) primitive: Primitive,
@@ -51,7 +51,7 @@ impl Waits {
     /// Enters a wait of the calling thread, which begins now.
     pub(crate) fn begin(&self, name: &Arc<LockName>, primitive: Primitive, deadline: Deadline) -> WaitEntry<'_> {
         let since = os::now();
-        let wait = Wait { name: name.clone(), primitive, thread: os::thread::current(), since, deadline };
+        let wait = ListedWait { name: name.clone(), primitive, thread: os::thread::current(), since, deadline };
         let mut table = self.table.lock();
         let number = table.next;
         table.next += 1;
@@ -71,7 +71,7 @@ impl Waits {
     }
 
     /// All waits, those that have lasted longest first.
-    pub(crate) fn all(&self) -> Vec<Wait> {
+    pub(crate) fn all(&self) -> Vec<ListedWait> {
         let mut waits: Vec<_> = self.table.lock().waits.values().cloned().collect();
         waits.sort_by_key(|wait| wait.since);
         waits

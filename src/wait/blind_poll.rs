@@ -1,12 +1,12 @@
 //! When a waiter that receives no messages asks again.
 //!
 //! Between two pauses comes a burst of requests that lasts longer than a client of this library
-//! keeps the lock without a [gap](crate::wait::fairness::GAP): so one of them finds the lock free,
+//! keeps the lock without a [gap](crate::wait::fairness::BLIND_GAP): so one of them finds the lock free,
 //! however busy it is.
 
 use std::time::{Duration, Instant};
 
-use crate::wait::fairness::{GAP, LONGEST_UNBROKEN};
+use crate::wait::fairness::{BLIND_GAP, LONGEST_UNBROKEN};
 
 const PAUSE: Duration = Duration::from_millis(500);
 /// Between two requests of a burst: twice within a gap.
@@ -37,7 +37,7 @@ impl BlindPoll {
         match self.state {
             Polled::InBurst { until } if now < until => return IN_BURST,
             Polled::Paused if self.has_bursts => {
-                self.state = Polled::InBurst { until: now + LONGEST_UNBROKEN + 2 * GAP };
+                self.state = Polled::InBurst { until: now + LONGEST_UNBROKEN + 2 * BLIND_GAP };
                 return IN_BURST;
             }
             Polled::InBurst { .. } | Polled::Paused | Polled::Never => self.state = Polled::Paused,

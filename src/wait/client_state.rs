@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::ClientId;
-use crate::base::lease::{Moment, State};
+use crate::base::lease::{LeaseState, Moment};
 use crate::base::lock_name::LockName;
 use crate::base::names::Names;
 use crate::base::owner::HolderOwner;
@@ -167,7 +167,7 @@ impl ClientState {
     /// The server does not know this hold any more. Tells all that use it.
     pub(crate) fn report_loss(self: &Arc<Self>, hold: &StoreHold) {
         hold.lose();
-        let lost = |tenure: &&Arc<Tenure>| tenure.state() == State::Lost;
+        let lost = |tenure: &&Arc<Tenure>| tenure.state() == LeaseState::Lost;
         hold.tenures().iter().filter(lost).for_each(|tenure| self.loss_callbacks.report(tenure));
         // Threads of this client sleep for as long as they believe that it is held here.
         self.local_queues.notify(&hold.asked.name.key);

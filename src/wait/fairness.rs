@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`LONGEST_RUN`] | a run of threads at one hold: the hold is released, and the reply says who listens |
 //! | [`FIRST_SPAN`] of possession beside known others, doubled while nobody uses it | this client leaves a gap: until it receives a message of another release, for 10 ms at most |
-//! | [`LONGEST_UNBROKEN`] in which the lock was never free at the store | this client leaves a [`GAP`] that no message shortens, for waiters that no sign tells of |
+//! | [`LONGEST_UNBROKEN`] in which the lock was never free at the store | this client leaves a [`BLIND_GAP`] that no message shortens, for waiters that no sign tells of |
 //!
 //! Possession is unbroken while the lock was left for less than 10 ms between two holds: whoever
 //! waited longer elsewhere could have had it.
@@ -37,7 +37,7 @@ pub(super) const LONGEST_GAP: Duration = Duration::from_millis(10);
 /// otherwise never find it free.
 pub(super) const LONGEST_UNBROKEN: Duration = Duration::from_millis(150);
 /// How long the lock then stays free at the store.
-pub(super) const GAP: Duration = Duration::from_millis(6);
+pub(super) const BLIND_GAP: Duration = Duration::from_millis(6);
 /// For how long a sign of others counts.
 pub(super) const MEMORY: Duration = Duration::from_secs(1);
 /// How much later than the others a client tries, for each of them that may not have had the lock
@@ -65,8 +65,8 @@ pub(super) struct Fairness {
     /// Since when the lock was never free at the store, because each release took an acquire along.
     unbroken_since: Option<Instant>,
     /// When it was released without one because that lasted too long. A gap has to follow.
-    gap_from: Option<Instant>,
-    turn: Turn,
+    blind_gap_from: Option<Instant>,
+    order: Order,
     /// How many tokens the next acquire draws, and how many more time has passed for.
     tokens: u32,
     spare_tokens: u64,
@@ -74,7 +74,7 @@ pub(super) struct Fairness {
 
 /// Whose turn it is after a gap, by the number of messages that were received.
 #[derive(Debug, Default)]
-struct Turn {
+struct Order {
     /// How many will have been received when the one of this client's own last release has arrived.
     own: u64,
     /// How many other clients the last release reached.
@@ -92,8 +92,8 @@ impl Default for Fairness {
             released: None,
             span: FIRST_SPAN,
             unbroken_since: None,
-            gap_from: None,
-            turn: Turn::default(),
+            blind_gap_from: None,
+            order: Order::default(),
             tokens: 1,
             spare_tokens: 0,
         }
@@ -128,7 +128,7 @@ impl Fairness {
     }
 
     /// Whether a gap is due before the next request.
-    pub(super) fn owes_turn(&self) -> bool {
+    pub(super) fn owes_gap(&self) -> bool {
         self.is_over(RunLength { turns: 0, lasted: Duration::ZERO })
     }
 
@@ -152,20 +152,20 @@ impl Fairness {
             self.since = now.checked_sub(run.lasted);
         }
         self.released = Some(now);
-        (self.turn.others, self.turn.own) = (others, messages);
+        (self.order.others, self.order.own) = (others, messages);
         self.tokens = self.tokens_after(run, waiters);
     }
 
     /// This client has left a gap. `taken`: another client had the lock meanwhile.
-    pub(super) fn left_turn(&mut self, taken: bool) {
+    pub(super) fn left_gap(&mut self, taken: bool) {
         self.since = None;
         self.span = if taken { FIRST_SPAN } else { (self.span * 2).min(LAST_SPAN) };
-        self.turn.last_until = if taken { self.turn.own + self.turn.others } else { 0 };
+        self.order.last_until = if taken { self.order.own + self.order.others } else { 0 };
     }
 
     /// How many messages there will have been once another client has had the lock.
-    pub(super) fn next_turn(&self) -> u64 {
-        self.turn.own + 1
+    pub(super) fn next_message(&self) -> u64 {
+        self.order.own + 1
     }
 
     /// How long this client lets others go first, now that it has received so many messages. A
@@ -173,10 +173,10 @@ impl Fairness {
     /// take turns and the others starve: whoever has seen fewer releases since its own last run
     /// waits longer.
     pub(super) fn courtesy(&self, messages: impl FnOnce() -> u64) -> Option<Duration> {
-        if self.turn.last_until == 0 {
+        if self.order.last_until == 0 {
             return None;
         }
-        let before = self.turn.last_until.saturating_sub(messages());
+        let before = self.order.last_until.saturating_sub(messages());
         let is_first = before == 0 || !self.knows_others();
         (!is_first).then(|| COURTESY * u32::try_from(before).map_or(MOST_COURTESIES, |n| n.min(MOST_COURTESIES)))
     }
@@ -188,7 +188,7 @@ impl Fairness {
         let since = *self.unbroken_since.get_or_insert(now.checked_sub(run.lasted).unwrap_or(now));
         let is_unbroken = now.saturating_duration_since(since) >= LONGEST_UNBROKEN;
         if is_unbroken {
-            self.gap_from = Some(now);
+            self.blind_gap_from = Some(now);
         }
         !is_unbroken && !self.is_over(run)
     }
@@ -198,13 +198,13 @@ impl Fairness {
         self.unbroken_since = None;
     }
 
-    /// Whether this client has to leave the lock free for [`GAP`].
-    pub(super) fn owes_gap(&self) -> bool {
-        self.gap_from.is_some_and(|from| os::since(from) < MEMORY)
+    /// Whether this client has to leave the lock free for [`BLIND_GAP`].
+    pub(super) fn owes_blind_gap(&self) -> bool {
+        self.blind_gap_from.is_some_and(|from| os::since(from) < MEMORY)
     }
 
-    pub(super) fn left_gap(&mut self) {
-        self.gap_from = None;
+    pub(super) fn left_blind_gap(&mut self) {
+        self.blind_gap_from = None;
     }
 
     /// Twice as many as the last run used, so that the number grows with the runs; half as many as

@@ -12,7 +12,7 @@ fn alone_a_run_ends_only_by_its_length() {
     for _ in 0..3 {
         assert!(fairness.goes_on(run(10_000, LONGEST_RUN - SHORT)) && !fairness.goes_on(run(2, LONGEST_RUN)));
         fairness.released(run(10, FIRST_SPAN), 0, 0, true);
-        assert!(!fairness.owes_turn() && !fairness.is_over(run(1, LAST_SPAN)));
+        assert!(!fairness.owes_gap() && !fairness.is_over(run(1, LAST_SPAN)));
     }
 }
 
@@ -20,14 +20,14 @@ fn alone_a_run_ends_only_by_its_length() {
 fn beside_others_a_span_of_possession_is_followed_by_a_gap() {
     let mut fairness = Fairness::default();
     fairness.released(run(1, SHORT), 3, 7, true);
-    assert!(!fairness.owes_turn() && fairness.goes_on(run(20, SHORT)));
+    assert!(!fairness.owes_gap() && fairness.goes_on(run(20, SHORT)));
     std::thread::sleep(FIRST_SPAN);
-    assert!(fairness.owes_turn() && !fairness.goes_on(run(1, SHORT)));
+    assert!(fairness.owes_gap() && !fairness.goes_on(run(1, SHORT)));
     fairness.released(run(1, FIRST_SPAN), 3, 9, true);
-    assert!(fairness.owes_turn());
-    assert_eq!(fairness.next_turn(), 10);
-    fairness.left_turn(true);
-    assert!(!fairness.owes_turn());
+    assert!(fairness.owes_gap());
+    assert_eq!(fairness.next_message(), 10);
+    fairness.left_gap(true);
+    assert!(!fairness.owes_gap());
     assert_eq!(fairness.courtesy(|| 10), Some(2 * COURTESY));
     assert_eq!(fairness.courtesy(|| 11), Some(COURTESY));
     assert_eq!(fairness.courtesy(|| 12), None, "as many have had it as there are others");
@@ -37,11 +37,11 @@ fn beside_others_a_span_of_possession_is_followed_by_a_gap() {
 fn a_run_after_a_gap_has_its_full_length() {
     let mut fairness = Fairness::default();
     fairness.released(run(9, FIRST_SPAN), 3, 7, true);
-    assert!(fairness.owes_turn());
-    fairness.left_turn(true);
+    assert!(fairness.owes_gap());
+    fairness.left_gap(true);
     assert!(fairness.goes_on(run(100, FIRST_SPAN - SHORT)), "the run before does not count");
     fairness.released(run(9, SHORT), 3, 8, true);
-    assert!(!fairness.owes_turn());
+    assert!(!fairness.owes_gap());
 }
 
 #[test]
@@ -51,10 +51,10 @@ fn a_gap_that_nobody_uses_makes_the_next_span_longer() {
         fairness.released(run(9, SHORT), 3, 7, true);
         fairness.since = None;
         assert!(fairness.is_over(run(9, span)) && !fairness.is_over(run(9, span - SHORT)));
-        fairness.left_turn(false);
+        fairness.left_gap(false);
         assert_eq!(fairness.courtesy(|| 0), None, "nobody wanted it");
     }
-    fairness.left_turn(true);
+    fairness.left_gap(true);
     assert!(fairness.is_over(run(9, FIRST_SPAN)));
 }
 
@@ -62,11 +62,11 @@ fn a_gap_that_nobody_uses_makes_the_next_span_longer() {
 fn a_lock_that_was_left_alone_was_a_gap() {
     let mut fairness = Fairness::default();
     fairness.released(run(1, FIRST_SPAN), 3, 7, true);
-    assert!(fairness.owes_turn());
+    assert!(fairness.owes_gap());
     std::thread::sleep(2 * LONGEST_GAP);
-    assert!(!fairness.owes_turn(), "a client that comes now and then never waits for others");
+    assert!(!fairness.owes_gap(), "a client that comes now and then never waits for others");
     fairness.released(run(1, SHORT), 3, 8, true);
-    assert!(!fairness.owes_turn());
+    assert!(!fairness.owes_gap());
 }
 
 #[test]
@@ -76,20 +76,20 @@ fn one_who_cannot_listen_is_known_by_its_hold() {
     assert!(!fairness.is_over(run(9, FIRST_SPAN)));
     fairness.is_busy();
     fairness.released(run(9, FIRST_SPAN), 0, 0, true);
-    assert!(fairness.owes_turn(), "a release that finds nobody proves nothing");
+    assert!(fairness.owes_gap(), "a release that finds nobody proves nothing");
 }
 
 #[test]
 fn a_lock_that_was_never_free_for_long_is_left_free() {
     let mut fairness = Fairness::default();
     let last = Duration::from_millis(50);
-    assert!(fairness.may_hand_over(run(2, LONGEST_UNBROKEN - last)) && !fairness.owes_gap());
+    assert!(fairness.may_hand_over(run(2, LONGEST_UNBROKEN - last)) && !fairness.owes_blind_gap());
     std::thread::sleep(last);
-    assert!(!fairness.may_hand_over(run(2, SHORT)) && fairness.owes_gap(), "the run before counts as well");
+    assert!(!fairness.may_hand_over(run(2, SHORT)) && fairness.owes_blind_gap(), "the run before counts as well");
     fairness.is_left_free();
-    assert!(fairness.owes_gap());
-    fairness.left_gap();
-    assert!(fairness.may_hand_over(run(2, SHORT)) && !fairness.owes_gap());
+    assert!(fairness.owes_blind_gap());
+    fairness.left_blind_gap();
+    assert!(fairness.may_hand_over(run(2, SHORT)) && !fairness.owes_blind_gap());
     fairness.is_left_free();
     assert!(fairness.may_hand_over(run(2, LONGEST_UNBROKEN - SHORT)), "it was free in between");
 }

@@ -8,7 +8,7 @@ use crate::base::error::Error;
 use crate::base::event::{Awaited, Event};
 use crate::base::holder::Holder;
 use crate::os::{self, Mutex};
-use crate::wait::fairness::{GAP, LONGEST_GAP};
+use crate::wait::fairness::{BLIND_GAP, LONGEST_GAP};
 use crate::wait::piggyback::{Piggyback, PiggybackOutcome};
 use crate::wait::queue_map::{LocalQueue, QueueMap, QueuesByHolder};
 use crate::wait::waiter::{Signal, Waiter};
@@ -157,7 +157,7 @@ impl Leader<'_> {
         state.comes_later() || state.courtesy(self.event()).is_some()
     }
 
-    /// If this client has to leave a [`GAP`], waits for that. If it is the turn of others, waits
+    /// If this client has to leave a [`BLIND_GAP`], waits for that. If it is the turn of others, waits
     /// until one of them has released the lock, or for [`LONGEST_GAP`]; and then for as long as
     /// others may still need to come first. `patience`: the part of a pause that the caller has
     /// time for. Sooner if its wait is ended.
@@ -167,24 +167,24 @@ impl Leader<'_> {
         wait_for: impl FnOnce(Awaited, Duration) -> bool,
     ) {
         let state = || self.membership.local_queue.state.lock();
-        let owes_gap = state().fairness.owes_gap();
-        if owes_gap {
-            self.event().wait_for(Awaited::Nothing, patience(GAP));
+        let owes_blind_gap = state().fairness.owes_blind_gap();
+        if owes_blind_gap {
+            self.event().wait_for(Awaited::Nothing, patience(BLIND_GAP));
             if self.event().is_ended() {
                 // The next leader leaves it.
                 return;
             }
-            state().fairness.left_gap();
+            state().fairness.left_blind_gap();
         }
-        let owes_turn = state().fairness.owes_turn();
-        if owes_turn {
-            let messages = state().fairness.next_turn();
+        let owes_gap = state().fairness.owes_gap();
+        if owes_gap {
+            let messages = state().fairness.next_message();
             let taken = wait_for(Awaited::Messages(messages), patience(LONGEST_GAP));
             if self.event().is_ended() {
                 // The next leader leaves it.
                 return;
             }
-            state().fairness.left_turn(taken);
+            state().fairness.left_gap(taken);
         }
         let courtesy = state().courtesy(self.event());
         if let Some(courtesy) = courtesy {
@@ -217,9 +217,9 @@ impl Drop for Leader<'_> {
 
 /// The place of a waiter behind the leader while code runs that may panic: it leaves the queue
 /// then.
-pub(super) struct Place<'s>(Option<(Membership<'s>, Arc<Waiter>)>);
+pub(super) struct QueuePlace<'s>(Option<(Membership<'s>, Arc<Waiter>)>);
 
-impl<'s> Place<'s> {
+impl<'s> QueuePlace<'s> {
     pub(super) fn new(membership: Membership<'s>, waiter: Arc<Waiter>) -> Self {
         Self(Some((membership, waiter)))
     }
@@ -229,7 +229,7 @@ impl<'s> Place<'s> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
         let Some((membership, waiter)) = self.0.take() else { return };
         if !membership.give_up(&waiter) {

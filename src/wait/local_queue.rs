@@ -19,7 +19,7 @@ use crate::lease::records::Tenure;
 use crate::lease::store_hold::{Admission, RunLength};
 use crate::os::Mutex;
 use crate::store::TokenRule;
-use crate::wait::leader::{Leader, Membership, Place, QueueTable};
+use crate::wait::leader::{Leader, Membership, QueuePlace, QueueTable};
 use crate::wait::piggyback::{Piggyback, TakenPiggyback};
 use crate::wait::queue_map::{LocalQueue, QueueMap, QueueState, QueuesByHolder};
 use crate::wait::waiter::{Signal, Waiter};
@@ -94,7 +94,7 @@ impl LocalQueues {
             state.waiters.push_back(waiter.clone());
             waiter
         };
-        let place = Place::new(membership, waiter);
+        let place = QueuePlace::new(membership, waiter);
         begins();
         let piggyback = piggyback().map(Arc::new);
         let (membership, waiter) = place.keep();

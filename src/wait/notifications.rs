@@ -11,10 +11,10 @@ use crate::base::event::{Awaited, Event};
 use crate::lease::phase::Phase;
 use crate::os::{self, Condvar, Mutex, thread::JoinHandle};
 use crate::store::{LockStore, Topic};
-use crate::wait::subscriber::{Inner, Patience, Role, State};
+use crate::wait::subscriber::{Patience, Role, SubscriberState, SubscriberThread};
 
 pub(crate) struct Notifications {
-    inner: Arc<Inner>,
+    inner: Arc<SubscriberThread>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -29,7 +29,7 @@ impl Notifications {
     /// `lease`: how long a waiter sleeps at most.
     pub(crate) fn new(client_name: String, store: Arc<dyn LockStore>, lease: Duration) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
-        let inner = Inner { client_name, store, patience: Patience::of(lease), state, changed };
+        let inner = SubscriberThread { client_name, store, patience: Patience::of(lease), state, changed };
         Self { inner: Arc::new(inner), thread: Mutex::new(None) }
     }
 
@@ -137,7 +137,7 @@ impl Notifications {
         true
     }
 
-    fn start(&self, state: &mut State) -> std::io::Result<()> {
+    fn start(&self, state: &mut SubscriberState) -> std::io::Result<()> {
         if state.phase != Phase::NotStarted {
             return Ok(());
         }
@@ -200,7 +200,7 @@ impl Listening<'_> {
 impl Drop for Listening<'_> {
     fn drop(&mut self) {
         let mut state = self.notifications.inner.state.lock();
-        let State { topics, sender, .. } = &mut *state;
+        let SubscriberState { topics, sender, .. } = &mut *state;
         let Some(watch) = topics.get_mut(&self.topic) else { return };
         watch.waiters -= 1;
         if watch.waiters > 0 {

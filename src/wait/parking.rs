@@ -66,7 +66,7 @@ mod tests {
 
     use super::*;
     use crate::base::clock::FakeClock;
-    use crate::base::lease::State;
+    use crate::base::lease::LeaseState;
     use crate::base::lock_name::Kind;
     use crate::lease::records::StoreHold;
     use crate::lease::store_hold::tests::{SPAN, granted};
@@ -110,8 +110,8 @@ mod tests {
         let (admission, hold) = admission();
         parking.park(admission, false);
         assert!(parking.barge(|_| false).is_none());
-        assert_eq!(hold.state(), State::Held);
+        assert_eq!(hold.state(), LeaseState::Held);
         drop(parking.keep());
-        assert_eq!(hold.state(), State::Released, "a keeper that does not take it gives it up");
+        assert_eq!(hold.state(), LeaseState::Released, "a keeper that does not take it gives it up");
     }
 }

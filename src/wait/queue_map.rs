@@ -96,7 +96,7 @@ impl QueueState {
 
     /// Whether others have to get in before this client asks again.
     pub(super) fn comes_later(&self) -> bool {
-        self.fairness.owes_turn() || self.fairness.owes_gap()
+        self.fairness.owes_gap() || self.fairness.owes_blind_gap()
     }
 
     pub(super) fn take_piggyback(&mut self) -> Option<Arc<Piggyback>> {

@@ -44,18 +44,18 @@ impl Patience {
     }
 }
 
-pub(super) struct Inner {
+pub(super) struct SubscriberThread {
     pub(super) client_name: String,
     pub(super) store: Arc<dyn LockStore>,
     pub(super) patience: Patience,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<SubscriberState>,
     pub(super) changed: Condvar,
 }
 
 /// Every request for a topic is written under this mutex, so that the store gets them in the order
 /// in which the map changed. They are a few bytes into a socket buffer, and a write has a timeout.
-pub(super) struct State {
-    pub(super) topics: HashMap<Topic, Watch>,
+pub(super) struct SubscriberState {
+    pub(super) topics: HashMap<Topic, TopicWatch>,
     /// The sending half of the present connection.
     pub(super) sender: Option<Box<dyn SubscriptionSender>>,
     /// When the present connection was pinged, if there has been no reply since.
@@ -69,7 +69,7 @@ pub(super) struct State {
 }
 
 #[derive(Default)]
-pub(super) struct Watch {
+pub(super) struct TopicWatch {
     pub(super) events: Vec<Arc<Event>>,
     pub(super) waiters: usize,
     /// When the last waiter left.
@@ -80,13 +80,13 @@ pub(super) struct Watch {
 }
 
 /// However the thread ends, no waiter may rely on a subscription that nobody reads any more.
-struct ExitGuard<'a>(&'a Inner);
+struct ExitGuard<'a>(&'a SubscriberThread);
 
 impl Drop for ExitGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.phase = Phase::Ended;
-        state.topics.values_mut().for_each(Watch::lose);
+        state.topics.values_mut().for_each(TopicWatch::lose);
         // Both halves: the sending half answers for topics that the connection covers.
         let connection = (state.reading.end(), state.sender.take());
         self.0.changed.notify_all();
@@ -97,7 +97,7 @@ impl Drop for ExitGuard<'_> {
 
 /// The role of the one who reads. Ends with this value.
 pub(super) struct Role<'n> {
-    pub(super) inner: &'n Inner,
+    pub(super) inner: &'n SubscriberThread,
     /// `None` after an error.
     subscriber: Option<Box<dyn Subscriber>>,
     pub(super) interrupt: Arc<dyn Interrupt>,
@@ -167,7 +167,7 @@ impl Drop for Role<'_> {
     }
 }
 
-impl Default for State {
+impl Default for SubscriberState {
     fn default() -> Self {
         Self {
             topics: HashMap::default(),
@@ -181,7 +181,7 @@ impl Default for State {
     }
 }
 
-impl State {
+impl SubscriberState {
     pub(super) fn ping(&mut self) -> Result<()> {
         let Some(sender) = &mut self.sender else { return Ok(()) };
         self.pinged = Some(os::now());
@@ -196,7 +196,7 @@ impl State {
     }
 }
 
-impl Watch {
+impl TopicWatch {
     pub(super) fn notify(&self) {
         self.events.iter().for_each(|event| event.notify());
     }
@@ -209,7 +209,7 @@ impl Watch {
     }
 }
 
-impl Inner {
+impl SubscriberThread {
     pub(super) fn events_of(&self, topic: &Topic) -> Vec<Arc<Event>> {
         self.state.lock().topics.get(topic).map(|watch| watch.events.clone()).unwrap_or_default()
     }
@@ -230,7 +230,7 @@ impl Inner {
             (state.sender, state.pinged) = (None, None);
             drop(state.reading.end());
             state.topics.retain(|_, watch| watch.waiters > 0);
-            state.topics.values_mut().for_each(Watch::lose);
+            state.topics.values_mut().for_each(TopicWatch::lose);
             if std::mem::take(&mut state.is_proven) {
                 pause.reset();
             }
@@ -272,7 +272,7 @@ impl Inner {
 
     /// Reads while waiters sleep who need it, and looks after the connection now and then while
     /// nobody reads.
-    fn read_in_turns<'i>(&'i self, mut state: MutexGuard<'i, State>) -> Result<()> {
+    fn read_in_turns<'i>(&'i self, mut state: MutexGuard<'i, SubscriberState>) -> Result<()> {
         while state.phase == Phase::Running {
             if let Some(trouble) = state.reading.take_trouble() {
                 return Err(trouble);
@@ -355,11 +355,11 @@ impl Inner {
         if is_silent && state.pinged.is_none() {
             state.ping()?;
         }
-        let State { topics, sender: Some(sender), .. } = &mut *state else { return Ok(()) };
+        let SubscriberState { topics, sender: Some(sender), .. } = &mut *state else { return Ok(()) };
         // One that is not confirmed yet stays: its confirmation could be taken for that of a later
         // subscription to the same topic.
         let is_over =
-            |watch: &Watch| watch.confirmed && watch.idle_since.is_some_and(|since| os::since(since) > LINGER);
+            |watch: &TopicWatch| watch.confirmed && watch.idle_since.is_some_and(|since| os::since(since) > LINGER);
         let idle: Vec<Topic> =
             topics.iter().filter(|(_, watch)| is_over(watch)).map(|(topic, _)| topic.clone()).collect();
         for topic in idle {

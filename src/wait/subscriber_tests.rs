@@ -32,11 +32,11 @@ impl Subscriber for Silent {
 }
 
 /// As its thread leaves it after it has connected.
-fn connected(panics: bool) -> Inner {
+fn connected(panics: bool) -> SubscriberThread {
     let second = Duration::from_secs(1);
     let store = Arc::new(MemoryStore::new(&Arc::new(Memory::new()), second));
     let (state, changed) = (Mutex::default(), Condvar::new());
-    let inner = Inner { client_name: "c".to_owned(), store, patience: Patience::of(second), state, changed };
+    let inner = SubscriberThread { client_name: "c".to_owned(), store, patience: Patience::of(second), state, changed };
     let mut state = inner.state.lock();
     state.phase = Phase::Running;
     state.reading.begin(Box::new(Silent { panics }), Arc::new(Nobody));
@@ -68,7 +68,7 @@ fn a_panic_during_a_read_ends_the_connection() {
 /// As a guard does that is dropped by a panic of its user.
 #[test]
 fn a_thread_that_panics_already_can_read() {
-    struct Reads<'i>(&'i Inner);
+    struct Reads<'i>(&'i SubscriberThread);
     impl Drop for Reads<'_> {
         fn drop(&mut self) {
             assert!(!self.0.take_role().unwrap().read(Duration::ZERO).unwrap());

@@ -7,16 +7,16 @@ use std::time::Duration;
 use super::{Condvar, Mutex, now};
 
 pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
-    let state = State { queue: VecDeque::new(), senders: 1, has_receiver: true };
-    let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+    let state = ChannelState { queue: VecDeque::new(), senders: 1, has_receiver: true };
+    let shared = Arc::new(ChannelShared { state: Mutex::new(state), changed: Condvar::new() });
     (Sender(shared.clone()), Receiver(shared))
 }
 
 #[derive(Debug)]
-pub(crate) struct Sender<T>(Arc<Shared<T>>);
+pub(crate) struct Sender<T>(Arc<ChannelShared<T>>);
 
 #[derive(Debug)]
-pub(crate) struct Receiver<T>(Arc<Shared<T>>);
+pub(crate) struct Receiver<T>(Arc<ChannelShared<T>>);
 
 #[derive(Debug)]
 pub(crate) enum RecvTimeoutError {
@@ -25,12 +25,12 @@ pub(crate) enum RecvTimeoutError {
 }
 
 #[derive(Debug)]
-struct Shared<T> {
-    state: Mutex<State<T>>,
+struct ChannelShared<T> {
+    state: Mutex<ChannelState<T>>,
     changed: Condvar,
 }
 
-struct State<T> {
+struct ChannelState<T> {
     queue: VecDeque<T>,
     senders: usize,
     has_receiver: bool,

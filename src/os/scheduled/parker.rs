@@ -6,17 +6,17 @@ use std::task::{Poll, Waker};
 
 /// Woken once; it sleeps no more after that.
 #[derive(Debug, Default)]
-pub(super) struct Parker(Mutex<State>);
+pub(super) struct Parker(Mutex<ParkerState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ParkerState {
     is_woken: bool,
     waker: Option<Waker>,
 }
 
 impl Parker {
     /// Never held over a step of the scheduler.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ParkerState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -3,7 +3,7 @@
 
 use super::answers::Answer;
 use super::entry::{Entry, Permits, another_kind};
-use super::state::State;
+use super::state::MemoryState;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::limits::{IDEMPOTENCY_TTL, MOST_PERMITS, TAKEN_TTL};
@@ -13,7 +13,7 @@ use crate::store::{Acquire, Acquired, Count, CountAnswer, Granted, Release, Rele
 /// The id under which a latch keeps when it was opened last; no request has this id.
 const OPENED: &str = "opened";
 
-impl State {
+impl MemoryState {
     /// A repeat has the same id and gets the answer of the first run.
     pub(super) fn count(&mut self, name: &LockName, change: Count, id: &str, now: Moment) -> Result<CountAnswer> {
         if let Some(Answer::Counted(answer)) = self.answers.get(&name.key, id, now) {

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::entry::Entry;
-use super::queue::{Place, Queue, is_before};
-use super::state::State;
+use super::queue::{FairPlace, Queue, is_before};
+use super::state::MemoryState;
 use crate::base::error::Result;
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{Acquire, Acquired, HoldCounts, Release, Released, Topic, Waiting};
 
-impl State {
+impl MemoryState {
     pub(super) fn acquire_fair(&mut self, acquire: &Acquire<'_>, place: Duration, now: Moment) -> Result<Acquired> {
         let Acquire { name, holder, held, .. } = *acquire;
         let standing = match self.typed(&name.key, now, Entry::lock) {
@@ -120,7 +120,7 @@ impl State {
     /// The length of the queue, and how many waiters are before the first one of a client.
     pub(super) fn queue_of(&self, key: &str, client: &str) -> (usize, Option<usize>) {
         let Some(Queue(places)) = self.queues.get(key) else { return (0, None) };
-        let is_own = |place: &Place| place.holder.as_str().split(':').next() == Some(client);
+        let is_own = |place: &FairPlace| place.holder.as_str().split(':').next() == Some(client);
         (places.len(), places.iter().position(is_own))
     }
 }

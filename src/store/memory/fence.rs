@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::entry::{Entry, Value};
-use super::state::State;
+use super::state::MemoryState;
 use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::store::FenceAnswer;
 
-impl State {
+impl MemoryState {
     pub(super) fn claim(&mut self, key: &Arc<str>, token: u64, now: Moment) -> Result<FenceAnswer> {
         match self.typed(key, now, Entry::value)? {
             Some(value) if value.token > token => Ok(FenceAnswer::Refused { standing: Some(value.token) }),

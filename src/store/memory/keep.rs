@@ -2,12 +2,12 @@
 
 use super::entry::{Entry, HolderEntry};
 use super::queue::Queue;
-use super::state::State;
+use super::state::MemoryState;
 use crate::base::lease::Moment;
 use crate::base::lock_name::Kind;
 use crate::store::{Release, Released};
 
-impl State {
+impl MemoryState {
     /// Notifies waiters as a release does: what they know of the end is out of date.
     pub(super) fn keep(&mut self, release: &Release<'_>, until: Moment, now: Moment) -> Released {
         let Release { name, holder, .. } = *release;

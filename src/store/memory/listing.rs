@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::entry::{Entry, HolderEntry, another_kind};
-use super::state::State;
+use super::state::MemoryState;
 use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
@@ -14,7 +14,7 @@ fn holder(entry: &HolderEntry, now: Moment) -> FoundHolder {
     FoundHolder { id: entry.holder.as_str().to_owned(), count: entry.count.into(), left: Some(entry.until.since(now)) }
 }
 
-impl State {
+impl MemoryState {
     pub(super) fn list(&mut self, wanted: &Wanted, now: Moment) -> Vec<Found> {
         let keys: BTreeSet<Arc<str>> = self.keys().filter(|key| wanted.name_of(key).is_some()).cloned().collect();
         keys.iter().filter_map(|key| self.found(key, now)).collect()

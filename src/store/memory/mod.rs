@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use self::faults::{Failure, Operation};
 pub(crate) use self::shared::Memory;
-use self::state::State;
+use self::state::MemoryState;
 use crate::base::clock::Clock;
 use crate::base::diagnosis::{Check, Finding};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -84,7 +84,7 @@ impl MemoryStore {
         (store as &dyn Any).downcast_ref().map(|store: &Self| &store.memory)
     }
 
-    fn lock_state(&self) -> Result<MutexGuard<'_, State>> {
+    fn lock_state(&self) -> Result<MutexGuard<'_, MemoryState>> {
         let state = self.memory.state.lock();
         // Under the mutex, so that no request runs after `close`.
         if self.closed.load(Ordering::Acquire) {
@@ -99,7 +99,7 @@ impl MemoryStore {
         &self,
         operation: Operation,
         unknowns: &mut UnknownOutcomes,
-        run: impl FnOnce(&mut State, Moment) -> Result<T>,
+        run: impl FnOnce(&mut MemoryState, Moment) -> Result<T>,
     ) -> Result<T> {
         let mut state = self.lock_state()?;
         let now = self.memory.clock.now();
@@ -117,7 +117,11 @@ impl MemoryStore {
     }
 
     /// A request that changes nothing, or may run twice.
-    fn ask_freely<T>(&self, operation: Operation, run: impl FnOnce(&mut State, Moment) -> Result<T>) -> Result<T> {
+    fn ask_freely<T>(
+        &self,
+        operation: Operation,
+        run: impl FnOnce(&mut MemoryState, Moment) -> Result<T>,
+    ) -> Result<T> {
         self.ask(operation, &mut UnknownOutcomes::default(), run)
     }
 
@@ -344,14 +348,14 @@ mod tests {
     /// A state with a clock that stands still, and a client that asks it.
     pub(super) struct Bench {
         pub(super) clock: Arc<FakeClock>,
-        pub(super) state: State,
+        pub(super) state: MemoryState,
         pub(super) client: ClientId,
     }
 
     impl Bench {
         pub(super) fn new() -> Self {
             let clock = Arc::new(FakeClock::default());
-            Self { state: State::new(clock.clone()), clock, client: ClientId::random(PLACE) }
+            Self { state: MemoryState::new(clock.clone()), clock, client: ClientId::random(PLACE) }
         }
 
         pub(super) fn now(&self) -> Moment {

@@ -1,13 +1,13 @@
 //! Several plain locks taken and given up as one.
 
 use super::entry::Entry;
-use super::state::State;
+use super::state::MemoryState;
 use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::base::lock_name::Kind;
 use crate::store::{AcquireAll, AcquiredAll, Part, Release, Released};
 
-impl State {
+impl MemoryState {
     /// `again`: an earlier run of the same request may have taken them.
     pub(super) fn acquire_all(&mut self, acquire: &AcquireAll<'_>, again: bool, now: Moment) -> Result<AcquiredAll> {
         let AcquireAll { parts, lease, token, .. } = acquire;

@@ -1,14 +1,14 @@
 //! The re-entrant lock.
 
 use super::entry::{Entry, HolderEntry};
-use super::state::State;
+use super::state::MemoryState;
 use crate::base::error::Result;
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
 use crate::store::{Acquire, Acquired, Granted, HoldCounts, Release, Released};
 
-impl State {
+impl MemoryState {
     pub(super) fn acquire_mutex(&mut self, acquire: &Acquire<'_>, now: Moment) -> Result<Acquired> {
         match self.typed(&acquire.name.key, now, Entry::lock) {
             Ok(Some(current)) if current.holder == *acquire.holder => {}

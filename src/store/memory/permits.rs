@@ -1,13 +1,13 @@
 //! The semaphore whose permits have leases.
 
 use super::entry::{Entry, HolderEntry};
-use super::state::State;
+use super::state::MemoryState;
 use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{Acquire, Acquired, Granted, Release, Released};
 
-impl State {
+impl MemoryState {
     /// Returns the permits whose lease has ended, and notifies the waiters.
     pub(super) fn sweep_permits(&mut self, name: &LockName, now: Moment) -> Result<()> {
         let Some(permits) = self.typed(&name.key, now, Entry::semaphore)? else { return Ok(()) };

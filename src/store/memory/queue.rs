@@ -12,10 +12,10 @@ const KEPT: Duration = Duration::from_secs(300);
 /// First come, first served. A place is kept until its deadline, and each attempt of its waiter
 /// extends the deadline.
 #[derive(Debug, Default)]
-pub(super) struct Queue(pub(super) VecDeque<Place>);
+pub(super) struct Queue(pub(super) VecDeque<FairPlace>);
 
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct FairPlace {
     pub(super) holder: Holder,
     pub(super) deadline: Moment,
 }
@@ -30,7 +30,7 @@ impl Queue {
         self.0.iter_mut().for_each(|place| place.deadline = place.deadline.plus(by));
     }
 
-    pub(super) fn head(&self) -> Option<&Place> {
+    pub(super) fn head(&self) -> Option<&FairPlace> {
         self.0.front()
     }
 
@@ -69,9 +69,9 @@ impl Queue {
         match self.place_of(holder) {
             Some(at) => self.0[at].deadline = deadline,
             None => {
-                let behind = |place: &Place| !is_before(&place.holder, holder);
+                let behind = |place: &FairPlace| !is_before(&place.holder, holder);
                 let at = if is_first { self.0.iter().position(behind) } else { None };
-                self.0.insert(at.unwrap_or(self.0.len()), Place { holder: holder.clone(), deadline });
+                self.0.insert(at.unwrap_or(self.0.len()), FairPlace { holder: holder.clone(), deadline });
             }
         }
     }

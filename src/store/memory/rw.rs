@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::entry::{Entry, HolderEntry, Marker, ReadWrite};
-use super::state::State;
+use super::state::MemoryState;
 use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::base::lock_name::Kind;
 use crate::store::{Acquire, Acquired, Granted, HoldCounts, Release, Released, Waiting};
 
-impl State {
+impl MemoryState {
     pub(super) fn acquire_read(&mut self, acquire: &Acquire<'_>, now: Moment) -> Result<Acquired> {
         let Acquire { name, holder, lease, held, .. } = *acquire;
         let until = now.plus(lease);

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::state::State;
+use super::state::MemoryState;
 use crate::base::clock::MovableClock;
 use crate::os::{Mutex, atomic::AtomicU64};
 
 /// The state behind the stores of several clients.
 pub(crate) struct Memory {
     pub(crate) clock: Arc<MovableClock>,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<MemoryState>,
     pub(super) next_store: AtomicU64,
     /// One for each client: wakes its waiting threads, and returns false when the client is gone.
     #[cfg(feature = "testing")]
@@ -20,7 +20,7 @@ impl Memory {
     pub(crate) fn new() -> Self {
         let clock = Arc::new(MovableClock::default());
         Self {
-            state: Mutex::new(State::new(clock.clone())),
+            state: Mutex::new(MemoryState::new(clock.clone())),
             clock,
             next_store: AtomicU64::new(0),
             #[cfg(feature = "testing")]

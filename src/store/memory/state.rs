@@ -18,7 +18,7 @@ use crate::store::{Acquire, Acquired, LockStatus, Release, Released, Renewal, Re
 /// The number of names from which on expired ones are removed.
 const SWEEP_AT: usize = 1024;
 
-pub(super) struct State {
+pub(super) struct MemoryState {
     pub(super) clock: Arc<dyn Clock>,
     entries: HashMap<Arc<str>, Entry>,
     /// Of fair locks, held or free.
@@ -34,7 +34,7 @@ pub(super) struct State {
     sweep_at: usize,
 }
 
-impl State {
+impl MemoryState {
     pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,

@@ -22,9 +22,9 @@ const CHUNK: usize = 4096;
 
 /// A handle; clones share the connection. Only one of them may read.
 #[derive(Clone)]
-pub(crate) struct TlsStream(Arc<Shared>);
+pub(crate) struct TlsStream(Arc<SharedSession>);
 
-struct Shared {
+struct SharedSession {
     socket: TcpStream,
     session: Mutex<Session>,
 }
@@ -36,7 +36,7 @@ impl TlsStream {
         let mut session =
             Session { tls: client.session(host)?, raw: Vec::new(), start: 0, has_ended: false, has_identity };
         session.shake_hands(&socket, deadline).map_err(TlsFailure::in_handshake)?;
-        Ok(Self(Arc::new(Shared { socket, session: Mutex::new(session) })))
+        Ok(Self(Arc::new(SharedSession { socket, session: Mutex::new(session) })))
     }
 
     pub(crate) fn server_certificate(&self) -> Option<Vec<u8>> {

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 use super::requests;
 use super::server::{end_backends, into_error, unknowns_of};
-use super::wire::{Answer, Connection, Connector, Failure, Pool, Request, UnknownOutcome};
+use super::wire::{Answer, Connection, Connector, Pool, PostgresFailure, Request, UnknownOutcome};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::resolve::Resolution;
 use crate::store::{Renewal, Renewed, Undo};
@@ -112,7 +112,7 @@ impl Background {
         match self.exchange_alone(requests) {
             Ok(answers) => Ok(answers),
             // Not after a connect that timed out: the server hangs, and would hang there too.
-            Err(Failure::NotSent(error)) if started.elapsed() < self.connector.io_timeout => {
+            Err(PostgresFailure::NotSent(error)) if started.elapsed() < self.connector.io_timeout => {
                 log::debug!("renewing over a connection of the locks: {}", error.chain());
                 let answers = requests.iter().map(|request| locks.call_over_open(request).ok());
                 answers.collect::<Option<_>>().ok_or(error)
@@ -121,12 +121,12 @@ impl Background {
         }
     }
 
-    fn exchange_alone(&self, requests: &[Request]) -> std::result::Result<Vec<Answer>, Failure> {
+    fn exchange_alone(&self, requests: &[Request]) -> std::result::Result<Vec<Answer>, PostgresFailure> {
         let idle = self.idle.lock().connection.take();
         let idle = idle.filter(|connection| self.connector.leads_to_the_primary(connection));
         let mut connection = match idle.and_then(Connection::if_alive) {
             Some(connection) => connection,
-            None => self.connector.connect().map_err(Failure::NotSent)?,
+            None => self.connector.connect().map_err(PostgresFailure::NotSent)?,
         };
         let answers = connection.ask_all(requests)?;
         let is_over_with =
@@ -164,7 +164,7 @@ impl Background {
             is_ready.map(|(undo, _)| requests::release(&undo.release(), place_of(undo), true, &[], now)).collect();
         let mut answers = match connection.ask_all(&releases) {
             Ok(answers) => answers.into_iter(),
-            Err(Failure::Unknown { error, .. }) => {
+            Err(PostgresFailure::Unknown { error, .. }) => {
                 log::debug!("{} unknown outcomes cannot be resolved yet: {error}", undos.len());
                 let resolution = |&ready: &bool| if ready { Resolution::MayHaveRun } else { Resolution::NotYet };
                 return Ok(ready.iter().map(resolution).collect());

@@ -30,7 +30,7 @@ use self::server::{Server, known};
 use self::sql::SWEEP;
 use self::subscription::subscribe_to;
 use self::used_marks::UsedMarks;
-use self::wire::{Answer, Connector, Failure, Outcome, Request, ServerError};
+use self::wire::{Answer, Connector, Outcome, PostgresFailure, Request, ServerError};
 use crate::base::clock::Clock;
 use crate::base::diagnosis::Finding;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -256,7 +256,7 @@ impl LockStore for PostgresStore {
     fn force_unlock(&self, name: &LockName) -> Result<bool> {
         let outcome: Outcome = self.server.pool.call(requests::force(name));
         let answer = outcome.map_err(|failure| match failure {
-            Failure::Unknown { error, .. } => {
+            PostgresFailure::Unknown { error, .. } => {
                 error.and_also("the lock may have been freed; look at it before a repeat")
             }
             other => server::into_error(other),

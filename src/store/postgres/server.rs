@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::sql::{IS_THERE, KILL};
-use super::wire::{Answer, Connection, Connector, Failure, Pool, Request, UnknownOutcome};
+use super::wire::{Answer, Connection, Connector, Pool, PostgresFailure, Request, UnknownOutcome};
 use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::UnknownOutcomes;
@@ -71,19 +71,22 @@ impl Server {
 }
 
 /// Adds a request of unknown outcome to the others.
-pub(super) fn known(outcome: std::result::Result<Answer, Failure>, unknowns: &mut UnknownOutcomes) -> Result<Answer> {
+pub(super) fn known(
+    outcome: std::result::Result<Answer, PostgresFailure>,
+    unknowns: &mut UnknownOutcomes,
+) -> Result<Answer> {
     outcome.map_err(|failure| {
-        if let Failure::Unknown { unknown, .. } = &failure {
+        if let PostgresFailure::Unknown { unknown, .. } = &failure {
             add_unknown(unknowns, unknown.clone());
         }
         into_error(failure)
     })
 }
 
-pub(super) fn into_error(failure: Failure) -> Error {
+pub(super) fn into_error(failure: PostgresFailure) -> Error {
     match failure {
-        Failure::NotSent(error) | Failure::Unknown { error, .. } => error,
-        Failure::NotTogether => Error::new(ErrorKind::NotReady, "the row of the lock is locked just now"),
+        PostgresFailure::NotSent(error) | PostgresFailure::Unknown { error, .. } => error,
+        PostgresFailure::NotTogether => Error::new(ErrorKind::NotReady, "the row of the lock is locked just now"),
     }
 }
 
@@ -93,7 +96,7 @@ pub(super) fn end_backends(
     connection: &mut Connection,
     unknowns: &[UnknownOutcome],
     patience: Duration,
-) -> std::result::Result<Vec<bool>, Failure> {
+) -> std::result::Result<Vec<bool>, PostgresFailure> {
     let mut living: Vec<&UnknownOutcome> = Vec::new();
     for unknown in unknowns {
         if connection.may_have_run(unknown) && !living.iter().any(|other| other.same_backend(unknown)) {
@@ -106,7 +109,7 @@ pub(super) fn end_backends(
     };
     let kills: Vec<Request> = living.iter().map(|unknown| about(&KILL, unknown)).collect();
     for answer in connection.ask_all(&kills)? {
-        answer.rows.map_err(|e| Failure::NotSent(e.to_error()))?;
+        answer.rows.map_err(|e| PostgresFailure::NotSent(e.to_error()))?;
     }
     let (mut pause, deadline) =
         (Backoff::new(Duration::from_millis(1), Duration::from_millis(20)), Instant::now() + patience);
@@ -114,7 +117,7 @@ pub(super) fn end_backends(
         let looks: Vec<Request> = living.iter().map(|unknown| about(&IS_THERE, unknown)).collect();
         let mut left = Vec::new();
         for (answer, unknown) in connection.ask_all(&looks)?.into_iter().zip(&living) {
-            let rows = answer.rows.map_err(|e| Failure::NotSent(e.to_error()))?;
+            let rows = answer.rows.map_err(|e| PostgresFailure::NotSent(e.to_error()))?;
             let is_gone = rows.first().and_then(|row| row.first()?.as_deref()) == Some("0");
             left.extend((!is_gone).then_some(*unknown));
         }

@@ -10,7 +10,7 @@ use crate::store::Undo;
 use crate::store::redis::script;
 use crate::store::redis::unknowns::unknowns_of;
 use crate::store::redis::wire::{
-    Connection, Connector, Failure, InFlight, Pool, PubSubReader, PubSubWriter, Reply, Request, UnknownOutcome,
+    Connection, Connector, InFlight, Pool, PubSubReader, PubSubWriter, RedisFailure, Reply, Request, UnknownOutcome,
 };
 
 /// A connection apart from the pool: renewals must not queue behind calls of locks.
@@ -63,16 +63,16 @@ impl Background {
         match self.exchange_alone(requests) {
             Ok(done) => Ok(done),
             // Not after a connect that timed out: the server hangs, and would hang there too.
-            Err(Failure::NotSent(error)) if started.elapsed() < self.connector.io_timeout => {
+            Err(RedisFailure::NotSent(error)) if started.elapsed() < self.connector.io_timeout => {
                 log::debug!("renewing over a connection of the locks: {}", error.chain());
                 exchange_over(locks, requests).ok_or(error)
             }
-            Err(Failure::NotSent(error) | Failure::Unknown { error, .. }) => Err(error),
+            Err(RedisFailure::NotSent(error) | RedisFailure::Unknown { error, .. }) => Err(error),
         }
     }
 
-    fn exchange_alone(&self, requests: &[Request]) -> std::result::Result<(Vec<Reply>, Moment), Failure> {
-        let mut connection = self.take_or_connect().map_err(Failure::NotSent)?;
+    fn exchange_alone(&self, requests: &[Request]) -> std::result::Result<(Vec<Reply>, Moment), RedisFailure> {
+        let mut connection = self.take_or_connect().map_err(RedisFailure::NotSent)?;
         let (replies, sent_at) = self.send(&mut connection, requests)?;
         if !replies.iter().any(Reply::is_demotion) {
             self.put_back(connection);
@@ -98,11 +98,11 @@ impl Background {
         &self,
         connection: &mut Connection,
         requests: &[Request],
-    ) -> std::result::Result<(Vec<Reply>, Moment), Failure> {
+    ) -> std::result::Result<(Vec<Reply>, Moment), RedisFailure> {
         connection.mark_idle();
         let outcome = match connection.exchange(requests) {
             outcome if is_of_no_use(&outcome) => {
-                *connection = self.connector.connect().map_err(Failure::NotSent)?;
+                *connection = self.connector.connect().map_err(RedisFailure::NotSent)?;
                 connection.exchange(requests)
             }
             outcome => outcome,
@@ -152,8 +152,8 @@ impl Background {
         }
         let (replies, _) = match connection.exchange(&requests) {
             Ok(done) => done,
-            Err(Failure::NotSent(error)) => return Err(error),
-            Err(Failure::Unknown { error, .. }) => {
+            Err(RedisFailure::NotSent(error)) => return Err(error),
+            Err(RedisFailure::Unknown { error, .. }) => {
                 log::debug!("{} unknown outcomes cannot be resolved yet: {error}", undos.len());
                 return Ok(undos.iter().map(|_| Resolution::MayHaveRun).collect());
             }
@@ -191,10 +191,10 @@ fn exchange_over(locks: &Pool, requests: &[Request]) -> Option<(Vec<Reply>, Mome
 }
 
 /// The connection was at its end before the requests reached the server.
-fn is_of_no_use(outcome: &std::result::Result<(Vec<Reply>, InFlight), Failure>) -> bool {
+fn is_of_no_use(outcome: &std::result::Result<(Vec<Reply>, InFlight), RedisFailure>) -> bool {
     match outcome {
         Ok((replies, _)) => replies.iter().any(Reply::is_logged_out),
-        Err(failure) => matches!(failure, Failure::Unknown { stale: true, .. }),
+        Err(failure) => matches!(failure, RedisFailure::Unknown { stale: true, .. }),
     }
 }
 

@@ -1,7 +1,7 @@
 //! A fair lock that goes from one thread of the client to the next.
 
 use super::unknowns::add_unknown;
-use super::wire::Failure;
+use super::wire::RedisFailure;
 use super::{RedisStore, script, slot_of};
 use crate::store::{Acquire, Acquired, HandedOver, LockStore, Release, Released, UnknownOutcomes};
 
@@ -23,8 +23,8 @@ impl RedisStore {
                 let granted = script::passed_on_answer(answer.reply, answer.sent_at).ok()??;
                 (Ok(Released::Freed { listeners: None, next: None }), Ok(Acquired::Granted(granted)))
             }
-            Err(Failure::NotSent(error)) => (Err(error.clone()), Err(error)),
-            Err(Failure::Unknown { error, unknown, stale }) => {
+            Err(RedisFailure::NotSent(error)) => (Err(error.clone()), Err(error)),
+            Err(RedisFailure::Unknown { error, unknown, stale }) => {
                 add_unknown(unknowns, unknown.clone());
                 add_unknown(&mut next_unknowns, unknown);
                 let released = if stale { self.release(release, unknowns) } else { Err(error.clone()) };

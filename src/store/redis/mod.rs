@@ -35,7 +35,7 @@ use self::slot::Slot;
 use self::subscription::PatternRights;
 pub(crate) use self::subscription::subscribe_to;
 use self::unknowns::add_unknown;
-use self::wire::{Connector, Failure, Replicas, Reply, Request};
+use self::wire::{Connector, RedisFailure, Replicas, Reply, Request};
 use crate::base::clock::Clock;
 use crate::base::deadline::ceil_millis;
 use crate::base::diagnosis::Finding;
@@ -211,8 +211,8 @@ impl LockStore for RedisStore {
         let released = match first {
             Ok(ref answer) if self.servers.is_redirected(&answer.reply, unknowns) => self.release(release, unknowns),
             Ok(answer) => script::release_answer(answer.reply),
-            Err(Failure::NotSent(error)) => Err(error),
-            Err(Failure::Unknown { error, unknown, stale }) => {
+            Err(RedisFailure::NotSent(error)) => Err(error),
+            Err(RedisFailure::Unknown { error, unknown, stale }) => {
                 add_unknown(unknowns, unknown);
                 if stale { self.release(release, unknowns) } else { Err(error) }
             }
@@ -223,8 +223,8 @@ impl LockStore for RedisStore {
                 self.acquire(next, &mut next_unknowns)
             }
             Ok(answer) => script::acquire_answer(answer.reply, answer.sent_at),
-            Err(Failure::NotSent(error)) => Err(error),
-            Err(Failure::Unknown { error, unknown, .. }) => {
+            Err(RedisFailure::NotSent(error)) => Err(error),
+            Err(RedisFailure::Unknown { error, unknown, .. }) => {
                 add_unknown(&mut next_unknowns, unknown);
                 Err(error)
             }

@@ -12,7 +12,7 @@ use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::base::node_status::{NodeState, NodeStatus};
 use crate::store::UnknownOutcomes;
 use crate::store::redis::unknowns::{add_unknown, unknowns_of};
-use crate::store::redis::wire::{Connector, Failure, Pool, Reply, Request, Target, fail_on_error};
+use crate::store::redis::wire::{Connector, Pool, RedisFailure, Reply, Request, Target, fail_on_error};
 
 /// The connections to one server.
 #[derive(Debug)]
@@ -89,8 +89,8 @@ impl Server {
             let asked_at = self.clock.now();
             match self.pool.call(request()) {
                 Ok(answer) => return Ok(Answered { reply: answer.reply, sent_at: answer.sent_at, repeated: false }),
-                Err(Failure::NotSent(error)) => return Err(Unanswered::NotSent(error)),
-                Err(Failure::Unknown { error, unknown, stale }) => {
+                Err(RedisFailure::NotSent(error)) => return Err(Unanswered::NotSent(error)),
+                Err(RedisFailure::Unknown { error, unknown, stale }) => {
                     add_unknown(unknowns, unknown);
                     // After a long time (the machine slept) the idempotency key may be gone, and a
                     // repeat could count twice.
@@ -129,8 +129,8 @@ impl Server {
                 }
                 Ok(Answered { reply, sent_at: flight.sent_at, repeated })
             }
-            Err(Failure::NotSent(error)) => Err(Unanswered::NotSent(error)),
-            Err(Failure::Unknown { error, unknown, .. }) => {
+            Err(RedisFailure::NotSent(error)) => Err(Unanswered::NotSent(error)),
+            Err(RedisFailure::Unknown { error, unknown, .. }) => {
                 add_unknown(unknowns, unknown);
                 Err(Unanswered::Unknown(error))
             }

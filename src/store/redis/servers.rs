@@ -6,7 +6,7 @@ use super::cluster::{Cluster, Route, still_redirected};
 use super::server::{Answered, Server, Unanswered};
 use super::slot::Slot;
 use super::unknowns::{add_unknown, unknowns_of};
-use super::wire::{Connector, Failure, Outcome, Redirect, Reply, Request, UnknownOutcome};
+use super::wire::{Connector, Outcome, Redirect, RedisFailure, Reply, Request, UnknownOutcome};
 use crate::base::clock::Clock;
 use crate::base::error::Result;
 use crate::base::node_status::NodeStatus;
@@ -91,8 +91,8 @@ impl Servers {
     pub(super) fn ask_once(&self, slot: Slot, request: impl Fn() -> Request) -> Result<Reply> {
         let call = |server: &Server, request: Request| match server.pool.call(request) {
             Ok(answer) => Ok(Answered { reply: answer.reply, sent_at: answer.sent_at, repeated: false }),
-            Err(Failure::NotSent(error)) => Err(Unanswered::NotSent(error)),
-            Err(Failure::Unknown { error, .. }) => Err(Unanswered::Unknown(error)),
+            Err(RedisFailure::NotSent(error)) => Err(Unanswered::NotSent(error)),
+            Err(RedisFailure::Unknown { error, .. }) => Err(Unanswered::Unknown(error)),
         };
         let cluster = match &self.kind {
             Kind::One(server) => {

@@ -14,7 +14,7 @@ use crate::base::error::{Error, Result};
 use crate::base::holder::is_foreign;
 use crate::base::lease::Moment;
 use crate::store::redis::script::{self, NodeReply};
-use crate::store::redis::wire::{Connection, Failure, Reply};
+use crate::store::redis::wire::{Connection, RedisFailure, Reply};
 use crate::store::{Acquire, HoldCounts, Release, Spent, TokenRule, UnknownOutcomes};
 
 /// How far ahead of a master's clock a client may propose a token, in microseconds.
@@ -245,9 +245,9 @@ fn in_words(vote: &Vote) -> &str {
 /// are not among them: once they are back, every call made meanwhile would have to be undone there.
 fn may_hold(round: &Round, count: &Count) -> NodeSet {
     let is_unknown = |outcome: &NodeOutcome| match outcome {
-        NodeOutcome::Unread | NodeOutcome::Failed(Failure::Unknown { .. }) => true,
+        NodeOutcome::Unread | NodeOutcome::Failed(RedisFailure::Unknown { .. }) => true,
         NodeOutcome::Replies(replies) => matches!(replies[..], [Reply::Error(_)]),
-        NodeOutcome::Failed(Failure::NotSent(_)) | NodeOutcome::Skipped => false,
+        NodeOutcome::Failed(RedisFailure::NotSent(_)) | NodeOutcome::Skipped => false,
     };
     count.granted | NodeSet::of(&round.outcomes, is_unknown)
 }

@@ -9,14 +9,14 @@ use super::quorum::{grace, majority};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
-use crate::store::redis::wire::{Connection, Failure, Reply, Request};
+use crate::store::redis::wire::{Connection, RedisFailure, Reply, Request};
 
 /// The outcome of a request to one master.
 #[derive(Debug)]
 pub(super) enum NodeOutcome {
     Replies(Vec<Reply>),
     /// Nothing was sent, or the outcome is unknown.
-    Failed(Failure),
+    Failed(RedisFailure),
     /// It was asked, and the round ended before its reply: the others had decided.
     Unread,
     /// It was not asked.
@@ -68,7 +68,7 @@ pub(super) fn ask_all(
             let make = |connection: &Connection, run_id: &str| ask(index, connection, run_id);
             let call = match (&round.outcomes[index], anyway) {
                 (NodeOutcome::Skipped, false) => nodes[index].send(holder, make),
-                (NodeOutcome::Failed(Failure::NotSent(_)), true) => nodes[index].send_anyway(holder, make),
+                (NodeOutcome::Failed(RedisFailure::NotSent(_)), true) => nodes[index].send_anyway(holder, make),
                 _ => continue,
             };
             match call {

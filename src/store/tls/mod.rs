@@ -31,11 +31,11 @@ pub(crate) use failure::TlsFailure;
 /// Makes the TLS sessions of one client. Its files are read anew when they have changed.
 pub(crate) struct TlsClient {
     settings: Tls,
-    state: Mutex<State>,
+    state: Mutex<TlsState>,
 }
 
 #[derive(Default)]
-struct State {
+struct TlsState {
     config: Option<Arc<ClientConfig>>,
     /// The files as they were when they were last read.
     stamps: Vec<Stamp>,

@@ -4,7 +4,7 @@
 //! A change is one transaction: the new count if the old one is still the one that was read, and an
 //! ephemeral mark with the id of the change. Whoever has no answer looks for the mark.
 
-use super::client::Failure;
+use super::client::ZooKeeperFailure;
 use super::queue::{Asked, Recency, TRIES, busy_directory, certain, children_in, unsettled};
 use super::semaphore::count_in;
 use super::wire::{Change, Code, Mode, Request};
@@ -53,13 +53,13 @@ impl CountStore for ZooKeeperStore {
         let path = self.count_path(name);
         let look = [Request::get_data(path, false), Request::children(&paths.leases, false)];
         let look = if name.kind == Kind::Latch { &look[..1] } else { &look };
-        let exchange = self.ask(look).map_err(Failure::into_error)?;
-        let read = count_in(&exchange.replies[0], path).map_err(Failure::into_error)?;
+        let exchange = self.ask(look).map_err(ZooKeeperFailure::into_error)?;
+        let read = count_in(&exchange.replies[0], path).map_err(ZooKeeperFailure::into_error)?;
         let count = read.map_or(0, |(count, _)| count);
         if name.kind == Kind::Latch {
             return Ok((count, self.latches.lock().read(path, read)));
         }
-        let permits = children_in(&exchange.replies[1], &paths.leases).map_err(Failure::into_error)?;
+        let permits = children_in(&exchange.replies[1], &paths.leases).map_err(ZooKeeperFailure::into_error)?;
         let taken = permits.unwrap_or_default().len();
         // In Java one who waits for permits has made them already: those are not held.
         let held = i64::try_from(taken).unwrap_or(i64::MAX).min(count.max(0));

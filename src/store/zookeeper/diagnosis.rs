@@ -37,7 +37,7 @@ impl ZooKeeperStore {
     /// Over the session of the client, which is made if there is none, as by the first lock.
     fn examine_session(&self, asked: &Diagnose<'_>, reached: usize, all: &mut Vec<Finding>) -> Result<()> {
         let ask = |request: Request| {
-            let mut exchange = self.ask(&[request]).map_err(super::Failure::into_error)?;
+            let mut exchange = self.ask(&[request]).map_err(super::ZooKeeperFailure::into_error)?;
             Ok::<_, crate::base::error::Error>(exchange.replies.remove(0))
         };
         ask(Request::sync(&self.root()))?;

@@ -1,6 +1,6 @@
 //! Looking at locks: who has one, and who waits.
 
-use super::client::Failure;
+use super::client::ZooKeeperFailure;
 use super::queue::{Asked, Recency, certain};
 use super::wire::{Code, Request};
 use super::{ZooKeeperStore, names};
@@ -15,7 +15,7 @@ const MOST_HOLDERS: usize = 1000;
 impl QueueStore for ZooKeeperStore {
     /// In a queue of ZooKeeper the holder stands first.
     fn queue_of(&self, name: &LockName, _client: &str) -> Result<(usize, Option<usize>)> {
-        let list = self.list(&self.paths(name).base, Recency::Any).map_err(Failure::into_error)?;
+        let list = self.list(&self.paths(name).base, Recency::Any).map_err(ZooKeeperFailure::into_error)?;
         let list = names::sorted(name.kind, list);
         let own = self.nodes.waiting(name);
         let is_own = |node: &String| own.iter().any(|path| names::last_of(path) == node);
@@ -26,7 +26,7 @@ impl QueueStore for ZooKeeperStore {
 
 impl ZooKeeperStore {
     pub(super) fn status(&self, name: &LockName) -> Result<Option<LockStatus>> {
-        self.holders_of(name).map_err(Failure::into_error)
+        self.holders_of(name).map_err(ZooKeeperFailure::into_error)
     }
 
     fn holders_of(&self, name: &LockName) -> Asked<Option<LockStatus>> {

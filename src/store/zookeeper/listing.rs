@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::client::Failure;
+use super::client::ZooKeeperFailure;
 use super::inspect::{holder_in, owner_in};
 use super::names::Paths;
 use super::queue::{Asked, certain, children_in};
@@ -25,7 +25,7 @@ enum Unreadable {
 }
 
 /// A node of a holder or a waiter, in order.
-struct Place {
+struct ListedPlace {
     id: String,
     owner: Option<HolderOwner>,
 }
@@ -76,7 +76,9 @@ impl ZooKeeperStore {
     /// Nothing if the user may not read it, or if something else stands there.
     fn readable(&self, name: &LockName) -> Asked<Vec<Found>> {
         match self.found(name, Unreadable::HasAnId) {
-            Err(Failure::NotSent(e)) if matches!(e.kind(), ErrorKind::Denied | ErrorKind::WrongType) => Ok(Vec::new()),
+            Err(ZooKeeperFailure::NotSent(e)) if matches!(e.kind(), ErrorKind::Denied | ErrorKind::WrongType) => {
+                Ok(Vec::new())
+            }
             found => found,
         }
     }
@@ -154,7 +156,7 @@ impl ZooKeeperStore {
         let turns = self.places(&paths.locks, &turns, unreadable)?;
         let owners = owners_of(permits.iter().chain(&turns));
         let mut holders: Vec<FoundHolder> = Vec::new();
-        for Place { id, .. } in permits {
+        for ListedPlace { id, .. } in permits {
             match holders.iter_mut().find(|one| one.id == id) {
                 Some(one) => one.count += 1,
                 None => holders.push(FoundHolder { id, count: 1, left: None }),
@@ -173,7 +175,7 @@ impl ZooKeeperStore {
     }
 
     /// Whose the first of the nodes are, without those that are gone by now.
-    fn places(&self, directory: &str, nodes: &[String], unreadable: Unreadable) -> Asked<Vec<Place>> {
+    fn places(&self, directory: &str, nodes: &[String], unreadable: Unreadable) -> Asked<Vec<ListedPlace>> {
         let nodes = &nodes[..nodes.len().min(MOST_LISTED)];
         if nodes.is_empty() {
             return Ok(Vec::new());
@@ -192,13 +194,13 @@ impl ZooKeeperStore {
             let id = holder_in(&data, node);
             let owner = owner_in(&data, &id);
             let id = if names::is_write(node) { format!("{id}:write") } else { id };
-            places.push(Place { id, owner });
+            places.push(ListedPlace { id, owner });
         }
         Ok(places)
     }
 }
 
-fn owners_of<'p>(places: impl IntoIterator<Item = &'p Place>) -> Vec<(String, HolderOwner)> {
+fn owners_of<'p>(places: impl IntoIterator<Item = &'p ListedPlace>) -> Vec<(String, HolderOwner)> {
     places.into_iter().filter_map(|place| Some((place.id.clone(), place.owner.clone()?))).collect()
 }
 
@@ -225,10 +227,10 @@ impl ListingStore for ZooKeeperStore {
             None => self.list_below(wanted),
         };
         let is_certain = |found: &Found| found.kind.is_some();
-        Ok(found.map_err(Failure::into_error)?.into_iter().filter(is_certain).collect())
+        Ok(found.map_err(ZooKeeperFailure::into_error)?.into_iter().filter(is_certain).collect())
     }
 
     fn look_at(&self, name: &LockName) -> Result<Vec<Found>> {
-        self.found(name, Unreadable::Fails).map_err(Failure::into_error)
+        self.found(name, Unreadable::Fails).map_err(ZooKeeperFailure::into_error)
     }
 }

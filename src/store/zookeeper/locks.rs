@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::client::{Exchange, Failure};
+use super::client::{Exchange, ZooKeeperFailure};
 use super::nodes::Node;
 use super::queue::{
     Asked, Recency, Standing, TRIES, Unsettled, busy_directory, certain, created_in, is_refused, unsettled,
@@ -206,8 +206,8 @@ impl ZooKeeperStore {
             (node.downgraded, node.is_lost) = (Some(read.clone()), Arc::default());
         };
         self.nodes.update(name, holder, either);
-        let clear_if_nothing_ran = |failure: &Failure| {
-            if matches!(failure, Failure::NotSent(_)) {
+        let clear_if_nothing_ran = |failure: &ZooKeeperFailure| {
+            if matches!(failure, ZooKeeperFailure::NotSent(_)) {
                 self.nodes.update(name, holder, |node| node.downgraded = None);
             }
         };
@@ -267,13 +267,13 @@ impl ZooKeeperStore {
             Ok(exchange) if exchange.session.generation == own.session.generation => exchange,
             // The session is another one: what was made there is not asked for twice.
             Ok(exchange) => return self.passed_on_in_vain(exchange, &both, next),
-            Err(Failure::NotSent(_)) => return None,
+            Err(ZooKeeperFailure::NotSent(_)) => return None,
             Err(failure) => {
                 let mut of_next = UnknownOutcomes::default();
-                let Failure::Unknown { error, generation } = failure else { return None };
+                let ZooKeeperFailure::Unknown { error, generation } = failure else { return None };
                 unknowns.set(Unsettled { generation });
                 let released = self.release_lock(release, unknowns);
-                let acquired = self.note(Err(Failure::Unknown { error, generation }), &mut of_next);
+                let acquired = self.note(Err(ZooKeeperFailure::Unknown { error, generation }), &mut of_next);
                 return Some(HandedOver { released, acquired, unknowns: of_next });
             }
         };
@@ -329,7 +329,7 @@ impl ZooKeeperStore {
             return Err(Error::new(ErrorKind::Unsupported, why));
         }
         let directory = &self.paths(name).base;
-        let list = self.list(directory, Recency::Leader).map_err(Failure::into_error)?;
+        let list = self.list(directory, Recency::Leader).map_err(ZooKeeperFailure::into_error)?;
         let list = names::sorted(name.kind, list);
         let holders = Self::holders_in(name.kind, &list);
         if holders.is_empty() {
@@ -338,10 +338,10 @@ impl ZooKeeperStore {
         let deletes: Vec<Request> =
             holders.iter().map(|holder| Request::delete(&format!("{directory}/{holder}"))).collect();
         let exchange = self.ask(&deletes).map_err(|failure| match failure {
-            Failure::Unknown { error, .. } => {
+            ZooKeeperFailure::Unknown { error, .. } => {
                 error.and_also("the lock may have been freed; look at it before a repeat")
             }
-            failure @ Failure::NotSent(_) => failure.into_error(),
+            failure @ ZooKeeperFailure::NotSent(_) => failure.into_error(),
         })?;
         for reply in &exchange.replies {
             if !reply.code.is_ok() && reply.code != Code::NO_NODE {

@@ -32,7 +32,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use self::busy::BusyNames;
-use self::client::{Client, Failure};
+use self::client::{Client, ZooKeeperFailure};
 use self::latches::Latches;
 use self::names::Paths;
 use self::nodes::Nodes;
@@ -102,7 +102,7 @@ impl ZooKeeperStore {
     pub(crate) fn connect_now(&self) -> Result<()> {
         let connected = self.ask(&[Request::sync(&self.root())]).and_then(|_| self.make_chroot());
         // A client that is never made is never closed.
-        connected.inspect_err(|_| self.client.close()).map_err(Failure::into_error)
+        connected.inspect_err(|_| self.client.close()).map_err(ZooKeeperFailure::into_error)
     }
 
     fn paths<'n>(&self, name: &'n LockName) -> &'n Paths {

@@ -68,11 +68,11 @@ type Key = (Holder, Arc<str>);
 pub(super) struct Nodes {
     /// Knows how many of them are held.
     client: Arc<Client>,
-    table: Mutex<Table>,
+    table: Mutex<NodeTable>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct NodeTable {
     nodes: HashMap<Key, Node>,
     /// How many are granted.
     held: usize,
@@ -117,7 +117,7 @@ impl Nodes {
     }
 
     /// Under the mutex, so that the last change is the one that counts.
-    fn count(&self, table: &mut Table, was_held: bool, is_held: bool) {
+    fn count(&self, table: &mut NodeTable, was_held: bool, is_held: bool) {
         table.held = table.held + usize::from(is_held) - usize::from(was_held);
         self.client.set_held(table.held);
     }

@@ -12,7 +12,7 @@
 
 use std::time::Instant;
 
-use super::client::{Exchange, Failure, Waiter, Watch};
+use super::client::{Exchange, NodeWatch, Waiter, ZooKeeperFailure};
 use super::nodes::Node;
 use super::wire::{Code, Created, Mode, Reply, Request};
 use super::{ZooKeeperStore, names};
@@ -54,16 +54,16 @@ pub(super) enum Recency {
     Majority,
 }
 
-pub(super) type Asked<T> = std::result::Result<T, Failure>;
+pub(super) type Asked<T> = std::result::Result<T, ZooKeeperFailure>;
 
 /// Whether the server has refused it, so that a repeat would fail in the same way.
 pub(super) fn is_refused<T>(outcome: &Asked<T>) -> bool {
-    matches!(outcome, Err(Failure::NotSent(error)) if !error.kind().is_outage())
+    matches!(outcome, Err(ZooKeeperFailure::NotSent(error)) if !error.kind().is_outage())
 }
 
 /// Turns an error of the caller's own into one after which nothing is unknown.
-pub(super) fn certain(error: Error) -> Failure {
-    Failure::NotSent(error)
+pub(super) fn certain(error: Error) -> ZooKeeperFailure {
+    ZooKeeperFailure::NotSent(error)
 }
 
 pub(super) fn unsettled(unknowns: &UnknownOutcomes) -> Option<Unsettled> {
@@ -79,7 +79,7 @@ impl ZooKeeperStore {
                 Ok(value)
             }
             Err(failure) => {
-                if let Failure::Unknown { generation, .. } = &failure {
+                if let ZooKeeperFailure::Unknown { generation, .. } = &failure {
                     unknowns.set(Unsettled { generation: *generation });
                 }
                 Err(failure.into_error())
@@ -98,7 +98,7 @@ impl ZooKeeperStore {
         match ask(unknowns) {
             // An answer that did not come in time has taken all the time that there is, and the
             // caller has to hear of one that makes no sense.
-            Err(Failure::Unknown { error, generation })
+            Err(ZooKeeperFailure::Unknown { error, generation })
                 if error.kind() == ErrorKind::Unreachable && Instant::now() < give_up =>
             {
                 unknowns.set(Unsettled { generation });
@@ -304,7 +304,8 @@ impl ZooKeeperStore {
         // What it waited for before.
         self.client.unwatch(&turn);
         self.nodes.update(name, holder, |node| node.has_waited = true);
-        let exchange = self.client.ask(&[Request::get_data(&path, true)], Some((&path, Watch::Predecessor(waiter))))?;
+        let exchange =
+            self.client.ask(&[Request::get_data(&path, true)], Some((&path, NodeWatch::Predecessor(waiter))))?;
         let is_watched = self.is_of_a_session(&exchange.replies[0], &path);
         if !matches!(is_watched, Ok(true)) {
             self.client.unwatch(&turn);

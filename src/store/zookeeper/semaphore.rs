@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::client::{Session, Watch, check_length};
+use super::client::{NodeWatch, Session, check_length};
 use super::nodes::Node;
 use super::queue::{
     Asked, Recency, Standing, TRIES, busy_directory, certain, children_in, created_in, unsettled, waiter,
@@ -52,7 +52,7 @@ impl ZooKeeperStore {
             Ok(_) => false,
             Err(failure) => {
                 waiting != Waiting::No
-                    && !matches!(failure, super::client::Failure::NotSent(e) if !e.kind().is_outage())
+                    && !matches!(failure, super::client::ZooKeeperFailure::NotSent(e) if !e.kind().is_outage())
             }
         };
         if !stays {
@@ -145,7 +145,7 @@ impl ZooKeeperStore {
         let Acquire { name, holder, permits, .. } = *acquire;
         let paths = self.paths(name);
         let watched = [&paths.leases, &paths.permits].into_iter().filter(|_| watch);
-        let watches = watched.map(|path| (path.clone(), Watch::Permits(waiter(name, holder)))).collect();
+        let watches = watched.map(|path| (path.clone(), NodeWatch::Permits(waiter(name, holder)))).collect();
         let requests = [Request::children(&paths.leases, watch), Request::get_data(&paths.permits, watch)];
         let exchange = self.client.ask_watching(&requests, watches)?;
         let [leases, size] = &exchange.replies[..] else { unreachable!("a reply for each request") };

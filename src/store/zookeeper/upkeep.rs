@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::ZooKeeperStore;
-use super::client::{Failure, Watch};
+use super::client::{NodeWatch, ZooKeeperFailure};
 use super::nodes::Node;
 use super::wire::{Code, Request};
 use crate::base::error::{Error, Result};
@@ -81,12 +81,12 @@ impl ZooKeeperStore {
     /// Has the holders told when their nodes go. Those that are gone already are marked.
     fn guard(&self, nodes: &[&Node]) -> Result<()> {
         let paths = || nodes.iter().flat_map(|node| Self::guarded_paths(node).iter().map(move |path| (path, *node)));
-        let watches = paths().map(|(path, node)| (path.clone(), Watch::Own(node.is_lost.clone()))).collect();
+        let watches = paths().map(|(path, node)| (path.clone(), NodeWatch::Own(node.is_lost.clone()))).collect();
         let requests: Vec<Request> = paths().map(|(path, _)| Request::get_data(path, true)).collect();
         if requests.is_empty() {
             return Ok(());
         }
-        let exchange = self.client.ask_watching(&requests, watches).map_err(Failure::into_error)?;
+        let exchange = self.client.ask_watching(&requests, watches).map_err(ZooKeeperFailure::into_error)?;
         let mut all = Ok(());
         for (reply, (path, node)) in exchange.replies.iter().zip(paths()) {
             if reply.code.is_ok() {
@@ -109,8 +109,8 @@ impl ZooKeeperStore {
         for node in nodes.iter().flatten() {
             requests.extend(Self::guarded_paths(node).iter().map(|path| Request::exists(path, false)));
         }
-        let exchange = self.ask(&requests).map_err(Failure::into_error)?;
-        self.agreed_in(&exchange.replies[0]).map_err(Failure::into_error)?;
+        let exchange = self.ask(&requests).map_err(ZooKeeperFailure::into_error)?;
+        self.agreed_in(&exchange.replies[0]).map_err(ZooKeeperFailure::into_error)?;
         let mut replies = exchange.replies.iter().skip(1);
         let mut outcomes = Vec::with_capacity(renewals.len());
         for (one, node) in renewals.iter().zip(nodes) {

@@ -85,7 +85,7 @@ struct MultiLockCall<'a> {
 }
 
 /// The result of an attempt, and what ends the wait for one name.
-enum Step {
+enum MultiLockStep {
     Won(MultiHold),
     /// The name at `at` is held by another.
     BlockedAt {
@@ -97,15 +97,15 @@ enum Step {
 /// Threads of the client cannot help it: an acquire in the queue takes one name, and this call
 /// needs all of them.
 impl<'a> Contender<'a> for MultiLockCall<'a> {
-    type Won = Step;
+    type Won = MultiLockStep;
 
     fn attempt(&mut self) -> &mut AcquireAttempt<'a> {
         &mut self.attempt
     }
 
-    fn try_once(&mut self, waits: bool) -> Result<Tried<Step>> {
+    fn try_once(&mut self, waits: bool) -> Result<Tried<MultiLockStep>> {
         Ok(match self.step(waits)? {
-            Step::BlockedAt { at, ttl } if Arc::ptr_eq(&self.names[at], self.attempt.name) => Tried::Busy(ttl),
+            MultiLockStep::BlockedAt { at, ttl } if Arc::ptr_eq(&self.names[at], self.attempt.name) => Tried::Busy(ttl),
             // Blocked by another name: this call leaves the queue, because the next waiter in it
             // may be able to take this name.
             step => Tried::Won(step),
@@ -120,9 +120,9 @@ impl MultiLockCall<'_> {
         let mut step = self.step(deadline != Deadline::Now)?;
         loop {
             step = match step {
-                Step::Won(hold) => return Ok(Some(hold)),
-                Step::BlockedAt { .. } if deadline == Deadline::Now => return Ok(None),
-                Step::BlockedAt { at, ttl } => {
+                MultiLockStep::Won(hold) => return Ok(Some(hold)),
+                MultiLockStep::BlockedAt { .. } if deadline == Deadline::Now => return Ok(None),
+                MultiLockStep::BlockedAt { at, ttl } => {
                     // In one queue at a time. With a place in two queues, two calls could each be
                     // the leader that the other waits for.
                     self.attempt.waits_for(&names[at]);
@@ -136,7 +136,7 @@ impl MultiLockCall<'_> {
     }
 
     /// One attempt, in one round trip. `waits`: another follows if a name is taken.
-    fn step(&mut self, waits: bool) -> Result<Step> {
+    fn step(&mut self, waits: bool) -> Result<MultiLockStep> {
         let Self { attempt, names, held, terms, .. } = self;
         // A hold of this thread may be lost while it waits for the other names.
         held.iter().flatten().try_for_each(|hold| hold.ensure_held())?;
@@ -156,9 +156,9 @@ impl MultiLockCall<'_> {
         attempt.note_all(&acquired);
         match acquired.map_err(|e| self.named(e))? {
             AcquiredAll::Granted { tokens, sent_at, session } => {
-                self.begin(&tokens, sent_at, session.as_ref()).map(Step::Won)
+                self.begin(&tokens, sent_at, session.as_ref()).map(MultiLockStep::Won)
             }
-            AcquiredAll::Busy { at, ttl } => Ok(Step::BlockedAt { at, ttl }),
+            AcquiredAll::Busy { at, ttl } => Ok(MultiLockStep::BlockedAt { at, ttl }),
             AcquiredAll::Gone { at } => Err(match &self.held[at] {
                 Some(hold) => hold.gone(),
                 None => never_held(&self.names[at].name),

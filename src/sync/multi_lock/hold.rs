@@ -7,7 +7,7 @@ use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event::Event;
-use crate::base::lease::State;
+use crate::base::lease::LeaseState;
 use crate::base::names::label;
 use crate::hold::guarded::{Hold, Side};
 use crate::hold::leaving::Leaving;
@@ -69,9 +69,9 @@ impl HeldLock for MultiHold {
             let (mut pause, mut released) = (Duration::MAX, false);
             for hold in &self.parts {
                 match hold.state() {
-                    State::Lost | State::Closed => return true,
-                    State::Released => released = true,
-                    State::Held | State::Suspect => {
+                    LeaseState::Lost | LeaseState::Closed => return true,
+                    LeaseState::Released => released = true,
+                    LeaseState::Held | LeaseState::Suspect => {
                         pause = pause.min(hold.pause());
                     }
                 }

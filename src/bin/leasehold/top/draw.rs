@@ -1,4 +1,4 @@
-//! The screen: `State` to cells. No I/O.
+//! The screen: `TopState` to cells. No I/O.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 
 use super::row::Row;
-use super::state::State;
+use super::state::TopState;
 use super::table::{Column, GAP, columns};
 use crate::text::{fit, padded, time, width};
 
@@ -29,7 +29,7 @@ const KEYS: [(&str, &str); 6] =
 /// With fewer lines there is no room for what helps.
 const LINES_FOR_HELP: u16 = 9;
 
-pub(super) fn draw(frame: &mut Frame<'_>, state: &mut State, now: Duration) {
+pub(super) fn draw(frame: &mut Frame<'_>, state: &mut TopState, now: Duration) {
     let help = if frame.area().height >= LINES_FOR_HELP { 1 } else { 0 };
     let trouble = trouble(state, now);
     let lines = [2, u16::from(trouble.is_some()), help, 1];
@@ -66,7 +66,7 @@ fn line(buffer: &mut Buffer, area: Rect, place: u16, line: &Line<'_>) {
 }
 
 /// In plain words, what keeps new looks from coming.
-fn trouble(state: &State, now: Duration) -> Option<String> {
+fn trouble(state: &TopState, now: Duration) -> Option<String> {
     let age = time(now.saturating_sub(state.answered.0));
     match (&state.trouble, state.silent_for(now)) {
         (Some(why), _) => Some(format!("the store cannot be asked; this is {age} old: {why}")),
@@ -75,7 +75,7 @@ fn trouble(state: &State, now: Duration) -> Option<String> {
     }
 }
 
-fn draw_header(buffer: &mut Buffer, area: Rect, state: &State, now: Duration) {
+fn draw_header(buffer: &mut Buffer, area: Rect, state: &TopState, now: Duration) {
     let mut first = vec![Span::styled(" leasehold top", SELECTED.add_modifier(Modifier::BOLD))];
     if state.is_paused {
         first.push(Span::styled("  PAUSED", SELECTED.add_modifier(Modifier::BOLD)));
@@ -109,7 +109,7 @@ fn ago(age: Duration) -> String {
     }
 }
 
-fn draw_table(buffer: &mut Buffer, titles: Rect, rows: Rect, state: &State, is_stale: bool) {
+fn draw_table(buffer: &mut Buffer, titles: Rect, rows: Rect, state: &TopState, is_stale: bool) {
     let columns = columns(state, titles.width.into());
     let title = |(column, width): &(Column, usize)| Span::styled(cell(&title(state, *column), *column, *width), TITLES);
     let mut spans: Vec<Span<'_>> = Vec::new();
@@ -133,7 +133,7 @@ fn draw_table(buffer: &mut Buffer, titles: Rect, rows: Rect, state: &State, is_s
     }
 }
 
-fn title(state: &State, column: Column) -> String {
+fn title(state: &TopState, column: Column) -> String {
     let mark = match state.is_reversed {
         _ if column.sort() != Some(state.sort) => "",
         false => "▾",
@@ -180,7 +180,7 @@ fn cell(text: &str, column: Column, columns: usize) -> String {
     " ".repeat(columns - width(&text)) + &text
 }
 
-fn key_help(state: &State) -> Line<'static> {
+fn key_help(state: &TopState) -> Line<'static> {
     if state.is_typing {
         let filter = format!("names with: {}▏", state.filter);
         return Line::from(vec![Span::styled(filter, BOLD), Span::raw("   Enter keeps it, Esc shows all")]);
@@ -226,7 +226,7 @@ mod tests {
         }
     }
 
-    fn state(rows: Vec<Row>) -> State {
+    fn state(rows: Vec<Row>) -> TopState {
         let args = TopArgs {
             pattern: "*".to_owned(),
             interval: Duration::from_secs(1),
@@ -234,16 +234,16 @@ mod tests {
             json: false,
             all: false,
         };
-        let mut state = State::new("redis://host/".to_owned(), &args);
+        let mut state = TopState::new("redis://host/".to_owned(), &args);
         state.set_rows(rows);
         state
     }
 
-    fn many(count: usize) -> State {
+    fn many(count: usize) -> TopState {
         state((0..count).map(|n| row(&format!("job-{n:03}"))).collect())
     }
 
-    fn screen(state: &mut State, width: u16, height: u16, now: Duration) -> Vec<String> {
+    fn screen(state: &mut TopState, width: u16, height: u16, now: Duration) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| draw(frame, state, now)).unwrap();
         let buffer = terminal.backend().buffer();
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn it_scrolls_to_what_is_selected_and_keeps_it() {
         let mut state = many(100);
-        let shown = |state: &mut State| screen(state, 100, 20, NOW)[4].clone();
+        let shown = |state: &mut TopState| screen(state, 100, 20, NOW)[4].clone();
         assert!(shown(&mut state).starts_with("job-000"));
         state.press(&Input::PageDown);
         state.press(&Input::PageDown);
@@ -329,7 +329,7 @@ mod tests {
         rows[0].held = None;
         rows[2].held = Some(Duration::from_secs(99));
         let mut state = state(rows);
-        let names = |state: &State| state.rows.iter().map(|row| row.name.clone()).collect::<String>();
+        let names = |state: &TopState| state.rows.iter().map(|row| row.name.clone()).collect::<String>();
         assert_eq!(names(&state), "abc");
         state.press(&Input::Text('r'));
         assert_eq!(names(&state), "cba");

@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 
 use super::draw::draw;
 use super::screen::Screen;
-use super::state::{Input, State, Todo};
+use super::state::{Input, Todo, TopState};
 use crate::failure::{Failure, by_signal, status};
 use crate::looks::{Looks, asker_has_ended, take_in};
 
@@ -23,7 +23,7 @@ const HANG_UP: Duration = Duration::from_millis(500);
 /// Returns the exit status.
 pub(super) fn show(
     looks: &Looks<Vec<LockSummary>>,
-    mut state: State,
+    mut state: TopState,
     start: Instant,
     reads_keys: bool,
 ) -> Result<u8, Failure> {

@@ -27,7 +27,7 @@ use crate::views::{LockView, millis};
 pub(crate) use args::TopArgs;
 use rates::{Rates, Seen};
 use row::Key;
-use state::State;
+use state::TopState;
 
 /// Returns the exit status.
 pub(crate) fn top(store: &StoreArgs, args: &TopArgs) -> Result<u8, Failure> {
@@ -47,7 +47,7 @@ pub(crate) fn top(store: &StoreArgs, args: &TopArgs) -> Result<u8, Failure> {
     if args.json {
         return print(&looks, first, start);
     }
-    let mut state = State::new(urls, args);
+    let mut state = TopState::new(urls, args);
     state.look(first, start);
     live::show(&looks, state, start, stdin().is_terminal())
 }

@@ -38,7 +38,7 @@ pub(super) enum Todo {
     Suspend,
 }
 
-pub(super) struct State {
+pub(super) struct TopState {
     pub(super) store: String,
     pub(super) pattern: String,
     interval: Duration,
@@ -65,7 +65,7 @@ pub(super) struct State {
     pub(super) page: usize,
 }
 
-impl State {
+impl TopState {
     pub(super) fn new(store: String, args: &TopArgs) -> Self {
         Self {
             store,

@@ -2,7 +2,7 @@
 
 use super::args::Sort;
 use super::row::Row;
-use super::state::State;
+use super::state::TopState;
 use crate::text::{time, width};
 
 /// Between two columns.
@@ -102,7 +102,7 @@ fn rate(rate: f64) -> String {
 }
 
 /// The columns that fit and how wide each is; those on the right go first.
-pub(super) fn columns(state: &State, screen: usize) -> Vec<(Column, usize)> {
+pub(super) fn columns(state: &TopState, screen: usize) -> Vec<(Column, usize)> {
     let has_any = |column: &Column| {
         !matches!(column, Column::Permits | Column::Masters) || state.all.iter().any(|row| !column.text(row).is_empty())
     };
@@ -134,6 +134,6 @@ fn total(columns: &[(Column, usize)]) -> usize {
     columns.iter().map(|(_, width)| width + GAP).sum::<usize>().saturating_sub(GAP)
 }
 
-fn longest(state: &State, column: Column) -> usize {
+fn longest(state: &TopState, column: Column) -> usize {
     state.all.iter().map(|row| width(&column.text(row))).max().unwrap_or_default().min(LONGEST_TEXT)
 }

@@ -2,7 +2,7 @@
 
 use super::request::Row;
 use super::server_error::ServerError;
-use super::unknown_outcome::Failure;
+use super::unknown_outcome::PostgresFailure;
 use crate::base::lease::Moment;
 
 /// An answer, and the instant before the first byte of its request went out.
@@ -13,4 +13,4 @@ pub(crate) struct Answer {
     pub(crate) sent_at: Moment,
 }
 
-pub(crate) type Outcome = std::result::Result<Answer, Failure>;
+pub(crate) type Outcome = std::result::Result<Answer, PostgresFailure>;

@@ -7,7 +7,7 @@ use parking_lot::{Condvar, Mutex};
 use super::answer::{Answer, Outcome};
 use super::connection::{Connection, InFlight, Section};
 use super::request::{Batching, Request, Row};
-use super::unknown_outcome::{Failure, UnknownOutcome};
+use super::unknown_outcome::{PostgresFailure, UnknownOutcome};
 use crate::base::error::{Error, ErrorKind};
 
 /// A queued request and the place where its caller waits.
@@ -95,20 +95,23 @@ impl Batch {
         connection: &mut Connection,
         flight: &mut InFlight,
         group: &[(Member, &Request)],
-    ) -> std::result::Result<(), Failure> {
+    ) -> std::result::Result<(), PostgresFailure> {
         let sent_at = flight.sent_at;
         match connection.recv(flight, group.len())? {
             Ok(answers) => {
                 for ((member, _), rows) in group.iter().zip(answers) {
                     let together = group.len() > 1 && is_locked_now(&rows);
-                    let outcome =
-                        if together { Err(Failure::NotTogether) } else { Ok(Answer { rows: Ok(rows), sent_at }) };
+                    let outcome = if together {
+                        Err(PostgresFailure::NotTogether)
+                    } else {
+                        Ok(Answer { rows: Ok(rows), sent_at })
+                    };
                     self.set(*member, outcome);
                 }
             }
             // Of several, one may have failed all.
             Err(_) if group.len() > 1 => {
-                group.iter().for_each(|(member, _)| self.set(*member, Err(Failure::NotTogether)));
+                group.iter().for_each(|(member, _)| self.set(*member, Err(PostgresFailure::NotTogether)));
             }
             Err(error) => self.set(group[0].0, Ok(Answer { rows: Err(error), sent_at })),
         }
@@ -149,8 +152,8 @@ impl Drop for Batch {
             let outcome = outcome.unwrap_or_else(|| {
                 let error = Error::new(ErrorKind::Unreachable, "the thread that carried this request panicked");
                 Err(match &self.unknown {
-                    Some(unknown) => Failure::Unknown { error, unknown: unknown.clone() },
-                    None => Failure::NotSent(error),
+                    Some(unknown) => PostgresFailure::Unknown { error, unknown: unknown.clone() },
+                    None => PostgresFailure::NotSent(error),
                 })
             });
             queued.set(RequestState::Done(outcome));

@@ -12,7 +12,7 @@ use super::answer::Answer;
 use super::request::{Request, Row, Statement};
 use super::server_error::ServerError;
 use super::transport::{ENDED, MessageReader, Transport, malformed};
-use super::unknown_outcome::{Boot, Facts, Failure, UnknownOutcome};
+use super::unknown_outcome::{Boot, Facts, PostgresFailure, UnknownOutcome};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
@@ -88,7 +88,7 @@ impl Connection {
     }
 
     /// Writes all sections in one go.
-    pub(super) fn send(&mut self, sections: &[Section<'_>]) -> std::result::Result<InFlight, Failure> {
+    pub(super) fn send(&mut self, sections: &[Section<'_>]) -> std::result::Result<InFlight, PostgresFailure> {
         let unknown = UnknownOutcome { backend: self.facts.clone() };
         let mut flight = InFlight { sent_at: self.clock.now(), unknown, parses: VecDeque::new() };
         self.out.clear();
@@ -97,7 +97,7 @@ impl Connection {
             for (request, statement) in section {
                 let mut under_way = flight.parses.iter().flatten().chain(&parses);
                 let is_new = self.prepared & (1 << statement.id) == 0 && !under_way.any(|id| *id == statement.id);
-                request.write(statement, is_new, &mut self.out).map_err(Failure::NotSent)?;
+                request.write(statement, is_new, &mut self.out).map_err(PostgresFailure::NotSent)?;
                 if is_new {
                     parses.push_back(statement.id);
                 }
@@ -128,7 +128,11 @@ impl Connection {
 
     /// The answers of the next section. They count only after the server has said that it is ready
     /// again: rows come before the commit.
-    pub(super) fn recv(&mut self, flight: &mut InFlight, requests: usize) -> std::result::Result<Answers, Failure> {
+    pub(super) fn recv(
+        &mut self,
+        flight: &mut InFlight,
+        requests: usize,
+    ) -> std::result::Result<Answers, PostgresFailure> {
         let read = self.read_section(flight, requests);
         read.map_err(|error| self.as_unknown(error, flight))
     }
@@ -170,21 +174,21 @@ impl Connection {
     }
 
     #[cold]
-    fn as_unknown(&self, error: Error, flight: &InFlight) -> Failure {
+    fn as_unknown(&self, error: Error, flight: &InFlight) -> PostgresFailure {
         // Also after a timeout: it is closed then.
         self.transport.stream.meter().broke();
-        Failure::Unknown { error, unknown: flight.unknown.clone() }
+        PostgresFailure::Unknown { error, unknown: flight.unknown.clone() }
     }
 
     /// One request in a transaction of its own.
-    pub(crate) fn ask(&mut self, request: &Request) -> std::result::Result<Answer, Failure> {
+    pub(crate) fn ask(&mut self, request: &Request) -> std::result::Result<Answer, PostgresFailure> {
         let mut flight = self.send(&[vec![(request, request.statement)]])?;
         let answers = self.recv(&mut flight, 1)?;
         Ok(Answer { rows: only(answers), sent_at: flight.sent_at })
     }
 
     /// All requests in one write, each in a transaction of its own.
-    pub(crate) fn ask_all(&mut self, requests: &[Request]) -> std::result::Result<Vec<Answer>, Failure> {
+    pub(crate) fn ask_all(&mut self, requests: &[Request]) -> std::result::Result<Vec<Answer>, PostgresFailure> {
         let sections: Vec<Section<'_>> = requests.iter().map(|request| vec![(request, request.statement)]).collect();
         let mut flight = self.send(&sections)?;
         let mut answers = Vec::with_capacity(requests.len());

@@ -1,6 +1,6 @@
 //! Connections and one round trip: what travels, over what, and what is known when it fails.
 //!
-//! Nothing is retried here. A failure says whether the request can have run ([`Failure`]); the
+//! Nothing is retried here. A failure says whether the request can have run ([`PostgresFailure`]); the
 //! store decides what to do.
 
 mod answer;
@@ -28,4 +28,4 @@ pub(super) use listener::{Frame, ListenReader, ListenWriter};
 pub(super) use pool::Pool;
 pub(super) use request::{Batching, Request, Row, Statement};
 pub(super) use server_error::ServerError;
-pub(super) use unknown_outcome::{Failure, UnknownOutcome};
+pub(super) use unknown_outcome::{PostgresFailure, UnknownOutcome};

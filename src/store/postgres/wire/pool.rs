@@ -16,7 +16,7 @@ use super::batch::{Batch, QueuedRequest, RequestState};
 use super::connection::{Connection, Section};
 use super::connector::Connector;
 use super::request::{Batching, Request};
-use super::unknown_outcome::Failure;
+use super::unknown_outcome::PostgresFailure;
 use crate::base::error::{Error, ErrorKind, Result};
 
 /// After a SIGSTOP and SIGCONT the callers that wait for a connection find their time over, while
@@ -30,13 +30,13 @@ const BATCH: usize = 128;
 pub(crate) struct Pool {
     connector: Connector,
     most: usize,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
     own: Weak<Self>,
 }
 
 /// Invariant: while the queue is not empty, some thread has a connection or is making one, and will
 /// return it.
-struct State {
+struct PoolState {
     free: Vec<Connection>,
     /// The number of connections that exist or are being made, free ones included; at most `most`.
     open: usize,
@@ -48,7 +48,7 @@ struct State {
 
 impl Pool {
     pub(crate) fn new(connector: Connector, most: usize) -> Arc<Self> {
-        let state = State { free: Vec::new(), open: 0, queue: VecDeque::new(), trouble: None, closed: false };
+        let state = PoolState { free: Vec::new(), open: 0, queue: VecDeque::new(), trouble: None, closed: false };
         Arc::new_cyclic(|own| Self { connector, most, state: Mutex::new(state), own: own.clone() })
     }
 
@@ -75,7 +75,7 @@ impl Pool {
     pub(crate) fn call(&self, request: Request) -> Outcome {
         let again = request.clone().batched(Batching::Alone);
         match self.call_among(request, self.most) {
-            Err(Failure::NotTogether) => self.call_among(again, self.most),
+            Err(PostgresFailure::NotTogether) => self.call_among(again, self.most),
             outcome => outcome,
         }
     }
@@ -89,12 +89,12 @@ impl Pool {
     /// fewer than `most`.
     fn call_among(&self, request: Request, most: usize) -> Outcome {
         let mut state = loop {
-            if let Some(connection) = self.take_free().map_err(Failure::NotSent)? {
+            if let Some(connection) = self.take_free().map_err(PostgresFailure::NotSent)? {
                 return self.ask(connection, &request);
             }
             let state = self.state.lock();
             if state.closed {
-                return Err(Failure::NotSent(closed()));
+                return Err(PostgresFailure::NotSent(closed()));
             }
             // One that was returned in the meantime found nobody in the queue, and nobody would
             // lead it.
@@ -105,7 +105,7 @@ impl Pool {
         if state.open == 0 {
             state.open += 1;
             drop(state);
-            return self.ask(self.make().map_err(Failure::NotSent)?, &request);
+            return self.ask(self.make().map_err(PostgresFailure::NotSent)?, &request);
         }
         let grows = state.open < most;
         state.open += usize::from(grows);
@@ -247,7 +247,7 @@ impl Pool {
                     let stranded = std::mem::take(&mut state.queue);
                     drop(state);
                     for queued in stranded {
-                        queued.set(RequestState::Done(Err(Failure::NotSent(error.clone()))));
+                        queued.set(RequestState::Done(Err(PostgresFailure::NotSent(error.clone()))));
                     }
                 }
             }
@@ -326,11 +326,11 @@ impl Pool {
                     drop(state);
                     let mut connection = match connection {
                         Some(connection) => Borrowed::new(self, connection),
-                        None => self.make().map_err(Failure::NotSent)?,
+                        None => self.make().map_err(PostgresFailure::NotSent)?,
                     };
                     if !connection.is_usable() {
                         connection.connection = None;
-                        connection.connection = Some(self.connect().map_err(Failure::NotSent)?);
+                        connection.connection = Some(self.connect().map_err(PostgresFailure::NotSent)?);
                     }
                     return self.lead(connection, queued);
                 }
@@ -351,7 +351,7 @@ impl Pool {
             drop(state);
             if self.leave_queue(queued) {
                 let why = format!("all {} connections to the server were busy for the I/O timeout", self.most);
-                return Err(Failure::NotSent(Error::new(ErrorKind::Unreachable, why)));
+                return Err(PostgresFailure::NotSent(Error::new(ErrorKind::Unreachable, why)));
             }
             // A leader has just taken the request from the queue and will set its state in a
             // moment.
@@ -373,7 +373,7 @@ impl Pool {
 fn is_over(outcome: &Outcome) -> bool {
     match outcome {
         Ok(Answer { rows: Err(error), .. }) => error.wants_new_connection(),
-        Ok(_) | Err(Failure::NotTogether) => false,
+        Ok(_) | Err(PostgresFailure::NotTogether) => false,
         Err(_) => true,
     }
 }

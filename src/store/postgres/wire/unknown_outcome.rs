@@ -37,7 +37,7 @@ impl UnknownOutcome {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Failure {
+pub(crate) enum PostgresFailure {
     /// No byte of it has reached the server.
     NotSent(Error),
     /// The transaction that it was a part of was rolled back, or its row was locked. By itself it

@@ -28,14 +28,14 @@ const SILENCE: Duration = Duration::from_secs(5);
 
 type Opened = Result<(PubSubReader, PubSubWriter)>;
 
-struct Shared {
+struct SharedBranches {
     cluster: Arc<Cluster>,
-    state: Mutex<State>,
+    state: Mutex<BranchState>,
     waker: Waker,
 }
 
 #[derive(Default)]
-struct State {
+struct BranchState {
     channels: HashMap<String, Channel>,
     links: HashMap<NodeAddress, Link>,
     /// Connections that have just been made, or could not be.
@@ -83,14 +83,14 @@ impl Cluster {
             let why = "no pair of sockets could be made for the thread that receives release messages";
             Error::new(ErrorKind::Unreachable, why).caused_by(e)
         })?;
-        let shared = Arc::new(Shared { cluster: self.clone(), state: Mutex::default(), waker });
+        let shared = Arc::new(SharedBranches { cluster: self.clone(), state: Mutex::default(), waker });
         let subscriber = ClusterSubscriber { shared: shared.clone(), readers: Vec::new(), read_timeout, warned: false };
         Ok((Box::new(subscriber), Box::new(ClusterSender(shared))))
     }
 }
 
 struct ClusterSubscriber {
-    shared: Arc<Shared>,
+    shared: Arc<SharedBranches>,
     readers: Vec<Reader>,
     read_timeout: Duration,
     /// Whether it has been logged that the user may not subscribe.
@@ -213,7 +213,7 @@ impl ClusterSubscriber {
     }
 }
 
-impl Shared {
+impl SharedBranches {
     fn received(self: &Arc<Self>, from: &NodeAddress, frame: Frame) -> Option<Received> {
         let mut state = self.state.lock();
         if let Some(link) = state.links.get_mut(from) {
@@ -254,7 +254,7 @@ impl Shared {
 
     /// Subscribes to each channel that has no connection, where there is one to its primary, and
     /// has one made where there is none.
-    fn place_all(self: &Arc<Self>, state: &mut State) {
+    fn place_all(self: &Arc<Self>, state: &mut BranchState) {
         if !std::mem::take(&mut state.unplaced) {
             return;
         }
@@ -262,7 +262,7 @@ impl Shared {
             state.unplaced = true;
             return;
         };
-        let State { channels, links, next_id, unplaced, .. } = state;
+        let BranchState { channels, links, next_id, unplaced, .. } = state;
         for (name, channel) in channels.iter_mut().filter(|(_, channel)| channel.at.is_none()) {
             *unplaced = true;
             let Some(address) = self.cluster.address_of_slot(channel.slot) else { continue };
@@ -322,7 +322,7 @@ fn unsubscribe(writer: &mut PubSubWriter, channel: &str, publishing: Publishing)
     }
 }
 
-impl State {
+impl BranchState {
     fn channel(&mut self, name: &[u8]) -> Option<&mut Channel> {
         self.channels.get_mut(std::str::from_utf8(name).ok()?)
     }
@@ -404,7 +404,7 @@ impl Link {
     }
 }
 
-struct ClusterSender(Arc<Shared>);
+struct ClusterSender(Arc<SharedBranches>);
 
 impl SubscriptionSender for ClusterSender {
     fn watch(&mut self, topics: &[&Topic]) -> Result<bool> {

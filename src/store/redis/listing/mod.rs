@@ -11,7 +11,7 @@ use super::keys::{check_name, is_reserved, untagged};
 use super::script::{look, look_answer};
 use super::server::Server;
 use super::slot::Slot;
-use super::wire::{Connection, Failure, Publishing, Reply, Request, Shape, fail_on_error};
+use super::wire::{Connection, Publishing, RedisFailure, Reply, Request, Shape, fail_on_error};
 use super::{RedisStore, slot_of};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
@@ -196,7 +196,7 @@ impl Server {
         let mut connection: Connection = self.pool.connect()?;
         let outcome = run(&mut |requests: &[Request]| match connection.exchange(requests) {
             Ok((replies, _)) => Ok(replies),
-            Err(Failure::NotSent(error) | Failure::Unknown { error, .. }) => Err(error),
+            Err(RedisFailure::NotSent(error) | RedisFailure::Unknown { error, .. }) => Err(error),
         });
         if outcome.is_ok() {
             self.pool.adopt(connection);

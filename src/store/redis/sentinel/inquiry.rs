@@ -19,7 +19,7 @@ pub(super) struct Inquiry {
     server: Endpoint,
     pub(super) known: Known,
     io_timeout: Duration,
-    state: Mutex<State>,
+    state: Mutex<InquiryState>,
     changed: Condvar,
     /// How many epochs have ended. Apart from the state, which can be locked by a thread that waits
     /// for a core while renewals are due.
@@ -27,7 +27,7 @@ pub(super) struct Inquiry {
 }
 
 #[derive(Default)]
-struct State {
+struct InquiryState {
     current: Option<Current>,
     /// A round is under way. Threads that want to know at the same time share it.
     asking: bool,

@@ -21,7 +21,7 @@ use std::time::Duration;
 use self::inquiry::Inquiry;
 use self::known::Known;
 pub(crate) use self::urls::{Providers, SentinelUrls, names_sentinels};
-use self::watch::Watch;
+use self::watch::MasterWatch;
 use crate::base::clock::Clock;
 use crate::base::diagnosis::Finding;
 use crate::base::error::Result;
@@ -31,7 +31,7 @@ use crate::store::redis::wire::{FindMaster, Master};
 /// The sentinels of one client.
 pub(crate) struct Sentinels {
     inquiry: Arc<Inquiry>,
-    watch: Arc<Watch>,
+    watch: Arc<MasterWatch>,
     process: OwnProcess,
     clock: Arc<dyn Clock>,
 }
@@ -42,7 +42,7 @@ impl Sentinels {
     pub(crate) fn new(urls: SentinelUrls, client_name: &str, io_timeout: Duration, clock: Arc<dyn Clock>) -> Self {
         let known = Known::new(urls.sentinels, client_name, io_timeout);
         let inquiry = Arc::new(Inquiry::new(urls.name, urls.server, known, io_timeout));
-        let watch = Arc::new(Watch::new(inquiry.clone(), client_name, io_timeout));
+        let watch = Arc::new(MasterWatch::new(inquiry.clone(), client_name, io_timeout));
         Self { inquiry, watch, process: OwnProcess::now(), clock }
     }
 }

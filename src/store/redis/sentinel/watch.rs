@@ -24,7 +24,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// period.
 const SUBSCRIBING: Duration = Duration::from_millis(50);
 
-pub(super) struct Watch {
+pub(super) struct MasterWatch {
     inquiry: Arc<Inquiry>,
     client_name: String,
     io_timeout: Duration,
@@ -57,7 +57,7 @@ impl Listener {
     }
 }
 
-impl Watch {
+impl MasterWatch {
     pub(super) fn new(inquiry: Arc<Inquiry>, client_name: &str, io_timeout: Duration) -> Self {
         Self {
             inquiry,

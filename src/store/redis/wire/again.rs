@@ -3,7 +3,7 @@
 use super::batch::{Answer, Outcome};
 use super::pool::Pool;
 use super::request::Request;
-use super::unknown_outcome::Failure;
+use super::unknown_outcome::RedisFailure;
 
 impl Pool {
     /// Returns the answer, unless the server does not know the script. Then the request is sent
@@ -25,7 +25,7 @@ impl Pool {
     /// the same expired identity. NOAUTH guarantees that nothing ran.
     #[cold]
     fn call_logged_in(&self, request: &Request) -> Outcome {
-        let mut connection = self.connect().map_err(Failure::NotSent)?;
+        let mut connection = self.connect().map_err(RedisFailure::NotSent)?;
         let (mut replies, flight) = connection.exchange(std::slice::from_ref(request))?;
         let reply = replies.pop().expect("a reply for every request");
         if !reply.is_demotion() {

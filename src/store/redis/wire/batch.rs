@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use super::connection::{Connection, InFlight};
 use super::reply::Reply;
 use super::request::Request;
-use super::unknown_outcome::{Failure, UnknownOutcome};
+use super::unknown_outcome::{RedisFailure, UnknownOutcome};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::Moment;
 
@@ -19,7 +19,7 @@ pub(crate) struct Answer {
     pub(crate) sent_at: Moment,
 }
 
-pub(crate) type Outcome = std::result::Result<Answer, Failure>;
+pub(crate) type Outcome = std::result::Result<Answer, RedisFailure>;
 
 /// A queued request and the place where its caller waits.
 pub(super) struct QueuedRequest {
@@ -78,7 +78,7 @@ impl Batch {
     }
 
     /// All requests without a reply get the failure.
-    pub(super) fn fail(&mut self, failure: Failure) -> Failure {
+    pub(super) fn fail(&mut self, failure: RedisFailure) -> RedisFailure {
         while self.outcomes.len() < self.requests.len() {
             self.outcomes.push_back(Err(copy(&failure)));
         }
@@ -92,8 +92,8 @@ impl Drop for Batch {
             let outcome = self.outcomes.pop_front().unwrap_or_else(|| {
                 let error = Error::new(ErrorKind::Unreachable, "the thread that carried this request panicked");
                 Err(match &self.unknown {
-                    Some(unknown) => Failure::Unknown { error, unknown: unknown.clone(), stale: false },
-                    None => Failure::NotSent(error),
+                    Some(unknown) => RedisFailure::Unknown { error, unknown: unknown.clone(), stale: false },
+                    None => RedisFailure::NotSent(error),
                 })
             });
             queued_request.set(RequestState::Done(outcome));
@@ -101,11 +101,11 @@ impl Drop for Batch {
     }
 }
 
-pub(super) fn copy(failure: &Failure) -> Failure {
+pub(super) fn copy(failure: &RedisFailure) -> RedisFailure {
     match failure {
-        Failure::NotSent(error) => Failure::NotSent(error.clone()),
-        Failure::Unknown { error, unknown, stale } => {
-            Failure::Unknown { error: error.clone(), unknown: unknown.clone(), stale: *stale }
+        RedisFailure::NotSent(error) => RedisFailure::NotSent(error.clone()),
+        RedisFailure::Unknown { error, unknown, stale } => {
+            RedisFailure::Unknown { error: error.clone(), unknown: unknown.clone(), stale: *stale }
         }
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::batch::{Answer, Batch, Outcome, QueuedRequest, RequestState, SentBatch};
 use super::connection::{Connection, InFlight};
 use super::pool::{Borrowed, Pool, closed};
-use super::unknown_outcome::Failure;
+use super::unknown_outcome::RedisFailure;
 use crate::base::error::{Error, ErrorKind};
 
 /// After a SIGSTOP and SIGCONT the callers that wait for a connection find their time over, while
@@ -79,7 +79,7 @@ impl Pool {
                     }
                     drop(state);
                     if self.leave_queue(queued_request) {
-                        return Err(Failure::NotSent(self.all_busy()));
+                        return Err(RedisFailure::NotSent(self.all_busy()));
                     }
                     // Another thread has just taken the request from the queue and will set its
                     // state in a moment.
@@ -98,7 +98,7 @@ impl Pool {
     /// Sends its own request and the queue behind it over a connection that it makes, where the
     /// last one broke.
     fn lead(&self, own: &Arc<QueuedRequest>) -> Outcome {
-        let connection = self.make().map_err(Failure::NotSent)?;
+        let connection = self.make().map_err(RedisFailure::NotSent)?;
         let mut requests = take_batch(&mut self.state.lock().queue, BATCH - 1);
         requests.push_front(own.clone());
         let mut batch = Batch::new(requests);
@@ -135,7 +135,10 @@ fn take_batch(queue: &mut VecDeque<Arc<QueuedRequest>>, most: usize) -> VecDeque
 }
 
 /// Sends all requests of the batch in one write.
-fn send<'p>(mut connection: Borrowed<'p>, batch: &mut Batch) -> std::result::Result<(Borrowed<'p>, InFlight), Failure> {
+fn send<'p>(
+    mut connection: Borrowed<'p>,
+    batch: &mut Batch,
+) -> std::result::Result<(Borrowed<'p>, InFlight), RedisFailure> {
     connection.in_flight = true;
     match connection.get().send(batch.requests.iter().map(|queued| &queued.request)) {
         Ok(flight) => {

@@ -9,7 +9,7 @@ use super::reply::Reply;
 use super::request::{Replicas, Request};
 use super::shape::Shape;
 use super::transport::{ENDED, Transport};
-use super::unknown_outcome::{Facts, Failure, Remedy, UnknownOutcome};
+use super::unknown_outcome::{Facts, RedisFailure, Remedy, UnknownOutcome};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
@@ -79,7 +79,7 @@ impl Connection {
     pub(crate) fn send<'a>(
         &mut self,
         requests: impl Iterator<Item = &'a Request>,
-    ) -> std::result::Result<InFlight, Failure> {
+    ) -> std::result::Result<InFlight, RedisFailure> {
         let sent_at = self.clock.now();
         if self.due.is_empty() && (self.facts.is_outdated() || self.transport.has_input()) {
             return Err(self.ended_while_idle());
@@ -107,20 +107,28 @@ impl Connection {
     /// No reply is due, but there is input: the other end has closed the connection, or has sent a
     /// frame that would be read as the reply to the next request.
     #[cold]
-    fn ended_while_idle(&self) -> Failure {
+    fn ended_while_idle(&self) -> RedisFailure {
         log::debug!("an idle connection has ended with its master or itself, or has received bytes nobody asked for");
         self.transport.stream().meter().broke();
         let error = Error::new(ErrorKind::Unreachable, ENDED);
         // Everything sent on it before has been answered, so nothing can run late.
-        Failure::Unknown { error, unknown: UnknownOutcome { facts: self.facts.clone(), not_after: 0 }, stale: true }
+        RedisFailure::Unknown {
+            error,
+            unknown: UnknownOutcome { facts: self.facts.clone(), not_after: 0 },
+            stale: true,
+        }
     }
 
-    pub(crate) fn recv(&mut self, flight: &InFlight) -> std::result::Result<Reply, Failure> {
+    pub(crate) fn recv(&mut self, flight: &InFlight) -> std::result::Result<Reply, RedisFailure> {
         self.receive(flight, None)
     }
 
     /// [`recv`](Self::recv), looking for the reply for a while before falling asleep.
-    pub(super) fn recv_soon(&mut self, flight: &InFlight, busy_poll: &BusyPoll) -> std::result::Result<Reply, Failure> {
+    pub(super) fn recv_soon(
+        &mut self,
+        flight: &InFlight,
+        busy_poll: &BusyPoll,
+    ) -> std::result::Result<Reply, RedisFailure> {
         if !busy_poll.is_alone() {
             return self.receive(flight, None);
         }
@@ -131,7 +139,7 @@ impl Connection {
         received
     }
 
-    fn receive(&mut self, flight: &InFlight, busy_poll: Option<&BusyPoll>) -> std::result::Result<Reply, Failure> {
+    fn receive(&mut self, flight: &InFlight, busy_poll: Option<&BusyPoll>) -> std::result::Result<Reply, RedisFailure> {
         let Due { shape, replicas: wanted, asking } = self.next_due();
         let mut receive = |shape: Shape, busy_poll: Option<&BusyPoll>| {
             let received = match busy_poll {
@@ -160,7 +168,11 @@ impl Connection {
     }
 
     /// A reply that has arrived already. `fresh`: [`answered`](Self::answered) has reported input.
-    pub(crate) fn recv_now(&mut self, flight: &InFlight, fresh: bool) -> std::result::Result<Option<Reply>, Failure> {
+    pub(crate) fn recv_now(
+        &mut self,
+        flight: &InFlight,
+        fresh: bool,
+    ) -> std::result::Result<Option<Reply>, RedisFailure> {
         let Some(reply) = self.transport.recv_now(fresh).map_err(|error| self.as_unknown(error, flight))? else {
             return Ok(None);
         };
@@ -172,7 +184,10 @@ impl Connection {
     /// Sends all requests in one write and reads all replies. A script that the server does not
     /// know is sent again with its source, which is safe because NOSCRIPT guarantees that nothing
     /// ran.
-    pub(crate) fn exchange(&mut self, requests: &[Request]) -> std::result::Result<(Vec<Reply>, InFlight), Failure> {
+    pub(crate) fn exchange(
+        &mut self,
+        requests: &[Request],
+    ) -> std::result::Result<(Vec<Reply>, InFlight), RedisFailure> {
         let flight = self.send(requests.iter())?;
         let mut replies = Vec::with_capacity(requests.len());
         for _ in requests {
@@ -192,16 +207,16 @@ impl Connection {
     /// Another server became the master while the request was under way. That one can be asked at
     /// once.
     #[cold]
-    fn replaced(&self, flight: &InFlight) -> Failure {
+    fn replaced(&self, flight: &InFlight) -> RedisFailure {
         let error = Error::new(ErrorKind::Unreachable, "another server became the master before the reply came");
-        Failure::Unknown { error, unknown: flight.unknown.clone(), stale: true }
+        RedisFailure::Unknown { error, unknown: flight.unknown.clone(), stale: true }
     }
 
-    fn as_unknown(&self, error: Error, flight: &InFlight) -> Failure {
+    fn as_unknown(&self, error: Error, flight: &InFlight) -> RedisFailure {
         // Also after a timeout: it is closed then.
         self.transport.stream().meter().broke();
         let stale = self.was_idle && error.kind() == ErrorKind::Unreachable && error.message() == ENDED;
-        Failure::Unknown { error, unknown: flight.unknown.clone(), stale }
+        RedisFailure::Unknown { error, unknown: flight.unknown.clone(), stale }
     }
 
     /// False if the request was sent to an earlier process of the server than the one at the other

@@ -16,11 +16,11 @@ pub(crate) struct Line {
     pub(crate) endpoint: Endpoint,
     client_name: String,
     io_timeout: Duration,
-    state: Mutex<State>,
+    state: Mutex<LineState>,
 }
 
 #[derive(Default)]
-struct State {
+struct LineState {
     idle: Option<Box<Transport>>,
     /// Since when a question is under way.
     asking: Option<Instant>,

@@ -1,6 +1,6 @@
 //! Connections and one round trip: what travels, over what, and what is known when it fails.
 //!
-//! Nothing is retried here. A failure says whether the request can have run ([`Failure`]); the
+//! Nothing is retried here. A failure says whether the request can have run ([`RedisFailure`]); the
 //! store decides what to do.
 
 mod again;
@@ -41,4 +41,4 @@ pub(crate) use request::{Replicas, Request};
 pub(crate) use script::{Publishing, Script, sha_of};
 pub(crate) use shape::Shape;
 pub(crate) use target::{Epoch, FindMaster, Master, Target};
-pub(crate) use unknown_outcome::{Failure, UnknownOutcome};
+pub(crate) use unknown_outcome::{RedisFailure, UnknownOutcome};

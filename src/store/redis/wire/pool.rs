@@ -15,18 +15,18 @@ use super::connection::{Connection, InFlight};
 use super::connector::Connector;
 use super::reply::Reply;
 use super::request::Request;
-use super::unknown_outcome::Failure;
+use super::unknown_outcome::RedisFailure;
 use crate::base::error::{Error, ErrorKind, Result};
 
 pub(crate) struct Pool {
     pub(super) connector: Connector,
     pub(super) most: usize,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<PoolState>,
 }
 
 /// Invariant: while the queue is not empty, some thread has a connection or is making one, and will
 /// return it.
-pub(super) struct State {
+pub(super) struct PoolState {
     pub(super) free: Vec<Connection>,
     /// The number of connections that exist or are being made, free ones included; at most `most`.
     open: usize,
@@ -47,7 +47,7 @@ pub(crate) struct Pending<'p> {
 enum Stage<'p> {
     Sent { connection: Borrowed<'p>, flight: InFlight, request: Request },
     Queued(Arc<QueuedRequest>),
-    Failed(Failure),
+    Failed(RedisFailure),
 }
 
 impl Pool {
@@ -56,7 +56,7 @@ impl Pool {
     }
 
     pub(crate) fn new(connector: Connector, most: usize) -> Self {
-        let state = State { free: Vec::new(), open: 0, queue: VecDeque::new(), trouble: None, closed: false };
+        let state = PoolState { free: Vec::new(), open: 0, queue: VecDeque::new(), trouble: None, closed: false };
         Self { connector, most, state: Mutex::new(state) }
     }
 
@@ -104,7 +104,7 @@ impl Pool {
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
-            return Stage::Failed(Failure::NotSent(closed()));
+            return Stage::Failed(RedisFailure::NotSent(closed()));
         }
         if let Some(connection) = state.free.pop() {
             drop(state);
@@ -115,7 +115,7 @@ impl Pool {
             drop(state);
             return match self.make() {
                 Ok(connection) => Self::send(connection, request),
-                Err(error) => Stage::Failed(Failure::NotSent(error)),
+                Err(error) => Stage::Failed(RedisFailure::NotSent(error)),
             };
         }
         let queued_request = Arc::new(QueuedRequest::new(request));
@@ -179,7 +179,10 @@ impl Pool {
 
     /// Sends several requests in one write and reads all replies, if a connection is free now. For
     /// requests that may be repeated at any time.
-    pub(crate) fn exchange_if_free(&self, requests: &[Request]) -> Option<std::result::Result<Vec<Reply>, Failure>> {
+    pub(crate) fn exchange_if_free(
+        &self,
+        requests: &[Request],
+    ) -> Option<std::result::Result<Vec<Reply>, RedisFailure>> {
         let connection = self.state.lock().free.pop()?;
         let mut connection = Borrowed::new(self, connection);
         connection.in_flight = true;
@@ -254,7 +257,7 @@ impl Pool {
                     let stranded = std::mem::take(&mut state.queue);
                     drop(state);
                     for queued_request in stranded {
-                        queued_request.set(RequestState::Done(Err(Failure::NotSent(error.clone()))));
+                        queued_request.set(RequestState::Done(Err(RedisFailure::NotSent(error.clone()))));
                     }
                 }
             }
@@ -334,7 +337,7 @@ impl<'p> Borrowed<'p> {
         self.connection.take().expect("a borrowed connection is there until it is given back or broken")
     }
 
-    pub(super) fn recv(&mut self, flight: &InFlight) -> std::result::Result<Reply, Failure> {
+    pub(super) fn recv(&mut self, flight: &InFlight) -> std::result::Result<Reply, RedisFailure> {
         let busy_poll = &self.pool.connector.busy_poll;
         self.get().recv_soon(flight, busy_poll)
     }

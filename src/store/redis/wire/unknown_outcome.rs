@@ -66,7 +66,7 @@ pub(crate) struct UnknownOutcome {
 }
 
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum RedisFailure {
     /// No byte of it has reached the server.
     NotSent(Error),
     /// It may have run, or may still run. `stale`: the connection had ended while idle or its

@@ -4,7 +4,7 @@ use super::{Node, UnreadReply};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
-use crate::store::redis::wire::{Connection, Failure, InFlight, Reply, Request, UnknownOutcome};
+use crate::store::redis::wire::{Connection, InFlight, RedisFailure, Reply, Request, UnknownOutcome};
 
 /// Requests under way to one master.
 pub(crate) struct NodeCall<'n> {
@@ -15,7 +15,7 @@ pub(crate) struct NodeCall<'n> {
     holder: Option<Holder>,
     replies: Vec<Reply>,
     /// Why the replies could not be read.
-    failed: Option<Failure>,
+    failed: Option<RedisFailure>,
 }
 
 struct Sent {
@@ -40,10 +40,10 @@ impl Node {
         &self,
         holder: Option<&Holder>,
         make: impl Fn(&Connection, &str) -> Vec<Request>,
-    ) -> std::result::Result<NodeCall<'_>, Failure> {
+    ) -> std::result::Result<NodeCall<'_>, RedisFailure> {
         match self.send_once(holder, false, &make) {
             // The connection had ended while it was idle, which says nothing about the master.
-            Err(Failure::Unknown { stale: true, .. }) => self.send_once(holder, false, &make),
+            Err(RedisFailure::Unknown { stale: true, .. }) => self.send_once(holder, false, &make),
             outcome => outcome,
         }
     }
@@ -54,7 +54,7 @@ impl Node {
         &self,
         holder: Option<&Holder>,
         make: impl Fn(&Connection, &str) -> Vec<Request>,
-    ) -> std::result::Result<NodeCall<'_>, Failure> {
+    ) -> std::result::Result<NodeCall<'_>, RedisFailure> {
         self.probe();
         self.send_once(holder, true, make)
     }
@@ -64,8 +64,8 @@ impl Node {
         holder: Option<&Holder>,
         anyway: bool,
         make: impl Fn(&Connection, &str) -> Vec<Request>,
-    ) -> std::result::Result<NodeCall<'_>, Failure> {
-        let (mut connection, pending, earlier) = self.take(holder, anyway).map_err(Failure::NotSent)?;
+    ) -> std::result::Result<NodeCall<'_>, RedisFailure> {
+        let (mut connection, pending, earlier) = self.take(holder, anyway).map_err(RedisFailure::NotSent)?;
         let unknowns: Vec<UnknownOutcome> =
             self.state.lock().unknowns.iter().map(|(unknown, _)| unknown.clone()).collect();
         let mut requests = match connection.kills_for(unknowns.iter()) {
@@ -78,13 +78,13 @@ impl Node {
                 }
                 let why =
                     format!("an earlier attempt can still reach it for {wait:?}, and CLIENT KILL is not permitted");
-                return Err(Failure::NotSent(Error::new(ErrorKind::Unreachable, why)));
+                return Err(RedisFailure::NotSent(Error::new(ErrorKind::Unreachable, why)));
             }
         };
         let Some(run_id) = connection.run_id().map(str::to_owned) else {
             self.give_back(connection);
             let why = "INFO does not tell its run_id, which Redlock needs to see restarts";
-            return Err(Failure::NotSent(Error::new(ErrorKind::Denied, why)));
+            return Err(RedisFailure::NotSent(Error::new(ErrorKind::Denied, why)));
         };
         let own = make(&connection, &run_id);
         requests.extend(own.iter().cloned());
@@ -105,7 +105,7 @@ impl Node {
                 })
             }
             Err(mut failure) => {
-                if let (Failure::Unknown { unknown, .. }, Some(earlier)) = (&mut failure, earlier) {
+                if let (RedisFailure::Unknown { unknown, .. }, Some(earlier)) = (&mut failure, earlier) {
                     unknown.includes(&earlier);
                 }
                 Err(self.record_failure(failure, holder))
@@ -147,11 +147,11 @@ impl NodeCall<'_> {
     pub(crate) fn finish(
         mut self,
         make: impl Fn(&Connection, &str) -> Vec<Request>,
-    ) -> std::result::Result<(Vec<Reply>, bool), Failure> {
+    ) -> std::result::Result<(Vec<Reply>, bool), RedisFailure> {
         match self.read() {
             // As in `send`. The requests are made anew, because the server process may have ended:
             // one that came back with old data remembers that the old run_id had a vote.
-            Err(Failure::Unknown { stale: true, unknown, .. }) => {
+            Err(RedisFailure::Unknown { stale: true, unknown, .. }) => {
                 let mut again = self.node.send(self.holder.as_ref(), make)?;
                 let may_have_run = again.connection().may_have_run(&unknown);
                 again.read().map(|replies| (replies, may_have_run))
@@ -166,7 +166,7 @@ impl NodeCall<'_> {
         }
     }
 
-    fn read(&mut self) -> std::result::Result<Vec<Reply>, Failure> {
+    fn read(&mut self) -> std::result::Result<Vec<Reply>, RedisFailure> {
         let Sent { mut connection, flight, pending, resolves } = self.sent.take().expect("it is under way");
         let node = self.node;
         let replies = std::mem::take(&mut self.replies);
@@ -215,10 +215,10 @@ impl NodeCall<'_> {
     }
 
     /// The reply took too long: the master counts as down until it answers.
-    pub(crate) fn give_up(mut self, error: Error) -> Failure {
+    pub(crate) fn give_up(mut self, error: Error) -> RedisFailure {
         let sent = self.sent.take().expect("it is under way");
         let unknown = sent.flight.unknown;
-        self.node.record_failure(Failure::Unknown { error, unknown, stale: false }, self.holder.as_ref())
+        self.node.record_failure(RedisFailure::Unknown { error, unknown, stale: false }, self.holder.as_ref())
     }
 }
 
@@ -237,7 +237,7 @@ fn read_all(
     pending: usize,
     mut replies: Vec<Reply>,
     requests: &[Request],
-) -> std::result::Result<Vec<Reply>, Failure> {
+) -> std::result::Result<Vec<Reply>, RedisFailure> {
     for _ in 0..pending {
         connection.recv(flight)?;
     }

@@ -19,7 +19,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::store::redis::script;
-use crate::store::redis::wire::{Connection, Connector, Failure, InFlight, Reply, UnknownOutcome};
+use crate::store::redis::wire::{Connection, Connector, InFlight, RedisFailure, Reply, UnknownOutcome};
 
 /// Connections with an unread reply to one master. Beyond it they are given up, with unknown
 /// outcome.
@@ -29,10 +29,10 @@ pub(super) struct Node {
     pub(super) connector: Connector,
     /// How often any master became reachable again.
     returns: Arc<AtomicU64>,
-    state: Mutex<State>,
+    state: Mutex<MasterState>,
 }
 
-struct State {
+struct MasterState {
     /// Of the server process that accepted the last connect.
     run_id: Option<String>,
     free: Vec<Connection>,
@@ -56,7 +56,7 @@ struct UnreadReply {
 
 impl UnreadReply {
     /// Reads what has come, without waiting. True if the master says that it has no vote.
-    fn read(&mut self) -> std::result::Result<bool, Failure> {
+    fn read(&mut self) -> std::result::Result<bool, RedisFailure> {
         let (mut fresh, mut quarantined) = (true, false);
         while self.pending > 0
             && let Some(reply) = self.connection.recv_now(&self.flight, std::mem::take(&mut fresh))?
@@ -101,7 +101,7 @@ impl Node {
     pub(super) fn new(connector: Connector, returns: Arc<AtomicU64>) -> Self {
         let voting = Voting::Quarantined { until: None };
         let health = NodeHealth { latency: None, last_error: None, suspicious: false, voting };
-        let state = State {
+        let state = MasterState {
             run_id: None,
             free: Vec::new(),
             unread: Vec::new(),
@@ -181,7 +181,7 @@ impl Node {
     ///
     /// # Errors
     /// A reply is overdue and there is no other connection: the master hangs, and is now down.
-    fn drain(&self, state: &mut State) -> Result<()> {
+    fn drain(&self, state: &mut MasterState) -> Result<()> {
         if state.unread.is_empty() {
             return Ok(());
         }
@@ -221,19 +221,19 @@ impl Node {
     }
 
     /// Records that a connection broke. Its idle neighbours have most likely ended too.
-    fn record_failure(&self, failure: Failure, holder: Option<&Holder>) -> Failure {
+    fn record_failure(&self, failure: RedisFailure, holder: Option<&Holder>) -> RedisFailure {
         match &failure {
-            Failure::Unknown { stale: true, unknown, .. } => {
+            RedisFailure::Unknown { stale: true, unknown, .. } => {
                 let mut state = self.state.lock();
                 state.free.clear();
                 state.unknowns.push((unknown.clone(), holder.cloned()));
             }
-            Failure::Unknown { error, unknown, .. } => {
+            RedisFailure::Unknown { error, unknown, .. } => {
                 let mut state = self.state.lock();
                 state.unknowns.push((unknown.clone(), holder.cloned()));
                 self.set_down(&mut state, error);
             }
-            Failure::NotSent(_) => {}
+            RedisFailure::NotSent(_) => {}
         }
         failure
     }
@@ -242,7 +242,7 @@ impl Node {
         self.set_down(&mut self.state.lock(), error);
     }
 
-    fn set_down(&self, state: &mut State, error: &Error) {
+    fn set_down(&self, state: &mut MasterState, error: &Error) {
         state.free.clear();
         for unread in state.unread.drain(..) {
             state.unknowns.push((unread.flight.unknown, Some(unread.holder)));
@@ -327,9 +327,9 @@ impl std::fmt::Debug for Node {
     }
 }
 
-pub(super) fn error_of(failure: &Failure) -> &Error {
+pub(super) fn error_of(failure: &RedisFailure) -> &Error {
     match failure {
-        Failure::NotSent(error) | Failure::Unknown { error, .. } => error,
+        RedisFailure::NotSent(error) | RedisFailure::Unknown { error, .. } => error,
     }
 }
 

@@ -15,7 +15,7 @@ mod state;
 mod watches;
 
 pub(super) use state::Session;
-pub(super) use watches::{Waiter, Watch};
+pub(super) use watches::{NodeWatch, Waiter};
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use self::slot::Slot;
-use self::state::{Deletion, Phase, State, Then};
+use self::state::{Deletion, Phase, SessionState, Then};
 use super::wire::{Reply, Request, Servers};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -62,7 +62,7 @@ struct Inner {
     tick: Option<Duration>,
     io_timeout: Duration,
     clock: Arc<dyn Clock>,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
     changed: Condvar,
     /// How many nodes are held: a majority is asked for its agreement while there are any.
     held: AtomicUsize,
@@ -85,14 +85,14 @@ pub(super) struct Exchange {
 }
 
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(super) enum ZooKeeperFailure {
     /// Nothing has run.
     NotSent(Error),
     /// Each may have run, as long as the session is this one.
     Unknown { error: Error, generation: u64 },
 }
 
-impl Failure {
+impl ZooKeeperFailure {
     pub(super) fn into_error(self) -> Error {
         match self {
             Self::NotSent(error) | Self::Unknown { error, .. } => error,
@@ -141,8 +141,8 @@ impl Client {
     pub(super) fn ask(
         &self,
         requests: &[Request],
-        watch: Option<(&str, Watch)>,
-    ) -> std::result::Result<Exchange, Failure> {
+        watch: Option<(&str, NodeWatch)>,
+    ) -> std::result::Result<Exchange, ZooKeeperFailure> {
         self.ask_watching(requests, watch.into_iter().map(|(path, watch)| (path.to_owned(), watch)).collect())
     }
 
@@ -150,11 +150,11 @@ impl Client {
     pub(super) fn ask_watching(
         &self,
         requests: &[Request],
-        watches: Vec<(String, Watch)>,
-    ) -> std::result::Result<Exchange, Failure> {
-        requests.iter().try_for_each(|request| check_length(request.length())).map_err(Failure::NotSent)?;
+        watches: Vec<(String, NodeWatch)>,
+    ) -> std::result::Result<Exchange, ZooKeeperFailure> {
+        requests.iter().try_for_each(|request| check_length(request.length())).map_err(ZooKeeperFailure::NotSent)?;
         let slot = Arc::new(Slot::new(requests.len()));
-        let mut state = self.connected().map_err(Failure::NotSent)?;
+        let mut state = self.connected().map_err(ZooKeeperFailure::NotSent)?;
         let session = state.present();
         let sent_at = self.now();
         for (path, watch) in watches {
@@ -179,7 +179,7 @@ impl Client {
         });
         match replies {
             Ok(replies) => Ok(Exchange { session, sent_at, replies }),
-            Err(error) => Err(Failure::Unknown { error, generation }),
+            Err(error) => Err(ZooKeeperFailure::Unknown { error, generation }),
         }
     }
 
@@ -228,7 +228,7 @@ impl Client {
     }
 
     /// The state while there is a connection.
-    fn connected(&self) -> Result<MutexGuard<'_, State>> {
+    fn connected(&self) -> Result<MutexGuard<'_, SessionState>> {
         let mut state = self.inner.state.lock();
         self.start(&mut state)?;
         // A round that is under way may have met what is over by now.
@@ -254,7 +254,7 @@ impl Client {
         if matches!(state.phase, Phase::Closing | Phase::Ended) { Err(closed()) } else { Ok(state) }
     }
 
-    fn start(&self, state: &mut State) -> Result<()> {
+    fn start(&self, state: &mut SessionState) -> Result<()> {
         match state.phase {
             Phase::Running => return Ok(()),
             Phase::Closing | Phase::Ended => return Err(closed()),
@@ -317,7 +317,7 @@ impl Client {
         let now = self.now();
         let mut state = self.inner.state.lock();
         self.start(&mut state)?;
-        state.watches.add(path.to_owned(), Watch::Latch(topic.clone()));
+        state.watches.add(path.to_owned(), NodeWatch::Latch(topic.clone()));
         state.watch_latch(path, now)
     }
 

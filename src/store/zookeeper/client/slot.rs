@@ -9,12 +9,12 @@ use crate::store::zookeeper::wire::Reply;
 
 #[derive(Debug)]
 pub(super) struct Slot {
-    state: Mutex<State>,
+    state: Mutex<SlotState>,
     done: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct SlotState {
     replies: Vec<Option<Reply>>,
     missing: usize,
     failed: Option<Error>,
@@ -22,7 +22,7 @@ struct State {
 
 impl Slot {
     pub(super) fn new(count: usize) -> Self {
-        let state = State { replies: vec![None; count], missing: count, failed: None };
+        let state = SlotState { replies: vec![None; count], missing: count, failed: None };
         Self { state: Mutex::new(state), done: Condvar::new() }
     }
 

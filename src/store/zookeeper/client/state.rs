@@ -22,7 +22,7 @@ pub(crate) struct Session {
 }
 
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct SessionState {
     pub(super) link: Option<Link>,
     /// What the next connection resumes.
     pub(super) session: Option<SessionId>,
@@ -199,7 +199,7 @@ impl Link {
     }
 }
 
-impl State {
+impl SessionState {
     pub(super) fn present(&self) -> Session {
         Session { generation: self.generation, term: self.term.clone() }
     }

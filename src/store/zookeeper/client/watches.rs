@@ -14,7 +14,7 @@ use crate::store::zookeeper::wire::EventKind;
 
 /// Who is told what of a node.
 #[derive(Debug, Clone)]
-pub(crate) enum Watch {
+pub(crate) enum NodeWatch {
     /// A waiter is woken when the node goes that it waits for.
     Predecessor(Waiter),
     /// A waiter is woken by every change: of the number of permits, or of those that are taken.
@@ -54,12 +54,12 @@ pub(super) struct Fired {
 
 #[derive(Debug, Default)]
 pub(super) struct Watches {
-    by_path: HashMap<String, Vec<Watch>>,
+    by_path: HashMap<String, Vec<NodeWatch>>,
     /// The paths that each waiter watches.
     by_waiter: HashMap<Topic, Vec<String>>,
 }
 
-impl Watch {
+impl NodeWatch {
     fn waiter(&self) -> Option<&Waiter> {
         match self {
             Self::Predecessor(waiter) | Self::Permits(waiter) => Some(waiter),
@@ -93,13 +93,13 @@ impl Watch {
 impl Watches {
     /// To be called before the request is sent that sets the watch: its message cannot be missed
     /// then.
-    pub(super) fn add(&mut self, path: String, watch: Watch) {
+    pub(super) fn add(&mut self, path: String, watch: NodeWatch) {
         if let Some(waiter) = watch.waiter() {
             self.by_waiter.entry(waiter.turn.clone()).or_default().push(path.clone());
         }
         let watches = self.by_path.entry(path).or_default();
-        if let Watch::Latch(_) = watch {
-            watches.retain(|known| !matches!(known, Watch::Latch(_)));
+        if let NodeWatch::Latch(_) = watch {
+            watches.retain(|known| !matches!(known, NodeWatch::Latch(_)));
         }
         watches.push(watch);
     }
@@ -110,7 +110,7 @@ impl Watches {
 
     /// Whether the holder of this node is told when it goes.
     pub(super) fn is_guarded(&self, path: &str) -> bool {
-        self.by_path.get(path).is_some_and(|watches| watches.iter().any(|watch| matches!(watch, Watch::Own(_))))
+        self.by_path.get(path).is_some_and(|watches| watches.iter().any(|watch| matches!(watch, NodeWatch::Own(_))))
     }
 
     /// The waiter does not wait any more. Returns what nobody watches now: a node that goes takes
@@ -118,7 +118,7 @@ impl Watches {
     pub(super) fn remove_waiter(&mut self, waiter: &Topic) -> Vec<String> {
         let mut unwatched = Vec::new();
         for path in self.by_waiter.remove(waiter).unwrap_or_default() {
-            let is_permits = |watch: &Watch| matches!(watch, Watch::Permits(_));
+            let is_permits = |watch: &NodeWatch| matches!(watch, NodeWatch::Permits(_));
             let stays = self.by_path.get(&path).is_some_and(|watches| watches.iter().any(is_permits));
             self.keep(&path, |watch| !watch.is_of(waiter));
             if stays && !self.by_path.contains_key(&path) {
@@ -130,14 +130,14 @@ impl Watches {
 
     /// The node is given up: that it goes is no loss.
     pub(super) fn remove_guard(&mut self, path: &str) {
-        self.keep(path, |watch| !matches!(watch, Watch::Own(_)));
+        self.keep(path, |watch| !matches!(watch, NodeWatch::Own(_)));
     }
 
     pub(super) fn remove_latch(&mut self, path: &str) {
-        self.keep(path, |watch| !matches!(watch, Watch::Latch(_)));
+        self.keep(path, |watch| !matches!(watch, NodeWatch::Latch(_)));
     }
 
-    fn keep(&mut self, path: &str, is_kept: impl Fn(&Watch) -> bool) {
+    fn keep(&mut self, path: &str, is_kept: impl Fn(&NodeWatch) -> bool) {
         let Some(watches) = self.by_path.get_mut(path) else { return };
         watches.retain(|watch| is_kept(watch));
         if watches.is_empty() {
@@ -152,13 +152,13 @@ impl Watches {
             let (is_meant, goes_on) = watch.is_meant_by(event);
             if is_meant {
                 fired.woken.extend(watch.topics());
-                if let Watch::Own(is_lost) = &watch {
+                if let NodeWatch::Own(is_lost) = &watch {
                     is_lost.store(true, Ordering::Release);
                     fired.is_loss = true;
                 }
             }
             if goes_on {
-                let is_latch = matches!(watch, Watch::Latch(_)) || fired.renew == Renew::Latch;
+                let is_latch = matches!(watch, NodeWatch::Latch(_)) || fired.renew == Renew::Latch;
                 fired.renew = if is_latch { Renew::Latch } else { Renew::Data };
                 self.by_path.entry(path.to_owned()).or_default().push(watch);
             } else if let Some(waiter) = watch.waiter() {
@@ -181,23 +181,23 @@ impl Watches {
     /// itself, and a hold is asked for at the next visit.
     pub(super) fn failed(&mut self, path: &str) -> Fired {
         let (latches, others): (Vec<_>, Vec<_>) =
-            self.by_path.remove(path).into_iter().flatten().partition(|watch| matches!(watch, Watch::Latch(_)));
+            self.by_path.remove(path).into_iter().flatten().partition(|watch| matches!(watch, NodeWatch::Latch(_)));
         if !latches.is_empty() {
             self.by_path.insert(path.to_owned(), latches);
         }
-        for waiter in others.iter().filter_map(Watch::waiter) {
+        for waiter in others.iter().filter_map(NodeWatch::waiter) {
             self.forget_path(&waiter.turn, path);
         }
-        let woken = others.iter().flat_map(Watch::topics).collect();
+        let woken = others.iter().flat_map(NodeWatch::topics).collect();
         Fired { woken, is_loss: false, renew: Renew::No }
     }
 
     /// The connection has ended, and with it all that it watched. Returns who waits.
     pub(super) fn ended(&mut self) -> Vec<Topic> {
         self.by_waiter.clear();
-        let waiting = self.by_path.values().flatten().flat_map(Watch::topics).collect();
+        let waiting = self.by_path.values().flatten().flat_map(NodeWatch::topics).collect();
         self.by_path.retain(|_, watches| {
-            watches.retain(|watch| matches!(watch, Watch::Latch(_)));
+            watches.retain(|watch| matches!(watch, NodeWatch::Latch(_)));
             !watches.is_empty()
         });
         waiting
@@ -206,7 +206,7 @@ impl Watches {
     /// The latch at this path, if somebody waits at it.
     pub(super) fn latch(&self, path: &str) -> Option<&Topic> {
         self.by_path.get(path)?.iter().find_map(|watch| match watch {
-            Watch::Latch(topic) => Some(topic),
+            NodeWatch::Latch(topic) => Some(topic),
             _ => None,
         })
     }
@@ -232,11 +232,11 @@ mod tests {
 
     fn watches() -> (Watches, Arc<AtomicBool>) {
         let (mut watches, is_lost) = (Watches::default(), Arc::new(AtomicBool::new(false)));
-        watches.add("/a".to_owned(), Watch::Predecessor(waiter("w1")));
-        watches.add("/a".to_owned(), Watch::Own(is_lost.clone()));
-        watches.add("/leases".to_owned(), Watch::Permits(waiter("w2")));
-        watches.add("/permits".to_owned(), Watch::Permits(waiter("w2")));
-        watches.add("/latch".to_owned(), Watch::Latch(topic(Kind::Latch, None)));
+        watches.add("/a".to_owned(), NodeWatch::Predecessor(waiter("w1")));
+        watches.add("/a".to_owned(), NodeWatch::Own(is_lost.clone()));
+        watches.add("/leases".to_owned(), NodeWatch::Permits(waiter("w2")));
+        watches.add("/permits".to_owned(), NodeWatch::Permits(waiter("w2")));
+        watches.add("/latch".to_owned(), NodeWatch::Latch(topic(Kind::Latch, None)));
         (watches, is_lost)
     }
 
