@@ -13,9 +13,8 @@
 //! - a tenure's listeners, then an event;
 //! - the leases that have loss callbacks, then the queue of callbacks that are to run.
 //!
-//! No other mutex is held together with a second one: the tables of waits and
-//! names, the place of a callback, the state of a close, what a cancel token reaches, the
-//! connections.
+//! No other mutex is held together with a second one: the tables of waits and names, the place of a
+//! callback, the state of a close, what a cancel token reaches, the connections.
 
 pub(crate) mod acquire;
 mod closing;

@@ -1,8 +1,8 @@
 //! When a waiter that receives no messages asks again.
 //!
 //! Between two pauses comes a burst of requests that lasts longer than a client of this library
-//! keeps the lock without a [gap](crate::wait::fairness::BLIND_GAP): so one of them finds the lock free,
-//! however busy it is.
+//! keeps the lock without a [gap](crate::wait::fairness::BLIND_GAP): so one of them finds the lock
+//! free, however busy it is.
 
 use std::time::{Duration, Instant};
 

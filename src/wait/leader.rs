@@ -157,9 +157,9 @@ impl Leader<'_> {
         state.comes_later() || state.courtesy(self.event()).is_some()
     }
 
-    /// If this client has to leave a [`BLIND_GAP`], waits for that. If it is the turn of others, waits
-    /// until one of them has released the lock, or for [`LONGEST_GAP`]; and then for as long as
-    /// others may still need to come first. `patience`: the part of a pause that the caller has
+    /// If this client has to leave a [`BLIND_GAP`], waits for that. If it is the turn of others,
+    /// waits until one of them has released the lock, or for [`LONGEST_GAP`]; and then for as long
+    /// as others may still need to come first. `patience`: the part of a pause that the caller has
     /// time for. Sooner if its wait is ended.
     pub(crate) fn let_others_first(
         &self,

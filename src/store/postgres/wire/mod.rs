@@ -1,7 +1,7 @@
 //! Connections and one round trip: what travels, over what, and what is known when it fails.
 //!
-//! Nothing is retried here. A failure says whether the request can have run ([`PostgresFailure`]); the
-//! store decides what to do.
+//! Nothing is retried here. A failure says whether the request can have run ([`PostgresFailure`]);
+//! the store decides what to do.
 
 mod answer;
 mod bare;

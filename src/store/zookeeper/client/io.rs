@@ -276,7 +276,6 @@ impl Inner {
                     link.heartbeat_is_answered();
                 }
             }
-            Then::Nothing => {}
             Then::Deleted(path) => {
                 if !is_over {
                     let failed = state.deletion_answered(&path, reply.code, now);
@@ -286,6 +285,7 @@ impl Inner {
                     }
                 }
             }
+            Then::Unwatched(path) => state.watches.removed(&path),
             Then::Renewed(path) => {
                 let fired = match reply.code {
                     Code::OK => return over,

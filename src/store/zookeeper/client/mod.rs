@@ -192,10 +192,11 @@ impl Client {
     pub(super) fn unwatch(&self, waiter: &Topic) {
         let now = self.now();
         let mut state = self.inner.state.lock();
-        let removals: Vec<_> =
-            state.watches.remove_waiter(waiter).iter().map(|path| Request::remove_watches(path)).collect();
+        let unwatched = state.watches.remove_waiter(waiter);
+        let removals: Vec<_> = unwatched.iter().map(|path| Request::remove_watches(path)).collect();
         let Some(link) = state.link.as_mut().filter(|_| !removals.is_empty()) else { return };
-        if let Err(error) = link.send(removals.iter().map(|request| (request, Then::Nothing)), now) {
+        let answers = unwatched.into_iter().map(Then::Unwatched);
+        if let Err(error) = link.send(removals.iter().zip(answers), now) {
             let topics = state.end_link(&error);
             drop(state);
             self.inner.publish(topics);

@@ -72,10 +72,10 @@ pub(super) struct Deletion {
 pub(super) enum Then {
     Answer(Arc<Slot>, usize),
     Heartbeat,
-    /// Nobody needs it.
-    Nothing,
     /// This node was to go.
     Deleted(String),
+    /// The watches on this node were removed.
+    Unwatched(String),
     /// The watch on this node was set again.
     Renewed(String),
     /// From here on nothing is missed that happens to this node.

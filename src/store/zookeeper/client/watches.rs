@@ -57,6 +57,10 @@ pub(super) struct Watches {
     by_path: HashMap<String, Vec<NodeWatch>>,
     /// The paths that each waiter watches.
     by_waiter: HashMap<Topic, Vec<String>>,
+    /// How many requests to remove the watches of a path have not been answered. A message that
+    /// comes before the answer is of a watch that was removed, and not of one that was set since:
+    /// taken for that, the new one would stay at the server, and nobody would know of it.
+    removals: HashMap<String, usize>,
 }
 
 impl NodeWatch {
@@ -122,10 +126,21 @@ impl Watches {
             let stays = self.by_path.get(&path).is_some_and(|watches| watches.iter().any(is_permits));
             self.keep(&path, |watch| !watch.is_of(waiter));
             if stays && !self.by_path.contains_key(&path) {
+                *self.removals.entry(path.clone()).or_default() += 1;
                 unwatched.push(path);
             }
         }
         unwatched
+    }
+
+    /// The server has answered a request to remove the watches of this path.
+    pub(super) fn removed(&mut self, path: &str) {
+        if let Some(open) = self.removals.get_mut(path) {
+            *open -= 1;
+            if *open == 0 {
+                self.removals.remove(path);
+            }
+        }
     }
 
     /// The node is given up: that it goes is no loss.
@@ -148,6 +163,11 @@ impl Watches {
     /// Takes in a message about a node.
     pub(super) fn fired(&mut self, path: &str, event: EventKind) -> Fired {
         let mut fired = Fired { woken: Vec::new(), is_loss: false, renew: Renew::No };
+        if self.removals.contains_key(path) {
+            // What is watched now was watched after this: it is woken in vain, and watches on.
+            fired.woken = self.by_path.get(path).into_iter().flatten().flat_map(NodeWatch::topics).collect();
+            return fired;
+        }
         for watch in self.by_path.remove(path).unwrap_or_default() {
             let (is_meant, goes_on) = watch.is_meant_by(event);
             if is_meant {
@@ -195,6 +215,7 @@ impl Watches {
     /// The connection has ended, and with it all that it watched. Returns who waits.
     pub(super) fn ended(&mut self) -> Vec<Topic> {
         self.by_waiter.clear();
+        self.removals.clear();
         let waiting = self.by_path.values().flatten().flat_map(NodeWatch::topics).collect();
         self.by_path.retain(|_, watches| {
             watches.retain(|watch| matches!(watch, NodeWatch::Latch(_)));
@@ -269,6 +290,23 @@ mod tests {
             assert_eq!(watches.remove_waiter(&waiter("w2").turn).len(), 1, "the other one");
             assert!(watches.by_waiter.len() == 1 && watches.by_path.len() == 2, "{watches:?}");
         }
+    }
+
+    /// Removed and set again by a waiter that looks once more, while its number changes.
+    #[test]
+    fn a_message_of_a_watch_that_was_removed_is_not_one_of_its_successor() {
+        let (mut watches, _) = watches();
+        let w2 = waiter("w2");
+        assert_eq!(watches.remove_waiter(&w2.turn).len(), 2);
+        watches.add("/permits".to_owned(), NodeWatch::Permits(w2.clone()));
+        let fired = watches.fired("/permits", EventKind::DataChanged);
+        assert_eq!((fired.woken.len(), fired.renew), (2, Renew::No));
+        assert!(watches.is_watched_by("/permits", &w2.turn));
+        watches.removed("/permits");
+        assert_eq!(watches.fired("/permits", EventKind::DataChanged).woken.len(), 2);
+        assert!(!watches.is_watched_by("/permits", &w2.turn));
+        watches.removed("/leases");
+        assert!(watches.removals.is_empty());
     }
 
     #[test]
