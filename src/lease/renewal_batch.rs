@@ -59,8 +59,11 @@ impl RenewalThread {
     pub(super) fn renew(&self, mut batch: Batch<'_>, round: &mut RenewalRound) {
         let mut ended = News::default();
         batch.holds.retain(|(hold, _)| {
+            // Looked at first: a hold whose end comes between the two goes on with the batch, and
+            // its tenures are told behind that.
+            let is_live = matches!(hold.state(), LeaseState::Held | LeaseState::Suspect);
             self.end_tenures(hold, &mut ended);
-            matches!(hold.state(), LeaseState::Held | LeaseState::Suspect)
+            is_live
         });
         if batch.holds.is_empty() {
             return ended.log();

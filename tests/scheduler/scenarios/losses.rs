@@ -212,3 +212,20 @@ pub(crate) fn its_guard_lives() {
     assert_eq!(guard.unlock().map_err(|e| e.kind()), Err(ErrorKind::Lost));
     stage.end();
 }
+
+/// Leases end while nobody can be asked, and nobody asks the guards: each loss is counted, whenever
+/// its end comes.
+pub(crate) fn counted() {
+    let stage = Stage::with(|builder| builder.lease(Duration::from_millis(300)));
+    let guards = ["a", "b"].map(|name| stage.one.mutex(name).lock_owned().expect("it is free"));
+    stage.faults.cut(Duration::from_secs(1));
+    let time = stage.spawn(|stage| (0..40).for_each(|_| stage.faults.advance(Duration::from_millis(10))));
+    wait_until("all are counted", || stage.one.stats().total().lost() == 2);
+    join_all([time]);
+    // The store answers again, and what may stand there is undone.
+    sleep(Duration::from_secs(2));
+    for guard in guards {
+        assert_eq!(guard.unlock().map_err(|e| e.kind()), Err(ErrorKind::Lost));
+    }
+    stage.end();
+}

@@ -82,6 +82,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     within(5, "losses::callbacks", losses::callbacks),
     within(5, "losses::lost_reads", losses::lost_reads),
     within(5, "losses::its_guard_lives", losses::its_guard_lives),
+    within(20, "losses::counted", losses::counted),
     within(20, "foreign_code::panicking_logger", foreign_code::panicking_logger),
     soon("foreign_code::panicking_listener", foreign_code::panicking_listener),
     soon("foreign_code::slow_listener", foreign_code::slow_listener),
