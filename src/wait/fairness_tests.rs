@@ -20,8 +20,10 @@ fn alone_a_run_ends_only_by_its_length() {
 fn beside_others_a_span_of_possession_is_followed_by_a_gap() {
     let mut fairness = Fairness::default();
     fairness.released(run(1, SHORT), 3, 7, true);
+    // It began a moment from now, and later on a span ago.
+    fairness.since = Instant::now().checked_add(MEMORY);
     assert!(!fairness.owes_gap() && fairness.goes_on(run(20, SHORT)));
-    std::thread::sleep(FIRST_SPAN);
+    fairness.since = Instant::now().checked_sub(FIRST_SPAN);
     assert!(fairness.owes_gap() && !fairness.goes_on(run(1, SHORT)));
     fairness.released(run(1, FIRST_SPAN), 3, 9, true);
     assert!(fairness.owes_gap());
@@ -63,7 +65,7 @@ fn a_lock_that_was_left_alone_was_a_gap() {
     let mut fairness = Fairness::default();
     fairness.released(run(1, FIRST_SPAN), 3, 7, true);
     assert!(fairness.owes_gap());
-    std::thread::sleep(2 * LONGEST_GAP);
+    fairness.released = Instant::now().checked_sub(2 * BREAK);
     assert!(!fairness.owes_gap(), "a client that comes now and then never waits for others");
     fairness.released(run(1, SHORT), 3, 8, true);
     assert!(!fairness.owes_gap());
