@@ -10,8 +10,7 @@ use crate::base::loss::Loss;
 use crate::hold::thread_exit::notify_at_thread_exit;
 use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
 pub(crate) use crate::lease::records::Side;
-use crate::lease::records::StoreHold;
-use crate::lease::records::{Owner, Tenure, User};
+use crate::lease::records::{Owner, StoreHold, Tenure, User};
 use crate::lease::store_hold::Admission;
 use crate::os::thread::ThreadId;
 use crate::store::{FenceStatements, HoldCounts, Renewal, Renewed, UnknownOutcomes};
@@ -264,10 +263,7 @@ impl Hold {
         let now = self.tenure.now();
         let before = self.tenure.release(now);
         self.observe_end(before, now);
-        if !matches!(before, LeaseState::Released | LeaseState::Closed) && self.store_hold.leave(&self.tenure) {
-            self.store_hold.lease.release(now);
-            self.shared.watchdog.leave(&self.store_hold);
-        }
+        self.leaves_last(before, now);
         self.tenure.wake();
         self.leave_table();
         self.tell_end();

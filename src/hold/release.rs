@@ -126,17 +126,7 @@ impl Hold {
 
     fn left_all(&self, before: LeaseState, now: Moment) -> Result<Option<Leaving>> {
         self.tenure.wake();
-        // Who ended the tenure leaves the hold, or who finds it lost: a close that comes beside an
-        // unlock does neither.
-        let leaves_last =
-            !matches!(before, LeaseState::Released | LeaseState::Closed) && self.store_hold.leave(&self.tenure);
-        if leaves_last {
-            // The order matters: the lease leaves its live states, the watchdog forgets it, the
-            // release is sent. A renewal that runs after the release then finds no hold to renew,
-            // and a reply to a renewal that arrives late finds a lease that nothing revives.
-            self.store_hold.lease.release(now);
-            self.shared.watchdog.leave(&self.store_hold);
-        }
+        let leaves_last = self.leaves_last(before, now);
         match before {
             LeaseState::Held | LeaseState::Suspect if leaves_last => {
                 return Ok(Some(Leaving::new(self, HoldCounts::NONE)));
@@ -161,6 +151,24 @@ impl Hold {
             }
             LeaseState::Held | LeaseState::Suspect | LeaseState::Released => Ok(None),
         }
+    }
+
+    /// The tenure, which was in this state, leaves its hold. With the last one the lease leaves its
+    /// live states, and the watchdog forgets it.
+    ///
+    /// Who ended the tenure leaves the hold, or who finds it lost: a close that comes beside an
+    /// unlock does neither.
+    pub(super) fn leaves_last(&self, before: LeaseState, now: Moment) -> bool {
+        let has_left = matches!(before, LeaseState::Released | LeaseState::Closed);
+        let is_last = !has_left && self.store_hold.leave(&self.tenure);
+        if is_last {
+            // The order matters: the lease leaves its live states, the watchdog forgets it, the
+            // release is sent. A renewal that runs after the release then finds no hold to renew,
+            // and a reply to a renewal that arrives late finds a lease that nothing revives.
+            self.store_hold.lease.release(now);
+            self.shared.watchdog.leave(&self.store_hold);
+        }
+        is_last
     }
 
     pub(super) fn leave_table(&self) {

@@ -8,8 +8,7 @@ use smallvec::SmallVec;
 use crate::base::holder::Holder;
 use crate::base::lease::{LeaseState, Moment};
 use crate::base::lock_name::{Kind, LockName};
-use crate::lease::records::StoreHold;
-use crate::lease::records::{Owner, Tenure};
+use crate::lease::records::{Owner, StoreHold, Tenure};
 use crate::lease::store_hold::Admission;
 use crate::os::{
     HashMap, Mutex,

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::lease::{LeaseState, Moment};
-use crate::lease::records::StoreHold;
-use crate::lease::records::Tenure;
+use crate::lease::records::{StoreHold, Tenure};
 use crate::lease::renewal_thread::{RenewalRound, RenewalTable, RenewalThread};
 use crate::lease::renewal_trouble::News;
 use crate::lease::visits::tick;

@@ -140,9 +140,10 @@ impl Fairness {
         self.released.is_none_or(|released| os::since(released).saturating_sub(lasted) >= BREAK)
     }
 
-    /// The store has answered that another has the lock.
+    /// The store has answered that another has the lock. If that one took it in a gap, and has it
+    /// for longer than the gap lasted, no message has told so.
     pub(super) fn is_busy(&mut self) {
-        (self.busy, self.since) = (Some(os::now()), None);
+        (self.busy, self.since, self.span) = (Some(os::now()), None, FIRST_SPAN);
     }
 
     /// A run has ended with a release. `others`: how many other clients listen, as far as is known.

@@ -116,3 +116,14 @@ fn tokens_are_drawn_no_faster_than_time_passes() {
     (0..10).for_each(|_| fairness.released(run(1000, FIRST_SPAN), 0, 0, false));
     assert_eq!(fairness.tokens(false), 1, "nobody waits");
 }
+
+/// Its section is longer than a gap: the gap ends without a message, and then the lock is taken.
+#[test]
+fn one_who_has_the_lock_for_long_has_taken_the_gap() {
+    let mut fairness = Fairness::default();
+    fairness.released(run(1, FIRST_SPAN), 1, 0, true);
+    fairness.left_gap(false);
+    fairness.is_busy();
+    fairness.released(run(1, FIRST_SPAN), 1, 1, true);
+    assert!(fairness.owes_gap(), "the next span is no longer than the first");
+}

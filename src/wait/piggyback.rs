@@ -8,8 +8,7 @@ use crate::base::error::Result;
 use crate::base::event::Event;
 use crate::base::holder::Holder;
 use crate::base::lock_name::{Kind, LockName};
-use crate::lease::records::StoreHold;
-use crate::lease::records::Tenure;
+use crate::lease::records::{StoreHold, Tenure};
 use crate::lease::store_hold::{Admission, RunLength};
 use crate::os::{
     Condvar, Mutex,

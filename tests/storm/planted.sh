@@ -27,7 +27,7 @@
 #   no-quarantine                redlock              4  exclusion 14
 #   notify-lost                  postgres             1  waits 1
 #   one-permit-too-many          redis                1  exclusion 5
-#   loss-not-believed            redis                ?  exclusion ?
+#   loss-not-believed            redis                   has not been looked for yet
 #   token-not-raised             redis                1  tokens 133, order 6
 #   turn-after-its-lease         redis                1  tokens 1, loss told 3 (another time not in 12 runs)
 #   undo-left-out                zookeeper            1  waits 10, leaks 2

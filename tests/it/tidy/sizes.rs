@@ -8,7 +8,7 @@ const MOST_LINES: usize = 400;
 const MOST_OF_A_FUNCTION: usize = 60;
 const MOST_FIELDS: usize = 12;
 
-/// `cargo test --test it -- tidy::sizes::first_lines --nocapture` prints them.
+/// `cargo test --all-features --test it -- tidy::sizes::first_lines --nocapture` prints them.
 #[test]
 fn first_lines() {
     let mut folder = String::new();
