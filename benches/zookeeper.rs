@@ -77,7 +77,11 @@ struct Bench {
 impl Bench {
     fn start(three: bool, quick: bool) -> Self {
         let servers = if three {
-            let options = EnsembleOptions { sync_limit: 5, settings: INSTALLED };
+            let options = EnsembleOptions {
+                tick: Duration::from_secs(2),
+                patience: Duration::from_secs(10),
+                settings: INSTALLED,
+            };
             Servers::Three(Ensemble::start_with(options))
         } else {
             Servers::One(ZooKeeper::start_with(INSTALLED))

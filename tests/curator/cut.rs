@@ -23,8 +23,8 @@ fn client(url: &str) -> LockClient {
 }
 
 /// A follower that answers its clients for four times the session without its leader.
-fn patient() -> EnsembleOptions<'static> {
-    EnsembleOptions { sync_limit: 16, ..EnsembleOptions::default() }
+fn patient() -> EnsembleOptions {
+    EnsembleOptions { patience: ms(8000), ..EnsembleOptions::default() }
 }
 
 /// Takes the lock at this server as soon as it comes free, and returns when that was.

@@ -27,7 +27,7 @@ struct Scene {
 
 impl Scene {
     fn set() -> Self {
-        let options = EnsembleOptions { sync_limit: 30, settings: "maxSessionTimeout=60000" };
+        let options = EnsembleOptions { patience: Duration::from_secs(100), ..EnsembleOptions::default() };
         let ensemble = Ensemble::start_with(options);
         let leader = ensemble.leader();
         let follower = ensemble.followers()[0];

@@ -136,7 +136,7 @@ fn an_ensemble_elects_another_leader_and_keeps_what_it_had() {
 
 #[test]
 fn a_follower_that_is_cut_off_serves_on_for_a_while() {
-    let options = EnsembleOptions { sync_limit: 12, ..EnsembleOptions::default() };
+    let options = EnsembleOptions { patience: ms(6000), ..EnsembleOptions::default() };
     let ensemble = Ensemble::start_with(options);
     let [follower, other] = ensemble.followers();
     let mut session = Raw::connect(ensemble.server(follower).port(), ms(1_000)).unwrap();

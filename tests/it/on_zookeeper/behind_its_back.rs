@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::ErrorKind;
 
-use super::{LONG, SHORT, children, client, client_of, server};
+use super::{LONG, children, client, client_of, server};
 use crate::rig::zookeeper::{PERSISTENT, Pipe, Raw};
 use crate::rig::{CAP, Fault, PROMPT, Proxy, ms, wait_until};
 
@@ -21,7 +21,8 @@ fn only_node(look: &mut Raw, directory: &str) -> String {
 #[test]
 fn data_in_the_node_of_a_holder_is_no_loss() {
     let server = server!();
-    let client = client_of(&server.url(), |builder| builder.lease(SHORT));
+    let lease = ms(3000);
+    let client = client_of(&server.url(), |builder| builder.lease(lease));
     let mut look = server.raw();
     let guard = client.lock("job").unwrap();
     wait_until("it is watched", || !server.watches().is_empty());
@@ -29,7 +30,7 @@ fn data_in_the_node_of_a_holder_is_no_loss() {
     for _ in 0..3 {
         look.set(&node, b"__REVOKE__").unwrap();
         // Longer than until the next visit.
-        std::thread::sleep(SHORT);
+        std::thread::sleep(lease / 2);
         guard.ensure_held().unwrap();
     }
     wait_until("it is watched again", || !server.watches().is_empty());

@@ -128,20 +128,21 @@ fn many_holds_cost_no_more_heartbeats_than_one() {
 /// A server that goes away is replaced by another within the session.
 #[test]
 fn another_server_is_found_within_the_session() {
+    // The session is long: an election takes many seconds where the machine is busy.
     let ensemble = server!(Ensemble::start());
     ensemble.wait_for_all();
     let client = client_of(&ensemble.url(), |builder| builder.outage_timeout(LONG));
     let guard = client.lock("job").unwrap();
-    let at = |ensemble: &Ensemble| {
-        let own = |server: &ZooKeeper| server.runs() && !server.connections().is_empty();
-        ensemble.servers().iter().position(own)
-    };
-    let first = at(&ensemble).expect("it is connected");
+    let is_at = |server: &ZooKeeper| server.runs() && !server.connections().is_empty();
+    let first = ensemble.servers().iter().position(is_at).expect("it is connected");
     ensemble.server(first).kill();
-    wait_for(Duration::from_secs(60), "it asks another one", || client.mutex("job").holder().is_ok());
-    assert!(guard.is_held() && at(&ensemble) != Some(first));
-    guard.unlock().unwrap();
+    wait_for(LONG, "it asks another one", || client.mutex("job").holder().is_ok());
+    assert!(guard.is_held());
+    // The election may go on after a first answer.
+    wait_for(LONG, "it has its session there", || ensemble.servers().iter().any(is_at));
+    wait_for(LONG, "it has the lock there", || guard.extend(LONG).is_ok());
     ensemble.start_all_again();
+    guard.unlock().unwrap();
     drop(client);
     ensemble.assert_clean();
 }

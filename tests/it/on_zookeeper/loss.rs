@@ -172,8 +172,8 @@ fn a_server_that_lost_its_data_is_used_again() {
 fn a_fixed_lease_and_a_longest_hold_end_by_themselves() {
     let server = server!();
     let (client, other) = (client(&server), client(&server));
-    let guard = client.mutex("job").with_lease(ms(300)).lock().unwrap();
-    assert!(guard.remaining() <= ms(300));
+    let guard = client.mutex("job").with_lease(ms(1000)).lock().unwrap();
+    assert!(guard.remaining() <= ms(1000));
     std::thread::scope(|s| {
         let next = s.spawn(|| other.mutex("job").lock_owned().unwrap());
         assert!(guard.wait_lost(CAP) && !guard.is_held());
@@ -185,7 +185,7 @@ fn a_fixed_lease_and_a_longest_hold_end_by_themselves() {
     assert!(guard.remaining() > LONG / 2);
     drop(guard);
     let brief = short(&server.url());
-    let most = brief.mutex("job").max_hold(ms(200)).lock().unwrap();
+    let most = brief.mutex("job").max_hold(ms(1000)).lock().unwrap();
     assert!(most.wait_lost(CAP));
     wait_until("its node goes", || client.try_lock("job").unwrap().is_some());
     drop((most, brief, client, other));
@@ -196,7 +196,7 @@ fn a_fixed_lease_and_a_longest_hold_end_by_themselves() {
 /// trusts those believes for as long as that server takes to notice.
 #[test]
 fn a_client_whose_server_is_cut_off_from_the_leader_says_false_first() {
-    let options = EnsembleOptions { sync_limit: 100, settings: "tickTime=100\nmaxSessionTimeout=300000" };
+    let options = EnsembleOptions { tick: ms(100), patience: Duration::from_secs(10), ..EnsembleOptions::default() };
     let ensemble = server!(Ensemble::start_with(options));
     ensemble.wait_for_all();
     let (follower, leader) = (ensemble.followers()[0], ensemble.leader());
@@ -228,7 +228,7 @@ fn a_client_whose_server_is_cut_off_from_the_leader_says_false_first() {
 /// Two of three servers are gone: holds end in time, and nobody gets in until they are back.
 #[test]
 fn without_a_majority_a_hold_ends_in_time_and_nobody_gets_in() {
-    let options = EnsembleOptions { settings: "tickTime=100\nmaxSessionTimeout=300000", ..EnsembleOptions::default() };
+    let options = EnsembleOptions { tick: ms(100), ..EnsembleOptions::default() };
     let ensemble = server!(Ensemble::start_with(options));
     ensemble.wait_for_all();
     let settings = |builder: leasehold::Builder| builder.lease(ms(3000)).io_timeout(ms(700));
@@ -254,7 +254,7 @@ fn without_a_majority_a_hold_ends_in_time_and_nobody_gets_in() {
 /// The leader dies: holds and places stay, tokens grow.
 #[test]
 fn holds_and_places_survive_the_leader() {
-    let options = EnsembleOptions { settings: "tickTime=200\nmaxSessionTimeout=300000", ..EnsembleOptions::default() };
+    let options = EnsembleOptions { tick: ms(200), ..EnsembleOptions::default() };
     let ensemble = server!(Ensemble::start_with(options));
     ensemble.wait_for_all();
     let settings = |builder: leasehold::Builder| builder.lease(LONG).outage_timeout(LONG);

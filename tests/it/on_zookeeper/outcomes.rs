@@ -164,8 +164,8 @@ fn a_network_that_breaks_all_the_time_lets_all_in_one_at_a_time() {
 /// before the look the place would not be found, and would keep out everybody.
 #[test]
 fn a_place_is_found_through_a_server_that_lags_behind() {
-    // Twenty seconds, so that a lag on a busy machine is no reason for an election.
-    let options = EnsembleOptions { sync_limit: 200, settings: "maxSessionTimeout=300000" };
+    // A lag on a busy machine is no reason for an election.
+    let options = EnsembleOptions { patience: Duration::from_secs(100), ..EnsembleOptions::default() };
     let ensemble = server!(Ensemble::start_with(options));
     ensemble.wait_for_all();
     let (leader, followers) = (ensemble.server(ensemble.leader()), ensemble.followers());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold::ErrorKind;
 
-use super::{LONG, SHORT, children, client, client_of, server};
+use super::{LONG, children, client, client_of, server};
 use crate::rig::zookeeper::{EPHEMERAL_SEQUENTIAL, PERSISTENT};
 use crate::rig::{PROMPT, ms, wait_until};
 
@@ -109,7 +109,7 @@ fn readers_share_and_a_writer_downgrades() {
 #[test]
 fn a_write_hold_that_has_lasted_is_downgraded() {
     let server = server!();
-    let client = client_of(&server.url(), |builder| builder.lease(SHORT));
+    let client = client_of(&server.url(), |builder| builder.lease(ms(3000)));
     let guard = client.rw_lock("data").write().unwrap();
     wait_until("its node is watched", || !server.watches().is_empty());
     let guard = guard.downgrade().unwrap();

@@ -107,7 +107,7 @@ pub(super) struct Three {
 impl Three {
     pub(super) fn start(slots: usize) -> Self {
         // A leader that is cut off serves its clients for a quarter of a minute.
-        let options = EnsembleOptions { sync_limit: 30, settings: "" };
+        let options = EnsembleOptions { patience: ms(15_000), ..EnsembleOptions::default() };
         let rig = Ensemble::start_with(options);
         rig.wait_for_all();
         let mut lines = Lines::new(WORDS, FRAMES).with_messages(MESSAGES);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use super::{Mode, Pipe, ZooKeeper, start_together};
+use super::{Mode, Pipe, TICK, ZooKeeper, start_together};
 use crate::{free_port, wait_for};
 
 const SIZE: usize = 3;
@@ -12,16 +12,18 @@ const SIZE: usize = 3;
 const ELECTION: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy)]
-pub struct EnsembleOptions<'a> {
-    /// For how many ticks a follower that hears nothing from its leader goes on.
-    pub sync_limit: u32,
+pub struct EnsembleOptions {
+    pub tick: Duration,
+    /// For how long a follower that hears nothing from its leader goes on. Shorter than what a busy
+    /// machine stops for, and an election comes that nobody has asked for.
+    pub patience: Duration,
     /// Further lines of the configuration of each server.
-    pub settings: &'a str,
+    pub settings: &'static str,
 }
 
-impl Default for EnsembleOptions<'_> {
+impl Default for EnsembleOptions {
     fn default() -> Self {
-        Self { sync_limit: 10, settings: "" }
+        Self { tick: TICK, patience: Duration::from_secs(5), settings: "" }
     }
 }
 
@@ -46,7 +48,7 @@ impl Ensemble {
         Self::start_with(EnsembleOptions::default())
     }
 
-    pub fn start_with(options: EnsembleOptions<'_>) -> Self {
+    pub fn start_with(options: EnsembleOptions) -> Self {
         let (servers, pipes) = start_together(|| prepare(options)).into_iter().unzip();
         Self { servers, pipes }
     }
@@ -111,7 +113,7 @@ impl Ensemble {
     }
 
     /// Sets whether nothing arrives any more between this server and the others. Leader and
-    /// followers learn of it when their `sync_limit` is over, and answer their clients until then.
+    /// followers learn of it when their patience is over, and answer their clients until then.
     /// Connections of clients go on.
     pub fn cut_off(&self, index: usize, cut_off: bool) {
         for pipes in self.pipes_of(index) {
@@ -121,7 +123,7 @@ impl Ensemble {
     }
 
     /// The same for a leader, but the others learn of it at once and elect another one. The leader
-    /// learns of it when its `sync_limit` is over, and serves its clients until then.
+    /// learns of it when its patience is over, and serves its clients until then.
     pub fn depose(&self, leader: usize) {
         self.cut_off(leader, true);
         self.pipes
@@ -158,13 +160,19 @@ impl Ensemble {
 
 type Prepared = (ZooKeeper, Vec<Option<Pipes>>);
 
-fn prepare(options: EnsembleOptions<'_>) -> Vec<Prepared> {
+fn prepare(options: EnsembleOptions) -> Vec<Prepared> {
     // For clients, for followers, for elections.
     let ports: [[u16; 3]; SIZE] = std::array::from_fn(|_| std::array::from_fn(|_| free_port()));
     (0..SIZE)
         .map(|own| {
             let mut pipes = Vec::new();
-            let mut lines = format!("syncLimit={}\n{}\n", options.sync_limit, options.settings);
+            let ticks = |time: Duration| time.as_millis() / options.tick.as_millis();
+            let mut lines = format!(
+                "tickTime={}\nsyncLimit={}\nmaxSessionTimeout=300000\n{}\n",
+                options.tick.as_millis(),
+                ticks(options.patience),
+                options.settings
+            );
             for (index, [client, lead, elect]) in ports.iter().enumerate() {
                 let to_other = (index != own).then(|| Pipes { lead: Pipe::to(*lead), elect: Pipe::to(*elect) });
                 let ports = to_other.as_ref().map(|pipes| [pipes.lead.port(), pipes.elect.port()]);
