@@ -144,7 +144,7 @@ fn a_postgres_without_the_table_is_no_trouble() {
                         GRANT ALL ON ALL TABLES IN SCHEMA leasehold TO plain; GRANT ALL ON ALL SEQUENCES IN SCHEMA leasehold TO plain");
         server.run_sql(&trouble.replace("leasehold, PUBLIC", "plain"));
         let url = server.url().replace("leasehold@", "plain@");
-        let plain = LockClient::builder().url(url).lease(LEASE).build().unwrap();
+        let plain = LockClient::builder().url(url).lease(LEASE).io_timeout(ms(800)).build().unwrap();
         let guard = plain.mutex("held").lock_owned().unwrap();
         let start = Instant::now();
         while start.elapsed() < 2 * LEASE {

@@ -178,7 +178,7 @@ fn all_nodes_have_tls() {
     let mut cluster = Cluster::start_with(ClusterOptions { tls: Some(&certificates), ..ClusterOptions::default() });
     let names = names_on_each_node(&cluster, 1);
     let by_url = LockClient::builder().url(format!("rediss+cluster://{}", hosts(&cluster))).tls(tls());
-    let one = builder(&cluster).tls(tls()).lease(ms(6000)).build().unwrap();
+    let one = builder(&cluster).tls(tls()).lease(Duration::from_secs(60)).build().unwrap();
     let two = by_url.lease(Duration::from_secs(60)).build().unwrap();
     for name in &names {
         let guard = one.lock(name).unwrap();

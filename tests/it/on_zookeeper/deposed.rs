@@ -105,7 +105,7 @@ const KINDS: [Client; 3] = [Client::Quiet, Client::Busy, Client::Reconnects];
 /// Whoever trusts that believes for as long, and others get in after the election and a session.
 #[test]
 fn a_client_beside_a_leader_that_was_replaced_says_false_first() {
-    let options = EnsembleOptions { tick: ms(100), patience: Duration::from_secs(40), ..EnsembleOptions::default() };
+    let options = EnsembleOptions { tick: ms(100), patience: Duration::from_secs(100), ..EnsembleOptions::default() };
     let ensemble = server!(Ensemble::start_with(options));
     for (number, kind) in KINDS.into_iter().enumerate() {
         round(&ensemble, number, Cut::Reset, kind);

@@ -160,7 +160,7 @@ fn servers_and_sentinels_have_tls() {
     let rig = Sentinels::start_with(SentinelOptions { tls: Some(&certificates), ..SentinelOptions::default() });
     let tls = || Tls::new().ca_file(certificates.ca_file());
     let by_url = format!("rediss+sentinel://{}/{MASTER_NAME}", hosts(&rig));
-    let client = builder(&rig).tls(tls()).build().unwrap();
+    let client = builder(&rig).tls(tls()).lease(Duration::from_secs(60)).build().unwrap();
     for builder in [
         LockClient::builder().url(&by_url).tls(tls()),
         builder(&rig).tls(tls()).sentinel_tls(tls()),
