@@ -41,16 +41,16 @@ use crate::wait::client_state::ClientState;
 /// [`Forked`](crate::ErrorKind::Forked), guards hold nothing, and dropping them does nothing.
 #[derive(Clone)]
 pub struct LockClient {
-    shared: Arc<ClientState>,
+    state: Arc<ClientState>,
 }
 
 impl LockClient {
-    pub(crate) fn new(shared: ClientState) -> Self {
-        Self { shared: Arc::new(shared) }
+    pub(crate) fn new(state: ClientState) -> Self {
+        Self { state: Arc::new(state) }
     }
 
-    pub(crate) fn shared(&self) -> &Arc<ClientState> {
-        &self.shared
+    pub(crate) fn state(&self) -> &Arc<ClientState> {
+        &self.state
     }
 
     /// Connects to a [URL](Builder::url) such as `redis://user:password@host:6379/0` with the
@@ -94,19 +94,19 @@ impl LockClient {
     /// Every name may be a `&str` or a `String`, such as `format!("report:{day}")`.
     #[must_use]
     pub fn mutex(&self, name: impl AsRef<str>) -> ReentrantMutex {
-        ReentrantMutex::new(&self.shared, name.as_ref())
+        ReentrantMutex::new(&self.state, name.as_ref())
     }
 
     /// A handle to the fair lock of this name: first come, first served; no I/O.
     #[must_use]
     pub fn fair(&self, name: impl AsRef<str>) -> FairMutex {
-        FairMutex::new(&self.shared, name.as_ref())
+        FairMutex::new(&self.state, name.as_ref())
     }
 
     /// A handle to the read-write lock of this name; no I/O.
     #[must_use]
     pub fn rw_lock(&self, name: impl AsRef<str>) -> RwLock {
-        RwLock::new(&self.shared, name.as_ref())
+        RwLock::new(&self.state, name.as_ref())
     }
 
     /// A handle to several plain locks that are taken as one, all or none: 1 to 1000 names in any
@@ -114,28 +114,28 @@ impl LockClient {
     /// that cannot work.
     #[must_use]
     pub fn multi(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> MultiLock {
-        MultiLock::new(&self.shared, names)
+        MultiLock::new(&self.state, names)
     }
 
     /// A handle to the count-down latch of this name; no I/O. It is open until somebody [sets its
     /// count](CountDownLatch::set_count).
     #[must_use]
     pub fn latch(&self, name: impl AsRef<str>) -> CountDownLatch {
-        CountDownLatch::new(&self.shared, name.as_ref())
+        CountDownLatch::new(&self.state, name.as_ref())
     }
 
     /// A handle to the semaphore of this name, whose permits have leases; no I/O. Nobody gets a
     /// permit until somebody [sets how many there are](Semaphore::try_set_permits).
     #[must_use]
     pub fn semaphore(&self, name: impl AsRef<str>) -> Semaphore {
-        Semaphore::new(&self.shared, name.as_ref())
+        Semaphore::new(&self.state, name.as_ref())
     }
 
     /// A handle to the counting semaphore of this name, whose permits a crash leaks; no I/O. Mostly
     /// [`semaphore`](Self::semaphore) is the right one.
     #[must_use]
     pub fn counting_semaphore(&self, name: impl AsRef<str>) -> CountingSemaphore {
-        CountingSemaphore::new(&self.shared, name.as_ref())
+        CountingSemaphore::new(&self.state, name.as_ref())
     }
 
     /// Short for [`mutex(name).lock()`](ReentrantMutex::lock): blocks until the lock is ours.
@@ -176,7 +176,7 @@ impl LockClient {
     /// A value in Redis that refuses writes of stale holders; no I/O. See [`FencedValue`].
     #[must_use]
     pub fn fenced_value(&self, key: impl AsRef<str>) -> FencedValue {
-        FencedValue::new(&self.shared, key.as_ref())
+        FencedValue::new(&self.state, key.as_ref())
     }
 
     /// The lease of this client's locks. That is the one of
@@ -185,15 +185,15 @@ impl LockClient {
     /// connection. No I/O.
     #[must_use]
     pub fn lease(&self) -> Duration {
-        let shared = if self.shared.is_forked() { None } else { self.shared.store.shared_lease() };
-        shared.unwrap_or(self.shared.config.lease)
+        let state = if self.state.is_forked() { None } else { self.state.store.shared_lease() };
+        state.unwrap_or(self.state.config.lease)
     }
 
     /// Each server of this client as it was last seen: whether it votes, how quick it is, and what
     /// it failed with. No I/O. Empty in a forked child.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {
-        if self.shared.is_forked() { Vec::new() } else { self.shared.store.nodes() }
+        if self.state.is_forked() { Vec::new() } else { self.state.store.nodes() }
     }
 
     /// Asks each server of this client what matters to locks, and says what to do about what is
@@ -224,19 +224,19 @@ impl LockClient {
     /// ```
     #[must_use]
     pub fn diagnose(&self) -> Diagnosis {
-        let shared = &self.shared;
-        if let Err(e) = shared.check_usable() {
+        let state = &self.state;
+        if let Err(e) = state.check_usable() {
             return Diagnosis::new(vec![Finding::problem(Check::Connect, e.to_string())]);
         }
-        let asked = Diagnose { lease: self.lease(), key_prefix: &shared.config.key_prefix };
-        Diagnosis::new(shared.store.diagnose(&asked))
+        let asked = Diagnose { lease: self.lease(), key_prefix: &state.config.key_prefix };
+        Diagnosis::new(state.store.diagnose(&asked))
     }
 
     /// How many acquisitions of a [Redlock](Builder::redlock) client needed a second round for
     /// their fencing token, since it was built: those for which a clock was behind. No I/O.
     #[must_use]
     pub fn token_rounds(&self) -> u64 {
-        self.shared.store.token_rounds()
+        self.state.store.token_rounds()
     }
 
     /// What the client has done since it was built, in figures. Takes a few microseconds, and
@@ -253,7 +253,7 @@ impl LockClient {
     /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats::of(&self.shared)
+        Stats::of(&self.state)
     }
 
     /// What the client holds and what it waits for at this moment. No I/O, and it waits for none:
@@ -274,7 +274,7 @@ impl LockClient {
     /// ```
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::of(&self.shared)
+        Snapshot::of(&self.state)
     }
 
     /// What stands in the store under the [prefix](Builder::key_prefix) of this client, whichever
@@ -338,7 +338,7 @@ impl LockClient {
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     pub fn locks(&self, pattern: &str) -> Result<Vec<LockSummary>> {
-        listing::locks(&self.shared, pattern)
+        listing::locks(&self.state, pattern)
     }
 
     /// What the clients of this library hold, as they say, and what is waited for: as
@@ -377,7 +377,7 @@ impl LockClient {
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     pub fn announced_locks(&self, pattern: &str) -> Result<AnnouncedLocks> {
-        listing::announced_locks(&self.shared, pattern)
+        listing::announced_locks(&self.state, pattern)
     }
 
     /// All that stands under one name, of whatever kind: who holds it, who waits in which order,
@@ -393,13 +393,13 @@ impl LockClient {
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that no lock can have;
     /// otherwise as [`ReentrantMutex::holder`].
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<Option<LockReport>> {
-        listing::inspect(&self.shared, name.as_ref())
+        listing::inspect(&self.state, name.as_ref())
     }
 
     /// The random identity of this client: the first part of its holder ids in Redis.
     #[must_use]
     pub fn id(&self) -> &str {
-        self.shared.who.id.as_str()
+        self.state.who.id.as_str()
     }
 
     /// Ends all waiting of this client, for all its handles, and keeps what it holds: the first
@@ -421,7 +421,7 @@ impl LockClient {
     /// Final, may be called again, and does nothing in a closed client or a forked child. Wakes the
     /// waiting threads and waits neither for them nor for a server: it does no I/O.
     pub fn stop_waiting(&self) {
-        self.shared.stop_waiting();
+        self.state.stop_waiting();
     }
 
     /// Ends the client for all its handles: wakes waiters with
@@ -441,12 +441,12 @@ impl LockClient {
     /// name, and for how long it can stay locked: until its lease ends (longer only if the
     /// server itself stands still meanwhile). Leases that had ended before are no error.
     pub fn close(&self, timeout: Duration) -> Result<()> {
-        self.shared.close(timeout)
+        self.state.close(timeout)
     }
 }
 
 impl std::fmt::Debug for LockClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.shared.fmt(f)
+        self.state.fmt(f)
     }
 }

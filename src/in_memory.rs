@@ -95,7 +95,7 @@ impl Builder {
 }
 
 pub(crate) fn memory_of(client: &LockClient) -> Result<&Arc<Memory>> {
-    MemoryStore::memory_of(&*client.shared().store).ok_or_else(|| {
+    MemoryStore::memory_of(&*client.state().store).ok_or_else(|| {
         let why = "this client is not in memory: make it with LockClient::in_memory, or Builder::build_in_memory";
         Error::new(ErrorKind::InvalidInput, why)
     })
@@ -105,8 +105,8 @@ fn build(builder: Builder, memory: &Arc<Memory>) -> Result<LockClient> {
     let client = builder.build_on(memory)?;
     #[cfg(feature = "testing")]
     {
-        let shared = Arc::downgrade(client.shared());
-        memory.add_client(move || shared.upgrade().map(|shared| shared.recheck()).is_some());
+        let state = Arc::downgrade(client.state());
+        memory.add_client(move || state.upgrade().map(|state| state.recheck()).is_some());
     }
     Ok(client)
 }

@@ -214,9 +214,9 @@ impl fmt::Display for LockSummary {
 }
 
 impl LockWaiter {
-    fn of(shared: &ClientState, waiter: FoundWaiter, known: Known) -> Self {
+    fn of(client: &ClientState, waiter: FoundWaiter, known: Known) -> Self {
         let FoundWaiter { id, left } = waiter;
-        Self { is_this_client: shared.who.id.owns(&id), owner: known.owner, remaining: left, id }
+        Self { is_this_client: client.who.id.owns(&id), owner: known.owner, remaining: left, id }
     }
 
     /// The id that it will hold the lock with: as [`LockHolder::id`].
@@ -331,26 +331,26 @@ impl fmt::Display for LockReport {
 }
 
 /// What [`LockClient::locks`](crate::LockClient::locks) does.
-pub(crate) fn locks(shared: &Arc<ClientState>, pattern: &str) -> Result<Vec<LockSummary>> {
-    shared.check_usable()?;
-    let wanted = Wanted { prefix: shared.config.key_prefix.to_string(), pattern: Glob::parse(pattern)? };
-    let found = shared.store.listing().list(&wanted)?;
-    let mut lookups = Lookups::new(shared, MOST_LOOKUPS);
+pub(crate) fn locks(client: &Arc<ClientState>, pattern: &str) -> Result<Vec<LockSummary>> {
+    client.check_usable()?;
+    let wanted = Wanted { prefix: client.config.key_prefix.to_string(), pattern: Glob::parse(pattern)? };
+    let found = client.store.listing().list(&wanted)?;
+    let mut lookups = Lookups::new(client, MOST_LOOKUPS);
     let summary = |one: &Found| LockSummary::of(&mut lookups, wanted.name_of(&one.key)?, one);
     Ok(found.iter().filter_map(summary).collect())
 }
 
 /// What [`LockClient::announced_locks`](crate::LockClient::announced_locks) does.
-pub(crate) fn announced_locks(shared: &Arc<ClientState>, pattern: &str) -> Result<AnnouncedLocks> {
-    shared.check_usable()?;
-    let wanted = Wanted { prefix: shared.config.key_prefix.to_string(), pattern: Glob::parse(pattern)? };
-    let clients = shared.store.owners().map(all_announced).transpose()?.unwrap_or_default();
+pub(crate) fn announced_locks(client: &Arc<ClientState>, pattern: &str) -> Result<AnnouncedLocks> {
+    client.check_usable()?;
+    let wanted = Wanted { prefix: client.config.key_prefix.to_string(), pattern: Glob::parse(pattern)? };
+    let clients = client.store.owners().map(all_announced).transpose()?.unwrap_or_default();
     let holds = clients.iter().flat_map(|(_, announcement, _)| &announcement.holds);
     let keys: BTreeSet<String> = holds.map(|hold| hold.key.clone()).collect();
     let unlisted = clients.iter().map(|(_, announcement, _)| announcement.unlisted).sum();
-    let found = shared.store.listing().list_named(&wanted, &keys)?;
-    let mut lookups = Lookups::new(shared, MOST_LOOKUPS);
-    if shared.config.owner.is_some() {
+    let found = client.store.listing().list_named(&wanted, &keys)?;
+    let mut lookups = Lookups::new(client, MOST_LOOKUPS);
+    if client.config.owner.is_some() {
         lookups.knows(clients);
     }
     let summary = |one: &Found| LockSummary::of(&mut lookups, wanted.name_of(&one.key)?, one);
@@ -358,16 +358,16 @@ pub(crate) fn announced_locks(shared: &Arc<ClientState>, pattern: &str) -> Resul
 }
 
 /// What [`LockClient::inspect`](crate::LockClient::inspect) does.
-pub(crate) fn inspect(shared: &Arc<ClientState>, name: &str) -> Result<Option<LockReport>> {
+pub(crate) fn inspect(client: &Arc<ClientState>, name: &str) -> Result<Option<LockReport>> {
     let for_name = |e: Error| e.for_name(name);
-    shared.check_usable().map_err(for_name)?;
-    let lock_name = LockName::new(&shared.config.key_prefix, name, Kind::Mutex)?;
-    shared.store.check(&lock_name).map_err(for_name)?;
-    let found = shared.store.listing().look_at(&lock_name).map_err(for_name)?;
+    client.check_usable().map_err(for_name)?;
+    let lock_name = LockName::new(&client.config.key_prefix, name, Kind::Mutex)?;
+    client.store.check(&lock_name).map_err(for_name)?;
+    let found = client.store.listing().look_at(&lock_name).map_err(for_name)?;
     if found.is_empty() {
         return Ok(None);
     }
-    let mut lookups = Lookups::new(shared, MOST_LOOKUPS);
+    let mut lookups = Lookups::new(client, MOST_LOOKUPS);
     let mut report = LockReport {
         name: name.to_owned(),
         locks: Vec::new(),
@@ -379,7 +379,7 @@ pub(crate) fn inspect(shared: &Arc<ClientState>, name: &str) -> Result<Option<Lo
         report.locks.extend(LockSummary::of(&mut lookups, name, one));
         for (place, waiter) in one.queue.iter().cloned().enumerate() {
             let known = if place < MOST_WAITERS { lookups.known_of(&waiter.id, &one.owners) } else { Known::default() };
-            report.queue.push(LockWaiter::of(shared, waiter, known));
+            report.queue.push(LockWaiter::of(client, waiter, known));
         }
     }
     Ok(Some(report))

@@ -325,17 +325,17 @@ impl fmt::Display for Deadlock {
 }
 
 impl Snapshot {
-    pub(crate) fn of(shared: &ClientState) -> Self {
-        let client_name = shared.who.client_name.clone();
-        if shared.is_forked() {
+    pub(crate) fn of(client: &ClientState) -> Self {
+        let client_name = client.who.client_name.clone();
+        if client.is_forked() {
             return Self { client_name, holds: Vec::new(), waits: Vec::new(), deadlocks: Vec::new() };
         }
         // Waits first: what a thread held when it began to wait, it holds while it waits.
-        let (waits, now) = (shared.seen.waits.all(), os::now());
-        let entries = shared.holds.all();
-        let permits: Vec<_> = shared.holds.outstanding_permits.lock().values().cloned().collect();
+        let (waits, now) = (client.seen.waits.all(), os::now());
+        let entries = client.holds.all();
+        let permits: Vec<_> = client.holds.outstanding_permits.lock().values().cloned().collect();
         let mut holds: Vec<_> = entries.iter().map(|entry| HoldInfo::of(entry)).collect();
-        let lease_now = shared.clock.now();
+        let lease_now = client.clock.now();
         holds.extend(permits.iter().map(|permits| HoldInfo::of_permits(permits, lease_now.since(permits.since))));
         holds.sort_by_key(|hold| std::cmp::Reverse(hold.held_for));
         let in_the_way = |wait: &ListedWait| -> Vec<Blocker> {

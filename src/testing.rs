@@ -70,7 +70,7 @@ impl Faults {
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput): the client is not in memory.
     pub fn of(client: &LockClient) -> Result<Self> {
-        let prefix = client.shared().config.key_prefix.clone();
+        let prefix = client.state().config.key_prefix.clone();
         Ok(Self { memory: memory_of(client)?.clone(), prefix })
     }
 

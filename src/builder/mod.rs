@@ -343,7 +343,7 @@ impl Builder {
         };
         let client = self.client_of_servers(id, io_timeout, store, clock);
         if redlock {
-            client.shared().watchdog.begin()?;
+            client.state().watchdog.begin()?;
         }
         Ok(client)
     }

@@ -31,7 +31,7 @@ use crate::wait::client_state::ClientState;
 /// ```
 #[derive(Debug, Clone)]
 pub struct FencedValue {
-    shared: Arc<ClientState>,
+    client: Arc<ClientState>,
     key: Arc<str>,
     /// What is wrong with the key. Making a handle cannot fail, so the first call reports it.
     refused: Option<Error>,
@@ -50,14 +50,14 @@ pub struct ValueClaim {
 }
 
 impl FencedValue {
-    pub(crate) fn new(shared: &Arc<ClientState>, key: &str) -> Self {
-        let mapped: Arc<str> = format!("{}{key}", shared.config.key_prefix).into();
+    pub(crate) fn new(client: &Arc<ClientState>, key: &str) -> Self {
+        let mapped: Arc<str> = format!("{}{key}", client.config.key_prefix).into();
         let refused = if key.is_empty() {
             Some(Error::new(ErrorKind::InvalidInput, "the key of a fenced value must not be empty"))
         } else {
-            shared.store.fence().and_then(|fence| fence.check_key(&mapped)).map_err(|e| e.for_name(&mapped)).err()
+            client.store.fence().and_then(|fence| fence.check_key(&mapped)).map_err(|e| e.for_name(&mapped)).err()
         };
-        Self { shared: shared.clone(), key: mapped, refused }
+        Self { client: client.clone(), key: mapped, refused }
     }
 
     /// The key at the server, prefix included.
@@ -78,7 +78,7 @@ impl FencedValue {
     /// - any failure to ask the server.
     pub fn claim(&self, token: FencingToken) -> Result<ValueClaim> {
         self.usable()?;
-        let claimed = self.shared.store.fence().and_then(|fence| fence.claim(&self.key, token.get()));
+        let claimed = self.client.store.fence().and_then(|fence| fence.claim(&self.key, token.get()));
         match claimed.map_err(|e| e.for_name(&self.key))? {
             FenceAnswer::Accepted(value) => {
                 Ok(ValueClaim { of: self.clone(), token, value, unknowns: Mutex::default() })
@@ -91,7 +91,7 @@ impl FencedValue {
         if let Some(refused) = &self.refused {
             return Err(refused.clone());
         }
-        self.shared.check_usable().map_err(|e| e.for_name(&self.key))
+        self.client.check_usable().map_err(|e| e.for_name(&self.key))
     }
 
     #[cold]
@@ -125,7 +125,7 @@ impl ValueClaim {
     /// be made again.
     pub fn write(&self, value: impl AsRef<[u8]>) -> Result<()> {
         self.of.usable()?;
-        let store = &self.of.shared.store;
+        let store = &self.of.client.store;
         let key = &self.of.key;
         let mut unknowns = self.unknowns.lock();
         let written = store.fence().and_then(|fence| fence.write(key, self.token.get(), value.as_ref(), &mut unknowns));

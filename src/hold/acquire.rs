@@ -96,19 +96,19 @@ impl Terms {
 /// Re-enters the hold of the calling thread, or takes the lock for it. `None` if it could not be
 /// taken by the deadline. The caller has checked that the client is usable.
 pub(crate) fn acquire_for_thread(
-    shared: &Arc<ClientState>,
+    client: &Arc<ClientState>,
     name: &Arc<LockName>,
     terms: &Terms,
     deadline: Deadline,
 ) -> Result<Option<Hold>> {
-    recorded(shared, name.kind.into(), std::slice::from_ref(name), deadline, |record| {
+    recorded(client, name.kind.into(), std::slice::from_ref(name), deadline, |record| {
         let thread = os::thread::current().id();
-        match Hold::of_thread(shared, &name.key, thread) {
+        match Hold::of_thread(client, &name.key, thread) {
             Some(hold) => {
                 record.reenters();
-                reenter(shared, &hold, name, terms).map(|()| Some(hold))
+                reenter(client, &hold, name, terms).map(|()| Some(hold))
             }
-            None => acquire(shared, name, 1, terms, deadline, Owner::Thread(thread), record),
+            None => acquire(client, name, 1, terms, deadline, Owner::Thread(thread), record),
         }
     })
 }
@@ -116,31 +116,31 @@ pub(crate) fn acquire_for_thread(
 /// Takes the lock for a guard that is bound to no thread. `None` if it could not be taken by the
 /// deadline. The caller has checked that the client is usable.
 pub(crate) fn acquire_owned(
-    shared: &Arc<ClientState>,
+    client: &Arc<ClientState>,
     name: &Arc<LockName>,
     permits: u32,
     terms: &Terms,
     deadline: Deadline,
 ) -> Result<Option<Hold>> {
-    recorded(shared, name.kind.into(), std::slice::from_ref(name), deadline, |record| {
+    recorded(client, name.kind.into(), std::slice::from_ref(name), deadline, |record| {
         let thread = os::thread::current().id();
         if name.kind == Kind::Write {
-            refuse_upgrade(shared, name, thread)?;
+            refuse_upgrade(client, name, thread)?;
         }
         // The guards of a hold of this thread cannot leave it: the thread would wait for itself.
-        if let Some(hold) = Hold::of_thread(shared, &name.key, thread) {
+        if let Some(hold) = Hold::of_thread(client, &name.key, thread) {
             refuse_reentry(&hold, name, terms)?;
         }
         if deadline == Deadline::Never {
-            refuse_own(shared, name, thread)?;
+            refuse_own(client, name, thread)?;
         }
-        acquire(shared, name, permits, terms, deadline, Owner::Guard, record)
+        acquire(client, name, permits, terms, deadline, Owner::Guard, record)
     })
 }
 
 /// Refuses a writer that would wait for a reader of its own thread, for ever.
-fn refuse_upgrade(shared: &Arc<ClientState>, name: &LockName, thread: ThreadId) -> Result<()> {
-    match Hold::of_thread(shared, &name.key, thread) {
+fn refuse_upgrade(client: &Arc<ClientState>, name: &LockName, thread: ThreadId) -> Result<()> {
+    match Hold::of_thread(client, &name.key, thread) {
         Some(hold) if hold.counts().main == 0 => hold.ensure_held().and(Err(Error::named(
             ErrorKind::Conflict,
             &name.name,
@@ -166,8 +166,8 @@ pub(crate) fn refuse_reentry(hold: &Hold, name: &LockName, terms: &Terms) -> Res
 /// Refuses an owned acquire that would wait for a hold of its own thread, for ever: the guards of
 /// that hold cannot leave the thread, and its lease does not end by itself. An owned guard is no
 /// such hold: another thread may drop it.
-pub(crate) fn refuse_own(shared: &Arc<ClientState>, name: &LockName, thread: ThreadId) -> Result<()> {
-    match Hold::of_thread(shared, &name.key, thread) {
+pub(crate) fn refuse_own(client: &Arc<ClientState>, name: &LockName, thread: ThreadId) -> Result<()> {
+    match Hold::of_thread(client, &name.key, thread) {
         Some(hold)
             if hold.lock_name().kind.is_same_primitive_as(name.kind)
                 && (name.kind != Kind::Read || hold.counts().main > 0)
@@ -185,7 +185,7 @@ pub(crate) fn refuse_own(shared: &Arc<ClientState>, name: &LockName, thread: Thr
     }
 }
 
-fn reenter(shared: &Arc<ClientState>, hold: &Hold, name: &Arc<LockName>, terms: &Terms) -> Result<()> {
+fn reenter(client: &Arc<ClientState>, hold: &Hold, name: &Arc<LockName>, terms: &Terms) -> Result<()> {
     check_kind(hold, name)?;
     refuse_reentry(hold, name, terms)?;
     let counts = hold.counts();
@@ -195,12 +195,12 @@ fn reenter(shared: &Arc<ClientState>, hold: &Hold, name: &Arc<LockName>, terms: 
         Kind::Read if counts.main > 0 => return hold.nest_read(),
         Kind::Read => (Side::Read, counts.reads),
         Kind::Write => {
-            refuse_upgrade(shared, name, os::thread::current().id())?;
+            refuse_upgrade(client, name, os::thread::current().id())?;
             (Side::Main, counts.main)
         }
         _ => (Side::Main, counts.main),
     };
-    hold.reenter(side, terms.lease, || reenter_once(shared, hold, name, terms, held))
+    hold.reenter(side, terms.lease, || reenter_once(client, hold, name, terms, held))
 }
 
 /// Refuses a thread that holds a lock of another kind under the name: it would wait for itself.
@@ -219,7 +219,7 @@ pub(crate) fn granted_too_late() -> Error {
 
 /// Returns when the granted request was sent; `None` if the hold is gone.
 fn reenter_once(
-    shared: &ClientState,
+    client: &ClientState,
     hold: &Hold,
     name: &Arc<LockName>,
     terms: &Terms,
@@ -227,14 +227,14 @@ fn reenter_once(
 ) -> Result<Option<Moment>> {
     let (holder, lease, token) = (&hold.store_hold.asked.holder, terms.lease, TokenRule::Off);
     let request = Acquire { name, holder, permits: 1, lease, held, token, tokens: 1, waiting: Waiting::No };
-    match shared.store.acquire(&request, &mut UnknownOutcomes::default()).map_err(|e| e.for_name(&name.name))? {
+    match client.store.acquire(&request, &mut UnknownOutcomes::default()).map_err(|e| e.for_name(&name.name))? {
         Acquired::Granted(Granted { sent_at, .. }) => Ok(Some(sent_at)),
         Acquired::Gone | Acquired::Busy { .. } | Acquired::Split { .. } | Acquired::TooFew { .. } => Ok(None),
     }
 }
 
 fn acquire(
-    shared: &Arc<ClientState>,
+    client: &Arc<ClientState>,
     name: &Arc<LockName>,
     permits: u32,
     terms: &Terms,
@@ -242,7 +242,7 @@ fn acquire(
     owner: Owner,
     record: &mut CallRecord,
 ) -> Result<Option<Hold>> {
-    let attempt = AcquireAttempt::new(shared, name, permits, terms.lease, terms.token, terms.cancel.as_ref())?;
+    let attempt = AcquireAttempt::new(client, name, permits, terms.lease, terms.token, terms.cancel.as_ref())?;
     let mut call = LockCall { attempt, terms, owner };
     let acquired = call.take(deadline);
     record.take_from(&call.attempt);
@@ -294,8 +294,8 @@ impl Helped for LockCall<'_> {
     fn take_over(&mut self, admission: Admission) -> Result<Option<Hold>> {
         let Self { attempt, terms, owner } = self;
         let how = if admission.hold().is_shared_within() { HandOver::Joined } else { HandOver::PassedOn };
-        let hold = Hold::succeed(attempt.shared, admission, terms.user(*owner))?;
-        hold.iter().for_each(|_| attempt.shared.seen.observer.handed_over(attempt.name, how));
+        let hold = Hold::succeed(attempt.client, admission, terms.user(*owner))?;
+        hold.iter().for_each(|_| attempt.client.seen.observer.handed_over(attempt.name, how));
         Ok(hold)
     }
 
@@ -303,7 +303,7 @@ impl Helped for LockCall<'_> {
         match self.attempt.on_piggyback_reply(acquired, unknowns)? {
             Tried::Won(granted) => {
                 let hold = self.begin(granted)?;
-                self.attempt.shared.seen.observer.handed_over(self.attempt.name, HandOver::WithRelease);
+                self.attempt.client.seen.observer.handed_over(self.attempt.name, HandOver::WithRelease);
                 Ok(Tried::Won(hold))
             }
             Tried::Busy(ttl) => Ok(Tried::Busy(ttl)),
@@ -313,19 +313,19 @@ impl Helped for LockCall<'_> {
 
 impl LockCall<'_> {
     fn take(&mut self, deadline: Deadline) -> Result<Option<Hold>> {
-        let AcquireAttempt { shared, name, .. } = self.attempt;
+        let AcquireAttempt { client, name, .. } = self.attempt;
         // A call that does not wait never gets a hold that is parked: with threads that wait, the
         // lock is not free for it.
         if deadline != Deadline::Now
             && self.takes_turns()
-            && let Some(parked) = shared.local_queues.barge(&name.key, self.terms.lease, self.terms.token)
+            && let Some(parked) = client.local_queues.barge(&name.key, self.terms.lease, self.terms.token)
             && let Some(hold) = self.take_over(parked)?
         {
             return Ok(Some(hold));
         }
         // A thread that waits for the lock comes first.
         if self.joins()
-            && !shared.local_queues.is_occupied(&name.key)
+            && !client.local_queues.is_occupied(&name.key)
             && let Some(hold) = self.join()?
         {
             return Ok(Some(hold));
@@ -340,19 +340,19 @@ impl LockCall<'_> {
         attempt.name.kind == Kind::Mutex
             && terms.renewed
             && terms.min_hold.is_zero()
-            && attempt.shared.store.passes_on()
+            && attempt.client.store.passes_on()
     }
 
     /// Whether its hold may be one that other threads of the client have as well.
     fn joins(&self) -> bool {
         let Self { attempt, terms, .. } = self;
-        attempt.name.kind == Kind::Read && terms.renewed && attempt.shared.store.passes_on()
+        attempt.name.kind == Kind::Read && terms.renewed && attempt.client.store.passes_on()
     }
 
     /// Joins the read hold of another thread of the client, if there is one.
     fn join(&mut self) -> Result<Option<Hold>> {
-        let AcquireAttempt { shared, name, .. } = self.attempt;
-        match shared.holds.admit_reader(&name.key, self.terms.lease) {
+        let AcquireAttempt { client, name, .. } = self.attempt;
+        match client.holds.admit_reader(&name.key, self.terms.lease) {
             Some(admission) => self.take_over(admission),
             None => Ok(None),
         }
@@ -362,8 +362,8 @@ impl LockCall<'_> {
     fn begin(&mut self, granted: Granted) -> Result<Hold> {
         let (takes_turns, joins) = (self.takes_turns(), self.joins());
         let Self { attempt, terms, owner } = self;
-        let shared = attempt.shared;
-        let mut hold = shared.watchdog.granted(attempt.asked(granted.sent_at, terms.renewed), granted);
+        let client = attempt.client;
+        let mut hold = client.watchdog.granted(attempt.asked(granted.sent_at, terms.renewed), granted);
         if hold.state() == LeaseState::Lost {
             attempt.give_up();
             return Err(granted_too_late().for_name(&attempt.name.name));
@@ -374,10 +374,10 @@ impl LockCall<'_> {
         if joins {
             hold = hold.open_to_readers();
         }
-        let hold = Hold::begin(shared, hold, terms.user(*owner))?;
+        let hold = Hold::begin(client, hold, terms.user(*owner))?;
         terms.begin_min_hold(&hold.store_hold);
         if joins {
-            shared.local_queues.let_readers_join(&hold.store_hold);
+            client.local_queues.let_readers_join(&hold.store_hold);
         }
         Ok(hold)
     }

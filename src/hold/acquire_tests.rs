@@ -16,7 +16,7 @@ use crate::wait::local_queue::EnqueueOutcome;
 
 const LEASE: Duration = Duration::from_secs(600);
 
-fn shared() -> Arc<ClientState> {
+fn client() -> Arc<ClientState> {
     let (lease, io_timeout, outage_timeout) = (LEASE, Duration::from_secs(5), LEASE);
     let (key_prefix, max_hold, owner) = (String::new(), None, None);
     let config =
@@ -36,38 +36,38 @@ fn a_message_that_came_before_the_leader_listened_is_not_missed() {
 
 /// False if the waiter woke up sooner than its acquire was taken: then it asks for itself.
 fn is_staged() -> bool {
-    let shared = shared();
+    let client = client();
     let name = Arc::new(LockName::new("", "job", Kind::Mutex).unwrap());
     let topic = Topic::freed(&name);
     // So that the topic is subscribed before the waiter listens.
     let other = Arc::default();
-    let listening = shared.notifications.listen(topic.clone(), &other);
-    while !shared.notifications.is_subscribed(&topic) {
+    let listening = client.notifications.listen(topic.clone(), &other);
+    while !client.notifications.is_subscribed(&topic) {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let first = shared.local_queues.queue(&name, Deadline::Never, None, || None, || ());
+    let first = client.local_queues.queue(&name, Deadline::Never, None, || None, || ());
     let EnqueueOutcome::Leader(first) = first else { panic!("nobody else is there") };
     let (got_it, outcome) = channel();
-    let (client, of_waiter) = (shared.clone(), name.clone());
+    let (of_thread, of_waiter) = (client.clone(), name.clone());
     std::thread::Builder::new()
         .spawn(move || {
-            let terms = Terms::of(&client.config);
-            let hold = acquire_owned(&client, &of_waiter, 1, &terms, Deadline::Never);
+            let terms = Terms::of(&of_thread.config);
+            let hold = acquire_owned(&of_thread, &of_waiter, 1, &terms, Deadline::Never);
             got_it.send(hold.is_ok_and(|hold| hold.is_some())).unwrap();
         })
         .unwrap();
-    let (primitive, holder, at) = (Primitive::Mutex, shared.who.id.fresh_holder(), SystemClock.now());
+    let (primitive, holder, at) = (Primitive::Mutex, client.who.id.fresh_holder(), SystemClock.now());
     let asked = Asked { name, primitive, holder, permits: 1, lease: LEASE, is_renewed: false, at, generation: 0 };
     let granted = Granted { token: 0, sent_at: at, session: None, next: None };
-    let hold = shared.watchdog.granted(asked, granted);
-    while shared.seen.waits.len() == 0 {
+    let hold = client.watchdog.granted(asked, granted);
+    while client.seen.waits.len() == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
     // It leaves its acquire in the queue after it has said that it waits.
     std::thread::sleep(Duration::from_millis(50));
     drop(first);
-    let taken = shared.local_queues.take_piggyback(&hold);
-    shared.notifications.notify(&topic);
+    let taken = client.local_queues.take_piggyback(&hold);
+    client.notifications.notify(&topic);
     let is_staged = taken.is_some();
     if let Some(taken) = taken {
         let busy = Acquired::Busy { ttl: Some(LEASE) };

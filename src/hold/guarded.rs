@@ -21,28 +21,28 @@ use crate::wait::life::closed;
 /// another reference to the same.
 #[derive(Clone)]
 pub(crate) struct Hold {
-    pub(super) shared: Arc<ClientState>,
+    pub(super) client: Arc<ClientState>,
     pub(super) tenure: Arc<Tenure>,
 }
 
 impl Hold {
     /// Begins the first tenure of a hold that was granted: from here on it is found, renewed and
     /// released.
-    pub(crate) fn begin(shared: &Arc<ClientState>, granted: StoreHold, user: User) -> Result<Self> {
+    pub(crate) fn begin(client: &Arc<ClientState>, granted: StoreHold, user: User) -> Result<Self> {
         let admission = granted.admit_first();
         let store_hold = admission.hold().clone();
-        let hold = Self::of(shared, Tenure::begin(admission, user));
-        shared.holds.insert(&store_hold);
-        let watched = shared.watchdog.watch(&store_hold);
+        let hold = Self::of(client, Tenure::begin(admission, user));
+        client.holds.insert(&store_hold);
+        let watched = client.watchdog.watch(&store_hold);
         hold.enter(watched)
     }
 
     /// Begins the next tenure of a hold that was passed on, or one more of a read hold. `None`: the
     /// hold has ended since it was admitted.
-    pub(crate) fn succeed(shared: &Arc<ClientState>, admission: Admission, user: User) -> Result<Option<Self>> {
+    pub(crate) fn succeed(client: &Arc<ClientState>, admission: Admission, user: User) -> Result<Option<Self>> {
         // Until here the hold is in the tables without it, so that neither a close nor a forced
         // release nor a jump of the clock can miss it.
-        let hold = Self::of(shared, Tenure::begin(admission, user)).enter(Ok(()))?;
+        let hold = Self::of(client, Tenure::begin(admission, user)).enter(Ok(()))?;
         // Looked at after it has entered: whoever learns of a loss later finds it there.
         if hold.is_held() {
             return Ok(Some(hold));
@@ -54,10 +54,10 @@ impl Hold {
 
     fn enter(self, watched: Result<()>) -> Result<Self> {
         if matches!(self.user.owner, Owner::Thread(_)) {
-            notify_at_thread_exit(&self.shared);
+            notify_at_thread_exit(&self.client);
         }
         // A close that took all holds just before this one entered has not seen it.
-        let entered = watched.and_then(|()| if self.shared.life.is_closed() { Err(closed()) } else { Ok(()) });
+        let entered = watched.and_then(|()| if self.client.life.is_closed() { Err(closed()) } else { Ok(()) });
         if let Err(e) = entered {
             let _ = self.release_all();
             return Err(e.for_name(self.name()));
@@ -65,21 +65,21 @@ impl Hold {
         Ok(self)
     }
 
-    pub(super) fn of(shared: &Arc<ClientState>, tenure: Arc<Tenure>) -> Self {
-        Self { shared: shared.clone(), tenure }
+    pub(super) fn of(client: &Arc<ClientState>, tenure: Arc<Tenure>) -> Self {
+        Self { client: client.clone(), tenure }
     }
 
     pub(crate) fn fence_statements(&self) -> Result<FenceStatements> {
-        self.shared.store.fence_statements()
+        self.client.store.fence_statements()
     }
 
     /// The hold that a method of this thread re-enters.
-    pub(crate) fn of_thread(shared: &Arc<ClientState>, key: &str, thread: ThreadId) -> Option<Self> {
-        shared.holds.of_thread(key, thread).map(|tenure| Self::of(shared, tenure))
+    pub(crate) fn of_thread(client: &Arc<ClientState>, key: &str, thread: ThreadId) -> Option<Self> {
+        client.holds.of_thread(key, thread).map(|tenure| Self::of(client, tenure))
     }
 
     pub(crate) fn is_forked(&self) -> bool {
-        self.shared.is_forked()
+        self.client.is_forked()
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -88,16 +88,16 @@ impl Hold {
 
     pub(crate) fn is_held(&self) -> bool {
         let now = self.tenure.now();
-        !self.shared.is_forked_at(now) && self.tenure.is_held(now)
+        !self.client.is_forked_at(now) && self.tenure.is_held(now)
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        if self.shared.is_forked() { Duration::ZERO } else { self.tenure.remaining() }
+        if self.client.is_forked() { Duration::ZERO } else { self.tenure.remaining() }
     }
 
     pub(crate) fn ensure_held(&self) -> Result<()> {
-        if self.shared.is_forked() {
-            return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
+        if self.client.is_forked() {
+            return self.client.check_usable().map_err(|e| e.for_name(self.name()));
         }
         match self.tenure.state() {
             LeaseState::Held | LeaseState::Suspect => Ok(()),
@@ -107,23 +107,23 @@ impl Hold {
     }
 
     pub(crate) fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> bool {
-        !self.shared.is_forked() && self.tenure.wait_lost(timeout, cancel)
+        !self.client.is_forked() && self.tenure.wait_lost(timeout, cancel)
     }
 
     pub(crate) fn on_lost(&self, callback: &OnLost) {
-        if !self.shared.is_forked() {
-            self.shared.loss_callbacks.watch(&self.shared.who.client_name, &self.tenure, callback);
+        if !self.client.is_forked() {
+            self.client.loss_callbacks.watch(&self.client.who.client_name, &self.tenure, callback);
         }
     }
 
     pub(crate) fn on_renewal_trouble(&self, callback: &Arc<OnTrouble>) {
         if let Some(trouble) = self.tenure.add_on_trouble(callback) {
-            self.shared.loss_callbacks.tell_of_trouble(vec![callback.clone()], &trouble);
+            self.client.loss_callbacks.tell_of_trouble(vec![callback.clone()], &trouble);
         }
     }
 
     pub(crate) fn loss(&self) -> Option<Loss> {
-        if self.shared.is_forked() { None } else { self.tenure.loss() }
+        if self.client.is_forked() { None } else { self.tenure.loss() }
     }
 
     /// Of several holds, the loss that came first.
@@ -140,11 +140,11 @@ impl Hold {
         given_up: &Result<()>,
         loss: impl FnOnce() -> Loss,
     ) {
-        self.shared.loss_callbacks.finish(callbacks, given_up, loss);
+        self.client.loss_callbacks.finish(callbacks, given_up, loss);
     }
 
     pub(crate) fn count(&self) -> u32 {
-        let HoldCounts { main, reads } = if self.shared.is_forked() { HoldCounts::NONE } else { self.counts() };
+        let HoldCounts { main, reads } = if self.client.is_forked() { HoldCounts::NONE } else { self.counts() };
         main.saturating_add(reads)
     }
 
@@ -216,7 +216,7 @@ impl Hold {
     /// Lengthens the lease to at least `lease` from now.
     pub(crate) fn extend(&self, lease: Duration) -> Result<()> {
         let renewal = self.extension(lease)?;
-        let answers = self.shared.store.extend(&[renewal]).map_err(|e| e.for_name(self.name()))?;
+        let answers = self.client.store.extend(&[renewal]).map_err(|e| e.for_name(self.name()))?;
         answers.into_iter().try_for_each(|renewed| self.extended(lease, renewed))
     }
 
@@ -247,7 +247,7 @@ impl Hold {
 
     /// The server does not know this hold any more.
     pub(crate) fn report_loss(&self) {
-        self.shared.report_loss(&self.store_hold);
+        self.client.report_loss(&self.store_hold);
     }
 
     /// Ends what this process does for the hold, and leaves it at the server until its lease ends
@@ -256,8 +256,8 @@ impl Hold {
     /// # Errors
     /// As for a hold that is given up, such as `Lost`.
     pub(crate) fn forget(&self) -> Result<()> {
-        if self.shared.is_forked() {
-            return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
+        if self.client.is_forked() {
+            return self.client.check_usable().map_err(|e| e.for_name(self.name()));
         }
         let held = self.ensure_held();
         let now = self.tenure.now();

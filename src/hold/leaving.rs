@@ -35,7 +35,7 @@ impl Drop for Leaving {
         }
         if self.counts == HoldCounts::NONE || self.is_downgrade() {
             let undo = self.hold.store_hold.undo(self.counts, UnknownOutcomes::default());
-            let _ = self.hold.shared.watchdog.remember(undo);
+            let _ = self.hold.client.watchdog.remember(undo);
         }
         self.leave_tables();
     }
@@ -45,11 +45,11 @@ impl Leaving {
     pub(super) fn new(hold: &Hold, counts: HoldCounts) -> Self {
         // Made before anything that may panic.
         let mut leaving = Self { hold: hold.clone(), counts, received_before: 0, is_over: false };
-        let queues = &hold.shared.local_queues;
+        let queues = &hold.client.local_queues;
         if queues.is_run_over(&hold.store_hold) {
             // The client is about to yield, and counts messages from this release on: those that
             // nobody has read yet must not count as later ones.
-            hold.shared.notifications.catch_up();
+            hold.client.notifications.catch_up();
         }
         leaving.received_before = queues.messages(&hold.lock_name().key).unwrap_or(0);
         leaving
@@ -61,22 +61,22 @@ impl Leaving {
         let mut unknowns = UnknownOutcomes::default();
         let outcome = match self.next_acquire() {
             Some(piggyback) => self.hand_over(&release, piggyback, &mut unknowns),
-            None => self.hold.shared.store.release(&release, &mut unknowns),
+            None => self.hold.client.store.release(&release, &mut unknowns),
         };
         self.finish(outcome, unknowns)
     }
 
     /// The acquire of this client's next thread, if it can be sent with the release.
     fn next_acquire(&self) -> Option<TakenPiggyback> {
-        let Hold { shared, .. } = &self.hold;
+        let Hold { client, .. } = &self.hold;
         // A client that waits no more acquires nothing, for any of its threads.
-        if self.counts != HoldCounts::NONE || shared.life.waits_no_more() || self.hold.store_hold.is_kept() {
+        if self.counts != HoldCounts::NONE || client.life.waits_no_more() || self.hold.store_hold.is_kept() {
             return None;
         }
         let store_hold = &self.hold.store_hold;
         match (store_hold.asked.name.kind, &store_hold.next) {
-            (Kind::Mutex | Kind::Write | Kind::Read, _) => shared.local_queues.take_piggyback(store_hold),
-            (Kind::Fair, Some(next)) => shared.local_queues.take_piggyback_of(next),
+            (Kind::Mutex | Kind::Write | Kind::Read, _) => client.local_queues.take_piggyback(store_hold),
+            (Kind::Fair, Some(next)) => client.local_queues.take_piggyback_of(next),
             _ => None,
         }
     }
@@ -88,7 +88,7 @@ impl Leaving {
         piggyback: TakenPiggyback,
         unknowns: &mut UnknownOutcomes,
     ) -> Result<Released> {
-        let store = &self.hold.shared.store;
+        let store = &self.hold.client.store;
         match store.hand_over(release, &piggyback.request(), unknowns) {
             Some(HandedOver { released, acquired, unknowns }) => {
                 piggyback.deliver(acquired, unknowns);
@@ -154,7 +154,7 @@ impl Leaving {
             Released::StillHeld => self.leave_tables(),
             Released::NotHeld => {
                 self.leave_tables();
-                hold.shared.loss_callbacks.observe_loss(hold);
+                hold.client.loss_callbacks.observe_loss(hold);
                 return Err(hold.lost());
             }
         }
@@ -162,22 +162,22 @@ impl Leaving {
     }
 
     fn freed(&self, listeners: Option<u64>, next: Option<String>) {
-        let Hold { shared, .. } = &self.hold;
+        let Hold { client, .. } = &self.hold;
         let name = self.hold.lock_name();
-        shared.holds.remove(&self.hold);
+        client.holds.remove(&self.hold);
         match name.kind {
             Kind::Fair => {
                 // A waiter of this client is woken sooner than the message reaches it.
-                if let Some(next) = next.filter(|next| shared.who.id.owns(next)) {
-                    shared.notifications.notify(&Topic::turn(name, &next));
+                if let Some(next) = next.filter(|next| client.who.id.owns(next)) {
+                    client.notifications.notify(&Topic::turn(name, &next));
                 }
                 // A plain lock of this client under the same name: the message is not for it.
-                shared.local_queues.notify(&name.key);
+                client.local_queues.notify(&name.key);
             }
             // The fairness counter does not count reads: readers keep no reader out, and a waiting
             // writer leaves a wait marker that keeps new readers out.
-            Kind::Read => shared.local_queues.notify(&name.key),
-            _ => shared.notify_freed(name, self.hold.store_hold.run(), listeners, self.received_before),
+            Kind::Read => client.local_queues.notify(&name.key),
+            _ => client.notify_freed(name, self.hold.store_hold.run(), listeners, self.received_before),
         }
     }
 
@@ -193,8 +193,8 @@ impl Leaving {
         match self.counts {
             HoldCounts::NONE => self.hold.leave_table(),
             _ if self.is_downgrade() => {
-                self.hold.shared.watchdog.shared_now(&self.hold.store_hold);
-                self.hold.shared.local_queues.notify(&self.hold.lock_name().key);
+                self.hold.client.watchdog.shared_now(&self.hold.store_hold);
+                self.hold.client.local_queues.notify(&self.hold.lock_name().key);
             }
             _ => {}
         }

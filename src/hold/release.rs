@@ -32,11 +32,11 @@ impl OnThreadExit for ClientState {
 impl Hold {
     /// Gives up one level. What `unlock` and Drop of every guard do.
     pub(crate) fn release_one(&self, side: Side) -> Result<()> {
-        if self.shared.is_forked() {
-            return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
+        if self.client.is_forked() {
+            return self.client.check_usable().map_err(|e| e.for_name(self.name()));
         }
         // Counted before the lease leaves its live states: a close that finds it released waits.
-        let _call = self.shared.life.count_call();
+        let _call = self.client.life.count_call();
         let outcome = self.leave_one(side)?.map_or(Ok(()), Leaving::send);
         self.tell_end();
         outcome
@@ -45,7 +45,7 @@ impl Hold {
     /// The lease has left this state now, because the hold is given up.
     pub(super) fn observe_end(&self, before: LeaseState, now: Moment) {
         if matches!(before, LeaseState::Held | LeaseState::Suspect) {
-            self.shared.seen.observer.hold_ended(
+            self.client.seen.observer.hold_ended(
                 self.store_hold.asked.primitive,
                 self.lock_name(),
                 now.since(self.since),
@@ -56,7 +56,7 @@ impl Hold {
     /// Tells the listener that the hold was given up, if it was; after the release was sent,
     /// because the next holder waits for that.
     pub(crate) fn tell_end(&self) {
-        let observer = &self.shared.seen.observer;
+        let observer = &self.client.seen.observer;
         if observer.has_listener() && self.is_first_to_tell() {
             let (name, held) = (self.lock_name(), self.held());
             observer.tell_of(&name.name, name.kind.into(), |listener, lock| listener.released(lock, held));
@@ -81,7 +81,7 @@ impl Hold {
 
     /// Gives up the hold whatever its count.
     pub(super) fn release_all(&self) -> Result<()> {
-        let _call = self.shared.life.count_call();
+        let _call = self.client.life.count_call();
         let outcome = self.leave_all()?.map_or(Ok(()), Leaving::send);
         self.tell_end();
         outcome
@@ -105,7 +105,7 @@ impl Hold {
     /// Called after the tenure has ended: of all that may end it now, only one sees it live. A
     /// suspect hold is released: the store has not confirmed its last renewal.
     fn park(&self) -> bool {
-        !self.shared.life.waits_no_more() && self.shared.local_queues.park(&self.tenure)
+        !self.client.life.waits_no_more() && self.client.local_queues.park(&self.tenure)
     }
 
     /// [`leave_all`](Self::leave_all) for a client that is closed: threads that wait for a
@@ -119,7 +119,7 @@ impl Hold {
         self.observe_end(before, now);
         let leaving = self.left_all(before, now)?;
         if matches!(before, LeaseState::Held | LeaseState::Suspect) {
-            self.shared.loss_callbacks.report(&self.tenure);
+            self.client.loss_callbacks.report(&self.tenure);
         }
         Ok(leaving)
     }
@@ -132,7 +132,7 @@ impl Hold {
                 return Ok(Some(Leaving::new(self, HoldCounts::NONE)));
             }
             // Others use it.
-            LeaseState::Held | LeaseState::Suspect => self.shared.holds.remove(self),
+            LeaseState::Held | LeaseState::Suspect => self.client.holds.remove(self),
             LeaseState::Released | LeaseState::Closed | LeaseState::Lost => self.leave_table(),
         }
         match before {
@@ -144,9 +144,9 @@ impl Hold {
                 // The loss came beside the release, and nobody else tells of it.
                 if self.state() == LeaseState::Released {
                     self.observe_end(LeaseState::Held, now);
-                    self.shared.loss_callbacks.observe_loss(&self.tenure);
+                    self.client.loss_callbacks.observe_loss(&self.tenure);
                 }
-                self.shared.loss_callbacks.report(&self.tenure);
+                self.client.loss_callbacks.report(&self.tenure);
                 Err(self.lost())
             }
             LeaseState::Held | LeaseState::Suspect | LeaseState::Released => Ok(None),
@@ -166,14 +166,14 @@ impl Hold {
             // release is sent. A renewal that runs after the release then finds no hold to renew,
             // and a reply to a renewal that arrives late finds a lease that nothing revives.
             self.store_hold.lease.release(now);
-            self.shared.watchdog.leave(&self.store_hold);
+            self.client.watchdog.leave(&self.store_hold);
         }
         is_last
     }
 
     pub(super) fn leave_table(&self) {
-        self.shared.holds.remove(self);
-        self.shared.local_queues.notify(&self.lock_name().key);
+        self.client.holds.remove(self);
+        self.client.local_queues.notify(&self.lock_name().key);
     }
 
     /// Gives up the hold in the background: its thread has ended.
@@ -184,6 +184,6 @@ impl Hold {
     }
 
     pub(super) fn undo(&self, unknowns: UnknownOutcomes, left: HoldCounts) {
-        self.shared.watchdog.undo(self.store_hold.undo(left, unknowns));
+        self.client.watchdog.undo(self.store_hold.undo(left, unknowns));
     }
 }

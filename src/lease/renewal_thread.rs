@@ -35,12 +35,13 @@ pub(super) struct RenewalThread {
     pub(super) loss_callbacks: Arc<LossCallbacks>,
     pub(super) on_end: OnEnd,
     pub(super) holds: Arc<HoldTable>,
-    generation: AtomicU64,
+    pub(super) generation: AtomicU64,
     pub(super) table: Mutex<RenewalTable>,
     pub(super) changed: Condvar,
 }
 
 /// Guarded by one mutex, which is never held during I/O.
+#[derive(Default)]
 pub(super) struct RenewalTable {
     pub(super) due: Schedule,
     pub(super) undos: Undos,
@@ -76,25 +77,6 @@ impl Drop for ExitGuard<'_> {
 }
 
 impl RenewalThread {
-    pub(super) fn new(
-        client_name: String,
-        announcer: Option<Arc<Announcer>>,
-        store: Arc<dyn LockStore>,
-        clock: Arc<dyn Clock>,
-        (loss_callbacks, on_end, holds): (Arc<LossCallbacks>, OnEnd, Arc<HoldTable>),
-    ) -> Self {
-        let table = RenewalTable {
-            due: Schedule::default(),
-            undos: Undos::default(),
-            planned: None,
-            visit_all: false,
-            resolve_until: None,
-            phase: Phase::NotStarted,
-        };
-        let (generation, table, changed) = (AtomicU64::new(0), Mutex::new(table), Condvar::new());
-        Self { client_name, announcer, store, clock, loss_callbacks, on_end, holds, generation, table, changed }
-    }
-
     pub(super) fn enter(&self, table: &mut RenewalTable, hold: &Arc<StoreHold>, due: Moment) {
         let visit = table.due.enter(hold, due);
         if table.planned.is_none_or(|planned| visit < planned) {

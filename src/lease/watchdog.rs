@@ -16,7 +16,7 @@ use crate::lease::phase::Phase;
 use crate::lease::records::{Asked, StoreHold};
 use crate::lease::renewal_thread::{OnEnd, RenewalTable, RenewalThread, log_dropped};
 use crate::observe::announcer::Announcer;
-use crate::os::{self, Mutex, thread::JoinHandle};
+use crate::os::{self, Condvar, Mutex, atomic::AtomicU64, thread::JoinHandle};
 use crate::store::{Granted, LockStore, Undo};
 
 pub(crate) struct Watchdog {
@@ -34,10 +34,20 @@ impl Watchdog {
         on_end: OnEnd,
         holds: Arc<HoldTable>,
     ) -> Self {
-        let kept = (loss_callbacks, on_end, holds);
-        let inner = Arc::new(RenewalThread::new(client_name, announcer, store.clone(), clock, kept));
+        let inner = Arc::new(RenewalThread {
+            client_name,
+            announcer,
+            store,
+            clock,
+            loss_callbacks,
+            on_end,
+            holds,
+            generation: AtomicU64::new(0),
+            table: Mutex::default(),
+            changed: Condvar::new(),
+        });
         let told = Arc::downgrade(&inner);
-        store.tell_losses(Box::new(move || {
+        inner.store.tell_losses(Box::new(move || {
             if let Some(inner) = told.upgrade() {
                 inner.visit_all();
             }

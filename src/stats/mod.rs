@@ -70,28 +70,28 @@ impl NameStats {
 }
 
 impl Stats {
-    pub(crate) fn of(shared: &ClientState) -> Self {
+    pub(crate) fn of(client: &ClientState) -> Self {
         // In a fork the tables may be locked for ever, and what they say is of the parent.
-        let is_forked = shared.is_forked();
+        let is_forked = client.is_forked();
         let (primitives, names) = if is_forked {
             Default::default()
         } else {
-            (shared.seen.observer.primitives(), shared.seen.observer.names())
+            (client.seen.observer.primitives(), client.seen.observer.names())
         };
         let mut total = Figures::default();
         primitives.iter().for_each(|(_, figures)| total.add(figures));
         let named = |(name, primitive, figures)| NameStats { name, primitive, figures };
         let live = |count: &dyn Fn() -> usize| if is_forked { 0 } else { count() };
         Self {
-            client_name: shared.who.client_name.clone(),
-            uptime: shared.who.built_at.elapsed(),
+            client_name: client.who.client_name.clone(),
+            uptime: client.who.built_at.elapsed(),
             total,
             primitives,
             names: names.into_iter().map(named).collect(),
-            holds: live(&|| shared.holds.live() + shared.holds.outstanding_permits.lock().len()),
-            waiting: live(&|| shared.seen.waits.len()),
-            unknown_outcomes: live(&|| shared.watchdog.open_undos()),
-            traffic: shared.seen.traffic.as_ref().map(|traffic| traffic.counts()),
+            holds: live(&|| client.holds.live() + client.holds.outstanding_permits.lock().len()),
+            waiting: live(&|| client.seen.waits.len()),
+            unknown_outcomes: live(&|| client.watchdog.open_undos()),
+            traffic: client.seen.traffic.as_ref().map(|traffic| traffic.counts()),
         }
     }
 

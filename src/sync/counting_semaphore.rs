@@ -75,8 +75,8 @@ pub struct CountingSemaphore {
 const RECHECK: Duration = Duration::from_secs(5);
 
 impl CountingSemaphore {
-    pub(crate) fn new(shared: &Arc<ClientState>, name: &str) -> Self {
-        Self { handle: Handle::new(shared, name, Kind::CountingSemaphore) }
+    pub(crate) fn new(client: &Arc<ClientState>, name: &str) -> Self {
+        Self { handle: Handle::new(client, name, Kind::CountingSemaphore) }
     }
 
     handle_methods!(name, cancel);
@@ -148,10 +148,10 @@ impl CountingSemaphore {
 
     fn take(&self, permits: u32, deadline: Deadline) -> Result<Option<CountingPermit>> {
         check_count(permits, MOST_PERMITS).map_err(|e| e.for_name(self.name()))?;
-        let (shared, name) = (&self.handle.shared, self.handle.begin(Kind::CountingSemaphore)?);
+        let (client, name) = (&self.handle.client, self.handle.begin(Kind::CountingSemaphore)?);
         let cancel = self.handle.terms.cancel.as_ref();
-        recorded(shared, Primitive::CountingSemaphore, std::slice::from_ref(&name), deadline, |record| {
-            let attempt = AcquireAttempt::new(shared, &name, permits, TAKEN_TTL, TokenRule::Off, cancel)?;
+        recorded(client, Primitive::CountingSemaphore, std::slice::from_ref(&name), deadline, |record| {
+            let attempt = AcquireAttempt::new(client, &name, permits, TAKEN_TTL, TokenRule::Off, cancel)?;
             let mut call = PermitCall { attempt, permits };
             let permit = contend(&mut call, deadline);
             record.take_from(&call.attempt);
@@ -183,12 +183,12 @@ impl<'a> Contender<'a> for PermitCall<'a> {
 
 impl PermitCall<'_> {
     fn begin(&self, since: Moment) -> Result<CountingPermit> {
-        let AcquireAttempt { shared, name, holder, .. } = &self.attempt;
+        let AcquireAttempt { client, name, holder, .. } = &self.attempt;
         let thread = os::thread::current();
         let outstanding = OutstandingPermits { name: Arc::clone(name), permits: self.permits, since, thread };
-        shared.holds.outstanding_permits.lock().insert(holder.clone(), outstanding);
+        client.holds.outstanding_permits.lock().insert(holder.clone(), outstanding);
         let permit = CountingPermit {
-            shared: Arc::clone(shared),
+            client: Arc::clone(client),
             name: Arc::clone(name),
             holder: holder.clone(),
             permits: self.permits,
@@ -196,7 +196,7 @@ impl PermitCall<'_> {
             given_up: false,
         };
         // A close that returned all outstanding permits just before the insert has not seen these.
-        if shared.life.is_closed() {
+        if client.life.is_closed() {
             let name = permit.name.name.clone();
             let _ = permit.unlock();
             return Err(closed().for_name(&name));
@@ -211,7 +211,7 @@ impl PermitCall<'_> {
 #[must_use = "if unused the permit is given back at once"]
 #[clippy::has_significant_drop]
 pub struct CountingPermit {
-    shared: Arc<ClientState>,
+    client: Arc<ClientState>,
     name: Arc<LockName>,
     holder: Holder,
     permits: u32,
@@ -254,24 +254,24 @@ impl CountingPermit {
     /// [adds](CountingSemaphore::add_permits) as many. No I/O.
     pub fn forget(mut self) {
         self.given_up = true;
-        if !self.shared.is_forked() {
-            self.shared.holds.outstanding_permits.lock().remove(&self.holder);
+        if !self.client.is_forked() {
+            self.client.holds.outstanding_permits.lock().remove(&self.holder);
         }
     }
 
     fn give_back(&self) -> Result<()> {
-        let (shared, name) = (&self.shared, &self.name);
-        if shared.is_forked() {
-            return shared.check_usable().map_err(|e| e.for_name(&name.name));
+        let (client, name) = (&self.client, &self.name);
+        if client.is_forked() {
+            return client.check_usable().map_err(|e| e.for_name(&name.name));
         }
-        let held = shared.clock.now().since(self.since);
-        shared.seen.observer.hold_ended(Primitive::CountingSemaphore, name, held);
-        if shared.holds.outstanding_permits.lock().remove(&self.holder).is_none() {
+        let held = client.clock.now().since(self.since);
+        client.seen.observer.hold_ended(Primitive::CountingSemaphore, name, held);
+        if client.holds.outstanding_permits.lock().remove(&self.holder).is_none() {
             let why = "the client was closed, which gave these permits back: somebody else may have them";
             return Err(Error::named(ErrorKind::Closed, &name.name, why));
         }
         let given_back = self.send_back();
-        shared
+        client
             .seen
             .observer
             .tell_of(&name.name, Primitive::CountingSemaphore, |listener, lock| listener.released(lock, held));
@@ -279,20 +279,20 @@ impl CountingPermit {
     }
 
     fn send_back(&self) -> Result<()> {
-        let (shared, name) = (&self.shared, &self.name);
-        let received_before = shared.local_queues.messages(&name.key).unwrap_or(0);
+        let (client, name) = (&self.client, &self.name);
+        let received_before = client.local_queues.messages(&name.key).unwrap_or(0);
         let mut unknowns = UnknownOutcomes::default();
-        let asked_at = shared.clock.now();
+        let asked_at = client.clock.now();
         let (holder, permits) = (&self.holder, self.permits);
         let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: true, kept_until: None };
-        match shared.store.release(&release, &mut unknowns) {
+        match client.store.release(&release, &mut unknowns) {
             Ok(Released::Freed { listeners, .. }) => {
-                shared.notify_freed(name, RunLength::ONE, listeners, received_before);
+                client.notify_freed(name, RunLength::ONE, listeners, received_before);
                 Ok(())
             }
             Ok(_) => Ok(()),
             Err(e) => {
-                shared.watchdog.undo(Undo::of_permits(name.clone(), holder.clone(), permits, unknowns, asked_at));
+                client.watchdog.undo(Undo::of_permits(name.clone(), holder.clone(), permits, unknowns, asked_at));
                 Err(e.for_name(&self.name.name))
             }
         }
@@ -308,10 +308,10 @@ impl Drop for CountingPermit {
         if self.given_up {
             return;
         }
-        if self.shared.is_forked() {
+        if self.client.is_forked() {
             // The permits are the parent's. The memory is kept too: freeing it could end the client
             // in this process.
-            std::mem::forget(self.shared.clone());
+            std::mem::forget(self.client.clone());
             return;
         }
         match self.give_back() {

@@ -69,8 +69,8 @@ pub struct FairMutex {
 }
 
 impl FairMutex {
-    pub(crate) fn new(shared: &Arc<ClientState>, name: &str) -> Self {
-        Self { handle: Handle::new(shared, name, Kind::Fair) }
+    pub(crate) fn new(client: &Arc<ClientState>, name: &str) -> Self {
+        Self { handle: Handle::new(client, name, Kind::Fair) }
     }
 
     handle_methods!(name, lease, min_hold, token, cancel, operator);
@@ -126,11 +126,11 @@ impl FairMutex {
     }
 
     fn queue(&self) -> Result<(usize, Option<usize>)> {
-        let (name, shared) = (self.handle.usable()?, &self.handle.shared);
-        shared
+        let (name, client) = (self.handle.usable()?, &self.handle.client);
+        client
             .store
             .queue()
-            .and_then(|queue| queue.queue_of(name, shared.who.id.as_str()))
+            .and_then(|queue| queue.queue_of(name, client.who.id.as_str()))
             .map_err(|e| e.for_name(&name.name))
     }
 

@@ -18,15 +18,15 @@ use crate::wait::client_state::ClientState;
 /// `N` is the name, or for a multi-lock the names.
 #[derive(Debug, Clone)]
 pub(crate) struct Handle<N = Arc<LockName>> {
-    pub(crate) shared: Arc<ClientState>,
+    pub(crate) client: Arc<ClientState>,
     /// Making a handle cannot fail, so the first call reports a bad name.
     pub(crate) name: Result<N>,
     pub(crate) terms: Terms,
 }
 
 impl<N> Handle<N> {
-    pub(crate) fn of(shared: &Arc<ClientState>, name: Result<N>) -> Self {
-        Self { shared: shared.clone(), name, terms: Terms::of(&shared.config) }
+    pub(crate) fn of(client: &Arc<ClientState>, name: Result<N>) -> Self {
+        Self { client: client.clone(), name, terms: Terms::of(&client.config) }
     }
 
     pub(crate) fn with_lease(&mut self, lease: Duration) {
@@ -48,27 +48,27 @@ impl<N> Handle<N> {
     /// errors.
     pub(crate) fn usable_as(&self, label: impl FnOnce(&N) -> String) -> Result<&N> {
         let name = self.name.as_ref().map_err(Clone::clone)?;
-        let usable = self.terms.check().and_then(|()| self.shared.check_usable()).and_then(|()| self.check_min_hold());
+        let usable = self.terms.check().and_then(|()| self.client.check_usable()).and_then(|()| self.check_min_hold());
         usable.map(|()| name).map_err(|e| e.for_name(&label(name)))
     }
 
     fn check_min_hold(&self) -> Result<()> {
         match self.terms.min_hold {
             Duration::ZERO => Ok(()),
-            least => self.shared.store.check_min_hold(least),
+            least => self.client.store.check_min_hold(least),
         }
     }
 }
 
 impl Handle {
-    pub(crate) fn new(shared: &Arc<ClientState>, name: &str, kind: Kind) -> Self {
+    pub(crate) fn new(client: &Arc<ClientState>, name: &str, kind: Kind) -> Self {
         let made = || {
-            let name = LockName::new(&shared.config.key_prefix, name, kind)?;
-            shared.store.check(&name).map_err(|e| e.for_name(&name.name))?;
-            shared.seen.observer.meet(&name);
+            let name = LockName::new(&client.config.key_prefix, name, kind)?;
+            client.store.check(&name).map_err(|e| e.for_name(&name.name))?;
+            client.seen.observer.meet(&name);
             Ok(Arc::new(name))
         };
-        Self::of(shared, shared.names.get(name, kind, made))
+        Self::of(client, client.names.get(name, kind, made))
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -90,58 +90,58 @@ impl Handle {
         if name.kind == kind {
             return Ok(name.clone());
         }
-        self.shared.names.get(&name.name, kind, || {
+        self.client.names.get(&name.name, kind, || {
             let name = name.of_kind(kind);
-            self.shared.seen.observer.meet(&name);
+            self.client.seen.observer.meet(&name);
             Ok(Arc::new(name))
         })
     }
 
     /// [`usable`](Self::usable) for a call that is to take something: an error ends it.
     pub(crate) fn begin(&self, kind: Kind) -> Result<Arc<LockName>> {
-        self.name_of_kind(kind).inspect_err(|e| self.shared.seen.observer.refused(kind.into(), e))
+        self.name_of_kind(kind).inspect_err(|e| self.client.seen.observer.refused(kind.into(), e))
     }
 
     pub(crate) fn for_thread(&self, kind: Kind, deadline: Deadline) -> Result<Option<Guard<Hold, ThreadBound>>> {
-        let hold = acquire_for_thread(&self.shared, &self.begin(kind)?, &self.terms, deadline)?;
+        let hold = acquire_for_thread(&self.client, &self.begin(kind)?, &self.terms, deadline)?;
         Ok(hold.map(|hold| Guard::new(hold, side_of(kind))))
     }
 
     pub(crate) fn owned(&self, kind: Kind, deadline: Deadline) -> Result<Option<Guard<Hold, Movable>>> {
-        let hold = acquire_owned(&self.shared, &self.begin(kind)?, 1, &self.terms, deadline)?;
+        let hold = acquire_owned(&self.client, &self.begin(kind)?, 1, &self.terms, deadline)?;
         Ok(hold.map(|hold| Guard::new(hold, side_of(kind))))
     }
 
     pub(crate) fn permits(&self, permits: u32, deadline: Deadline) -> Result<Option<Guard<Hold, Movable>>> {
-        let hold = acquire_owned(&self.shared, &self.begin(Kind::Semaphore)?, permits, &self.terms, deadline)?;
+        let hold = acquire_owned(&self.client, &self.begin(Kind::Semaphore)?, permits, &self.terms, deadline)?;
         Ok(hold.map(|hold| Guard::new(hold, Side::Main)))
     }
 
     pub(crate) fn status(&self) -> Result<Option<LockStatus>> {
         let name = self.usable()?;
-        self.shared.store.inspect(name).map_err(|e| e.for_name(&name.name))
+        self.client.store.inspect(name).map_err(|e| e.for_name(&name.name))
     }
 
     pub(crate) fn holders(&self) -> Result<Vec<LockHolder>> {
         let name = self.usable()?;
-        Ok(self.status()?.map_or_else(Vec::new, |status| LockHolder::all_of(&self.shared, name, status)))
+        Ok(self.status()?.map_or_else(Vec::new, |status| LockHolder::all_of(&self.client, name, status)))
     }
 
     pub(crate) fn force_unlock(&self) -> Result<bool> {
         let name = self.usable()?;
         // Listed before: a hold that is granted after the lock was freed is not the one that was
         // forced out.
-        let ours = self.shared.holds.under(&name.key);
-        let freed = self.shared.store.force_unlock(name).map_err(|e| e.for_name(&name.name));
+        let ours = self.client.holds.under(&name.key);
+        let freed = self.client.store.force_unlock(name).map_err(|e| e.for_name(&name.name));
         if let Ok(true) = freed {
-            ours.iter().for_each(|hold| self.shared.report_loss(hold));
+            ours.iter().for_each(|hold| self.client.report_loss(hold));
         }
         if !matches!(freed, Ok(false)) {
             // A hold that was granted while the request was under way is in no list, or was not
             // when it was made: the store says whether that hold is the one that was forced out. It
             // also says so if this request failed, and may have run.
-            self.shared.watchdog.mistrust(&name.key);
-            self.shared.local_queues.notify(&name.key);
+            self.client.watchdog.mistrust(&name.key);
+            self.client.local_queues.notify(&name.key);
         }
         freed
     }

@@ -73,8 +73,8 @@ pub struct CountDownLatch {
 const RECHECK: Duration = Duration::from_secs(5);
 
 impl CountDownLatch {
-    pub(crate) fn new(shared: &Arc<ClientState>, name: &str) -> Self {
-        Self { handle: Handle::new(shared, name, Kind::Latch) }
+    pub(crate) fn new(client: &Arc<ClientState>, name: &str) -> Self {
+        Self { handle: Handle::new(client, name, Kind::Latch) }
     }
 
     handle_methods!(name, cancel);
@@ -174,10 +174,10 @@ impl CountDownLatch {
     }
 
     fn wait_with(&self, deadline: Deadline) -> Result<bool> {
-        let (shared, name) = (&self.handle.shared, self.handle.begin(Kind::Latch)?);
+        let (client, name) = (&self.handle.client, self.handle.begin(Kind::Latch)?);
         let cancel = self.handle.terms.cancel.as_ref();
-        let opened = recorded(shared, Primitive::Latch, std::slice::from_ref(&name), deadline, |record| {
-            let attempt = AcquireAttempt::new(shared, &name, 1, RECHECK, TokenRule::Off, cancel)?;
+        let opened = recorded(client, Primitive::Latch, std::slice::from_ref(&name), deadline, |record| {
+            let attempt = AcquireAttempt::new(client, &name, 1, RECHECK, TokenRule::Off, cancel)?;
             let mut waiter = Waiter { attempt, opened: None };
             let opened = contend(&mut waiter, deadline);
             record.take_from(&waiter.attempt);
@@ -203,9 +203,9 @@ impl<'a> Contender<'a> for Waiter<'a> {
     }
 
     fn try_once(&mut self, _waits: bool) -> Result<Tried<()>> {
-        let AcquireAttempt { shared, name, .. } = self.attempt;
+        let AcquireAttempt { client, name, .. } = self.attempt;
         let (left, opened) =
-            shared.store.counts().and_then(|counts| counts.counted(name)).map_err(|e| e.for_name(&name.name))?;
+            client.store.counts().and_then(|counts| counts.counted(name)).map_err(|e| e.for_name(&name.name))?;
         // A latch that counts now may have been opened and set again since the first attempt.
         if left <= 0 || opened > *self.opened.get_or_insert(opened) {
             return Ok(Tried::Won(()));

@@ -54,11 +54,11 @@ pub(crate) struct Known {
 
 impl LockHolder {
     /// Asks who the holders are, which are other clients, one request for each.
-    pub(crate) fn all_of(shared: &Arc<ClientState>, name: &LockName, status: LockStatus) -> Vec<Self> {
+    pub(crate) fn all_of(client: &Arc<ClientState>, name: &LockName, status: LockStatus) -> Vec<Self> {
         let LockStatus { ttl, holders, owners } = status;
         let holder = |(id, count): (String, u64)| FoundHolder { id, count, left: ttl };
         let holders = holders.into_iter().map(holder).collect();
-        Lookups::new(shared, MOST_LOOKUPS).holders(&name.key, holders, &owners)
+        Lookups::new(client, MOST_LOOKUPS).holders(&name.key, holders, &owners)
     }
 
     /// The holder id: `<client id>:<number>`, whichever side of a read-write lock it holds. Opaque;
@@ -160,7 +160,7 @@ pub(crate) fn rough(time: Duration) -> String {
 
 /// Asks for each client once.
 pub(crate) struct Lookups<'s> {
-    shared: &'s Arc<ClientState>,
+    client: &'s Arc<ClientState>,
     known: Vec<(String, Option<(Announcement, Duration)>)>,
     most: usize,
     /// The server cannot be asked: nor can it for the others.
@@ -184,8 +184,8 @@ fn without_side(mut id: String) -> String {
 }
 
 impl<'s> Lookups<'s> {
-    pub(crate) fn new(shared: &'s Arc<ClientState>, most: usize) -> Self {
-        Self { shared, known: Vec::new(), most, is_over: false, has_all: false }
+    pub(crate) fn new(client: &'s Arc<ClientState>, most: usize) -> Self {
+        Self { client, known: Vec::new(), most, is_over: false, has_all: false }
     }
 
     /// The holders of what stands under a key. `owners`: those that the store has beside them.
@@ -195,8 +195,8 @@ impl<'s> Lookups<'s> {
         holders: Vec<FoundHolder>,
         owners: &[(String, HolderOwner)],
     ) -> Vec<LockHolder> {
-        let own = self.shared.holds.under(key);
-        let now = self.shared.clock.now();
+        let own = self.client.holds.under(key);
+        let now = self.client.clock.now();
         let holder = |FoundHolder { id, count: hold_count, left: remaining }: FoundHolder| {
             let id = without_side(id);
             let of_permits = |hold: &StoreHold| hold.asked.holder.as_str() == id;
@@ -206,10 +206,10 @@ impl<'s> Lookups<'s> {
                         && client_and_number(hold.asked.holder.as_str()) == client_and_number(&id)
             };
             let ours = own.iter().find(is_it);
-            let is_this_client = ours.is_some() || self.shared.who.id.owns(&id);
+            let is_this_client = ours.is_some() || self.client.who.id.owns(&id);
             let known = if is_this_client {
                 let held_for = ours.map(|hold| now.since(hold.asked.at));
-                Known { owner: self.shared.config.owner.clone(), held_for, lease: Some(self.shared.config.lease) }
+                Known { owner: self.client.config.owner.clone(), held_for, lease: Some(self.client.config.lease) }
             } else {
                 self.known_of(&id, owners)
             };
@@ -231,12 +231,12 @@ impl<'s> Lookups<'s> {
 
     /// What another client says of itself, beside what it holds or where all can ask for it.
     pub(crate) fn known_of(&mut self, id: &str, owners: &[(String, HolderOwner)]) -> Known {
-        if self.shared.who.id.owns(id) {
-            let owner = self.shared.config.owner.clone();
-            return Known { owner, held_for: None, lease: Some(self.shared.config.lease) };
+        if self.client.who.id.owns(id) {
+            let owner = self.client.config.owner.clone();
+            return Known { owner, held_for: None, lease: Some(self.client.config.lease) };
         }
         let beside = owners.iter().find(|(holder, _)| *holder == id).map(|(_, owner)| owner.clone());
-        match beside.filter(|_| self.shared.config.owner.is_some()) {
+        match beside.filter(|_| self.client.config.owner.is_some()) {
             Some(owner) => Known { owner: Some(owner), ..Known::default() },
             None => self.announced_by(id),
         }
@@ -291,10 +291,10 @@ impl<'s> Lookups<'s> {
     }
 
     fn look_up_all(&mut self) {
-        if self.is_over || !self.shared.seen.announcer.as_ref().is_some_and(|announcer| announcer.may_ask()) {
+        if self.is_over || !self.client.seen.announcer.as_ref().is_some_and(|announcer| announcer.may_ask()) {
             return;
         }
-        match self.shared.store.owners().map(all_announced) {
+        match self.client.store.owners().map(all_announced) {
             Some(Ok(all)) => self.knows(all),
             Some(Err(e)) => log::debug!("the owners of permits are not known: {}", e.chain()),
             None => {}
@@ -306,8 +306,8 @@ impl<'s> Lookups<'s> {
             self.is_over = true;
             return None;
         }
-        let announcer = self.shared.seen.announcer.as_ref()?;
-        announcer.look_up(self.shared.store.owners()?, client).unwrap_or_else(|e| {
+        let announcer = self.client.seen.announcer.as_ref()?;
+        announcer.look_up(self.client.store.owners()?, client).unwrap_or_else(|e| {
             log::debug!("the owner of a lock is not known: {}", e.chain());
             self.is_over = e.kind().is_outage();
             None

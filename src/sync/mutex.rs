@@ -69,8 +69,8 @@ pub struct ReentrantMutex {
 }
 
 impl ReentrantMutex {
-    pub(crate) fn new(shared: &Arc<ClientState>, name: &str) -> Self {
-        Self { handle: Handle::new(shared, name, Kind::Mutex) }
+    pub(crate) fn new(client: &Arc<ClientState>, name: &str) -> Self {
+        Self { handle: Handle::new(client, name, Kind::Mutex) }
     }
 
     handle_methods!(name, lease, min_hold, token, cancel, operator);

@@ -26,7 +26,7 @@ impl<'a> Counter<'a> {
     /// The count that is left, or the permits that are free; and how many permits are held.
     pub(crate) fn ask(&self) -> Result<(i64, i64)> {
         let name = self.handle.usable()?;
-        self.handle.shared.store.counts().and_then(|counts| counts.counted(name)).map_err(|e| e.for_name(&name.name))
+        self.handle.client.store.counts().and_then(|counts| counts.counted(name)).map_err(|e| e.for_name(&name.name))
     }
 
     /// False when the count was set before.
@@ -57,24 +57,24 @@ impl<'a> Counter<'a> {
     /// When the server cannot be asked. If that happened after the request was sent, the count may
     /// have changed.
     pub(crate) fn change(&self, change: Count) -> Result<CountAnswer> {
-        let (shared, name) = (&self.handle.shared, self.handle.usable()?);
-        let _call = shared.life.begin_call().map_err(|e| e.for_name(&name.name))?;
-        let answer = repeat(shared, name, change).map_err(|e| e.for_name(&name.name))?;
+        let (client, name) = (&self.handle.client, self.handle.usable()?);
+        let _call = client.life.begin_call().map_err(|e| e.for_name(&name.name))?;
+        let answer = repeat(client, name, change).map_err(|e| e.for_name(&name.name))?;
         // Wakes the waiters of this client before the message arrives.
-        shared.local_queues.notify(&name.key);
+        client.local_queues.notify(&name.key);
         Ok(answer)
     }
 }
 
 /// Stops a change of unknown outcome: it may have run, but must not run from now on. By then the
 /// name may be used for another count.
-fn resolve(shared: &Arc<ClientState>, name: &LockName, holder: Holder, unknowns: UnknownOutcomes) {
+fn resolve(client: &Arc<ClientState>, name: &LockName, holder: Holder, unknowns: UnknownOutcomes) {
     if !unknowns.is_empty() {
         // Undoes nothing. It marks the idempotency key as used once no request with it can still
         // run.
         let name = Arc::new(name.of_kind(Kind::CountingSemaphore));
-        let expires = shared.clock.now().plus(IDEMPOTENCY_TTL);
-        shared.watchdog.undo(Undo {
+        let expires = client.clock.now().plus(IDEMPOTENCY_TTL);
+        client.watchdog.undo(Undo {
             name,
             holder,
             permits: 1,
@@ -87,28 +87,28 @@ fn resolve(shared: &Arc<ClientState>, name: &LockName, holder: Holder, unknowns:
     }
 }
 
-fn repeat(shared: &Arc<ClientState>, name: &LockName, change: Count) -> Result<CountAnswer> {
-    let counts = shared.store.counts()?;
-    let id = shared.who.id.fresh_holder();
+fn repeat(client: &Arc<ClientState>, name: &LockName, change: Count) -> Result<CountAnswer> {
+    let counts = client.store.counts()?;
+    let id = client.who.id.fresh_holder();
     let mut unknowns = UnknownOutcomes::default();
     let mut pause = Backoff::new(Duration::from_millis(10), Duration::from_millis(200));
     // By the clock that counts suspended time, because the key expires at the store meanwhile.
-    let (first, patience) = (shared.clock.now(), shared.config.io_timeout * 2);
+    let (first, patience) = (client.clock.now(), client.config.io_timeout * 2);
     loop {
         let error = match counts.count(name, change, id.as_str(), &mut unknowns) {
             Ok(answer) => return Ok(answer),
             Err(error) => error,
         };
-        let spent = shared.clock.now().since(first);
+        let spent = client.clock.now().since(first);
         // A repeat after the idempotency key has expired could count twice.
-        let may_repeat = spent < patience && spent + shared.config.io_timeout * 2 < IDEMPOTENCY_TTL;
+        let may_repeat = spent < patience && spent + client.config.io_timeout * 2 < IDEMPOTENCY_TTL;
         let over = if unknowns.is_empty() || !error.kind().is_outage() || !may_repeat {
             Some(error)
         } else {
-            shared.life.is_closed().then(closed)
+            client.life.is_closed().then(closed)
         };
         if let Some(error) = over {
-            resolve(shared, name, id, unknowns);
+            resolve(client, name, id, unknowns);
             return Err(error);
         }
         os::thread::sleep(pause.next());

@@ -71,8 +71,8 @@ pub struct RwLock {
 }
 
 impl RwLock {
-    pub(crate) fn new(shared: &Arc<ClientState>, name: &str) -> Self {
-        Self { handle: Handle::new(shared, name, Kind::Write) }
+    pub(crate) fn new(client: &Arc<ClientState>, name: &str) -> Self {
+        Self { handle: Handle::new(client, name, Kind::Write) }
     }
 
     handle_methods!(name, lease, min_hold, token, cancel, operator);

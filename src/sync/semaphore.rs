@@ -69,8 +69,8 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    pub(crate) fn new(shared: &Arc<ClientState>, name: &str) -> Self {
-        Self { handle: Handle::new(shared, name, Kind::Semaphore) }
+    pub(crate) fn new(client: &Arc<ClientState>, name: &str) -> Self {
+        Self { handle: Handle::new(client, name, Kind::Semaphore) }
     }
 
     handle_methods!(name, lease, cancel);
@@ -151,18 +151,18 @@ impl Semaphore {
     pub fn release(&self, id: &PermitId) -> Result<()> {
         let name = self.handle.usable()?;
         let mut unknowns = UnknownOutcomes::default();
-        let shared = &self.handle.shared;
+        let client = &self.handle.client;
         let PermitId { holder, permits } = id;
         let release =
             Release { name, holder, permits: *permits, left: HoldCounts::NONE, granted: true, kept_until: None };
-        match shared.store.release(&release, &mut unknowns).map_err(|e| e.for_name(&name.name))? {
+        match client.store.release(&release, &mut unknowns).map_err(|e| e.for_name(&name.name))? {
             Released::NotHeld => Err(Error::named(
                 ErrorKind::Lost,
                 &name.name,
                 "these permits were given back already, or their lease has ended",
             )),
             _ => {
-                shared.local_queues.notify(&name.key);
+                client.local_queues.notify(&name.key);
                 Ok(())
             }
         }
@@ -177,12 +177,12 @@ impl Semaphore {
     pub fn delete(&self) -> Result<bool> {
         let name = self.handle.usable()?;
         // Listed before: permits that are taken once it is gone are those of another semaphore.
-        let ours = self.handle.shared.holds.under(&name.key);
+        let ours = self.handle.client.holds.under(&name.key);
         let deleted = Counter::new(&self.handle).change(Count::Delete)?.done;
         if deleted {
             ours.iter()
                 .filter(|hold| hold.asked.name.kind.is_same_primitive_as(name.kind))
-                .for_each(|hold| self.handle.shared.report_loss(hold));
+                .for_each(|hold| self.handle.client.report_loss(hold));
         }
         Ok(deleted)
     }

@@ -22,7 +22,7 @@ use crate::wait::traces::{Traces, fresh_holder};
 
 /// On drop: undoes requests of unknown outcome, leaves the queue and removes the wait marker.
 pub(crate) struct AcquireAttempt<'a> {
-    pub(crate) shared: &'a Arc<ClientState>,
+    pub(crate) client: &'a Arc<ClientState>,
     /// The name that it waits for: of several names taken as one, the one that blocked it last.
     pub(crate) name: &'a Arc<LockName>,
     pub(super) wanted: Wanted<'a>,
@@ -60,14 +60,14 @@ pub(crate) enum Tried<T> {
 
 impl<'a> AcquireAttempt<'a> {
     pub(crate) fn new(
-        shared: &'a Arc<ClientState>,
+        client: &'a Arc<ClientState>,
         name: &'a Arc<LockName>,
         permits: u32,
         lease: Duration,
         token: TokenRule,
         cancel: Option<&'a CancelToken>,
     ) -> Result<Self> {
-        let mut attempt = Self::of_all(shared, name, std::slice::from_ref(name), lease, token, cancel)?;
+        let mut attempt = Self::of_all(client, name, std::slice::from_ref(name), lease, token, cancel)?;
         (attempt.wanted.permits, attempt.wanted.primitive) = (permits, name.kind.into());
         Ok(attempt)
     }
@@ -75,18 +75,18 @@ impl<'a> AcquireAttempt<'a> {
     /// For several names taken as one. `all`: those that are taken newly; `name`: one of all that
     /// were asked for.
     pub(crate) fn of_all(
-        shared: &'a Arc<ClientState>,
+        client: &'a Arc<ClientState>,
         name: &'a Arc<LockName>,
         all: &'a [Arc<LockName>],
         lease: Duration,
         token: TokenRule,
         cancel: Option<&'a CancelToken>,
     ) -> Result<Self> {
-        let _call = shared.life.begin_call().map_err(|e| e.for_name(&name.name))?;
-        let holder = fresh_holder(shared, name.kind);
+        let _call = client.life.begin_call().map_err(|e| e.for_name(&name.name))?;
+        let holder = fresh_holder(client, name.kind);
         let wanted = Wanted { all, primitive: Primitive::Multi, permits: 1, lease, token };
         let (tokens, generation, traces, wait) = (1, 0, Traces::default(), None);
-        let attempt = Self { shared, name, wanted, holder, cancel, tokens, generation, traces, wait, _call };
+        let attempt = Self { client, name, wanted, holder, cancel, tokens, generation, traces, wait, _call };
         // A call that only enters holds of its own thread once more has nothing to wait for.
         if all.is_empty() { Ok(attempt) } else { attempt.ensure_waits().map(|()| attempt) }
     }
@@ -94,14 +94,14 @@ impl<'a> AcquireAttempt<'a> {
     /// # Errors
     /// Why it waits no longer, and sends no request any more: `Closed`, `Cancelled`.
     pub(crate) fn ensure_waits(&self) -> Result<()> {
-        let waits = self.shared.life.ensure_waits();
+        let waits = self.client.life.ensure_waits();
         let waits = waits.and_then(|()| if self.is_cancelled() { Err(cancelled()) } else { Ok(()) });
         waits.map_err(|e| e.for_name(&self.name.name))
     }
 
     /// Whether it waits no longer, and sends no request any more.
     pub(crate) fn is_ended(&self) -> bool {
-        self.shared.life.waits_no_more() || self.is_cancelled()
+        self.client.life.waits_no_more() || self.is_cancelled()
     }
 
     fn is_cancelled(&self) -> bool {
@@ -150,7 +150,7 @@ impl<'a> AcquireAttempt<'a> {
         for split in 0..MAX_SPLITS {
             let acquired = self.ask_with(|attempt, unknowns| {
                 attempt.note_marker(waits);
-                attempt.shared.store.acquire(&attempt.request(waits), unknowns)
+                attempt.client.store.acquire(&attempt.request(waits), unknowns)
             });
             let Ok(Acquired::Split { round }) = acquired else { return self.judge(acquired) };
             // After pauses of equal length the callers would have a part each again.
@@ -162,7 +162,7 @@ impl<'a> AcquireAttempt<'a> {
 
     /// To be called before a request is sent or left for another thread.
     pub(crate) fn asks_now(&mut self) {
-        self.generation = self.shared.watchdog.generation();
+        self.generation = self.client.watchdog.generation();
     }
 
     /// To be called before a request. `waits`: it will be repeated if the lock is busy.
@@ -174,12 +174,12 @@ impl<'a> AcquireAttempt<'a> {
     /// keeps new readers out. In a store that queues all, every waiter has a place.
     fn leaves_marker(&self) -> bool {
         let kind = self.name.kind;
-        kind != Kind::Latch && (matches!(kind, Kind::Fair | Kind::Write) || self.shared.store.queues_all())
+        kind != Kind::Latch && (matches!(kind, Kind::Fair | Kind::Write) || self.client.store.queues_all())
     }
 
     /// Whether it has a place in a queue in the store, and asks for itself.
     pub(crate) fn has_place(&self) -> bool {
-        self.name.kind == Kind::Fair || self.traces.has_marker && self.shared.store.queues_all()
+        self.name.kind == Kind::Fair || self.traces.has_marker && self.client.store.queues_all()
     }
 
     /// Takes in the outcome of an acquire of all names.
@@ -230,7 +230,7 @@ impl<'a> AcquireAttempt<'a> {
     /// The call was found taken, and waits from now on for its name.
     pub(crate) fn begins_to_wait(&mut self, deadline: Deadline) {
         if self.wait.is_none() {
-            self.wait = Some(begin_wait(self.shared, self.name, self.wanted.primitive, deadline));
+            self.wait = Some(begin_wait(self.client, self.name, self.wanted.primitive, deadline));
         }
     }
 
@@ -266,17 +266,17 @@ impl<'a> AcquireAttempt<'a> {
 
 /// Enters a wait of the calling thread among those of the client.
 pub(crate) fn begin_wait<'a>(
-    shared: &'a Arc<ClientState>,
+    client: &'a Arc<ClientState>,
     name: &Arc<LockName>,
     primitive: Primitive,
     deadline: Deadline,
 ) -> WaitEntry<'a> {
-    let entry = shared.seen.waits.begin(name, primitive, deadline);
+    let entry = client.seen.waits.begin(name, primitive, deadline);
     if primitive == Primitive::Fair {
         // Others see its place in the queue, and ask whose it is.
-        shared.watchdog.introduce();
+        client.watchdog.introduce();
     }
-    shared.seen.observer.tell_of(&name.name, primitive, |listener, lock| listener.waiting(lock));
+    client.seen.observer.tell_of(&name.name, primitive, |listener, lock| listener.waiting(lock));
     entry
 }
 

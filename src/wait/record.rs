@@ -34,7 +34,7 @@ impl CallRecord {
 
 /// Makes a call that takes all of these names, and counts how it ends.
 pub(crate) fn recorded<T>(
-    shared: &Arc<ClientState>,
+    client: &Arc<ClientState>,
     primitive: Primitive,
     names: &[Arc<LockName>],
     deadline: Deadline,
@@ -51,11 +51,11 @@ pub(crate) fn recorded<T>(
         Err(error) => Outcome::Failed(error),
     };
     let waited = waited.as_ref().map(|(name, time)| (name, *time));
-    shared.seen.observer.call_ended(primitive, names, outcome, waited);
-    if shared.seen.observer.has_listener() {
+    client.seen.observer.call_ended(primitive, names, outcome, waited);
+    if client.seen.observer.has_listener() {
         let time = waited.map(|(_, time)| time);
         let label = crate::base::names::label(names.iter());
-        shared.seen.observer.tell_of(&label, primitive, |listener, lock| match outcome {
+        client.seen.observer.tell_of(&label, primitive, |listener, lock| match outcome {
             Outcome::Reentered => {}
             Outcome::Granted => listener.acquired(lock, time),
             Outcome::Busy | Outcome::TimedOut => listener.gave_up(lock, time, None),

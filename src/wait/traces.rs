@@ -22,9 +22,9 @@ pub(super) struct Traces {
     pub(super) queued: bool,
 }
 
-pub(super) fn fresh_holder(shared: &ClientState, kind: Kind) -> Holder {
+pub(super) fn fresh_holder(client: &ClientState, kind: Kind) -> Holder {
     match kind {
         Kind::Semaphore => Holder::random_permits(),
-        _ => shared.who.id.fresh_holder(),
+        _ => client.who.id.fresh_holder(),
     }
 }

@@ -19,7 +19,7 @@ impl AcquireAttempt<'_> {
     /// own. The acquire that was left for another thread must have been withdrawn: if this request
     /// spends the holder, nobody may ask for it any more.
     pub(crate) fn ask_with<T>(&mut self, ask: impl FnOnce(&mut Self, &mut UnknownOutcomes) -> T) -> T {
-        let now = (self.name.kind == Kind::CountingSemaphore).then(|| self.shared.clock.now());
+        let now = (self.name.kind == Kind::CountingSemaphore).then(|| self.client.clock.now());
         if let (Some(now), Some(since)) = (now, self.traces.unknown_since)
             && now.since(since) > TAKEN_TTL / 2
         {
@@ -59,7 +59,7 @@ impl AcquireAttempt<'_> {
     /// Nothing is left of the present holder.
     fn take_fresh_holder(&mut self) -> Holder {
         (self.traces.has_marker, self.traces.queued, self.traces.unknown_since) = (false, false, None);
-        std::mem::replace(&mut self.holder, fresh_holder(self.shared, self.name.kind))
+        std::mem::replace(&mut self.holder, fresh_holder(self.client, self.name.kind))
     }
 
     /// Undoes in the background whatever was sent. Later requests have a new holder: one of the old
@@ -69,11 +69,11 @@ impl AcquireAttempt<'_> {
         let stands = if self.traces.has_marker { LONGEST_MARKER.max(self.wanted.lease) } else { self.wanted.lease };
         let holder = self.take_fresh_holder();
         let unknowns = std::mem::take(&mut self.traces.unknowns);
-        let expires = self.shared.clock.now().plus(stands + self.shared.config.io_timeout);
+        let expires = self.client.clock.now().plus(stands + self.client.config.io_timeout);
         for name in self.wanted.all {
             let (name, holder, unknowns) = (name.clone(), holder.clone(), unknowns.clone());
             let (permits, left, granted, kept_until) = (self.wanted.permits, HoldCounts::NONE, false, None);
-            self.shared.watchdog.undo(Undo { name, holder, permits, left, granted, unknowns, expires, kept_until });
+            self.client.watchdog.undo(Undo { name, holder, permits, left, granted, unknowns, expires, kept_until });
         }
     }
 
@@ -89,15 +89,15 @@ impl AcquireAttempt<'_> {
     /// that failed.
     fn release_all(&mut self) -> bool {
         let mut unknowns = std::mem::take(&mut self.traces.unknowns);
-        let Self { shared, holder, wanted: Wanted { all, permits, .. }, .. } = &*self;
+        let Self { client, holder, wanted: Wanted { all, permits, .. }, .. } = &*self;
         let (left, granted, permits, kept_until) = (HoldCounts::NONE, false, *permits, None);
         let release = |name| Release { name, holder, permits, left, granted, kept_until };
         let released = match all {
             [] => Ok(()),
-            [name] => shared.store.release(&release(name), &mut unknowns).map(drop),
+            [name] => client.store.release(&release(name), &mut unknowns).map(drop),
             all => {
                 let releases: Vec<_> = all.iter().map(|name| release(name)).collect();
-                let multi = shared.store.multi();
+                let multi = client.store.multi();
                 let released = multi.and_then(|multi| multi.release_all(&releases, &mut unknowns));
                 released.and_then(|released| released.into_iter().try_for_each(|one| one.map(drop)))
             }

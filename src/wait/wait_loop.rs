@@ -31,7 +31,7 @@ pub(crate) fn contend<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadlin
 }
 
 fn try_or_wait<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> Result<Option<C::Won>> {
-    let AcquireAttempt { shared, name, .. } = *contender.attempt();
+    let AcquireAttempt { client, name, .. } = *contender.attempt();
     if deadline == Deadline::Now {
         return match contender.try_once(false)? {
             Tried::Won(won) => Ok(Some(won)),
@@ -43,8 +43,8 @@ fn try_or_wait<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> R
     // queue. A latch is read in any case: only what the caller sees when it comes can show it later
     // that the latch was opened in between.
     let queues = !is_shared(name.kind) || contender.helped().is_some_and(|helped| helped.queues_with_others());
-    let at_once = name.kind == Kind::Latch || !queues && !shared.local_queues.is_occupied(&name.key);
-    if at_once && shared.holds.blocks(name).is_none() {
+    let at_once = name.kind == Kind::Latch || !queues && !client.local_queues.is_occupied(&name.key);
+    if at_once && client.holds.blocks(name).is_none() {
         match contender.try_once(true)? {
             Tried::Won(won) => return Ok(Some(won)),
             Tried::Busy(ttl) => first = Some(ttl),
@@ -60,16 +60,16 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
     deadline: Deadline,
     mut first: Option<Option<Duration>>,
 ) -> Result<Option<C::Won>> {
-    let AcquireAttempt { shared, name, cancel, .. } = *contender.attempt();
+    let AcquireAttempt { client, name, cancel, .. } = *contender.attempt();
     loop {
         let (primitive, is_waiting) = (contender.attempt().primitive(), contender.attempt().is_waiting());
         let mut wait = None;
-        let begins = || wait = (!is_waiting).then(|| begin_wait(shared, name, primitive, deadline));
+        let begins = || wait = (!is_waiting).then(|| begin_wait(client, name, primitive, deadline));
         let queued = match contender.attempt().has_place() {
-            true => EnqueueOutcome::Leader(shared.local_queues.at_server(&contender.attempt().holder)),
+            true => EnqueueOutcome::Leader(client.local_queues.at_server(&contender.attempt().holder)),
             false => {
                 let piggyback = || Some(contender.helped()?.piggyback());
-                shared.local_queues.queue(name, deadline, cancel, piggyback, begins)
+                client.local_queues.queue(name, deadline, cancel, piggyback, begins)
             }
         };
         contender.attempt().note_wait(wait);
@@ -105,14 +105,14 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
                 Tried::Busy(ttl) => first = Some(ttl),
             }
         }
-        shared.local_queues.outage_is_over(&name.key);
+        client.local_queues.outage_is_over(&name.key);
     }
 }
 
 /// The deadline passed while the call waited in the local queue.
 fn timed_out<'a, C: Contender<'a>>(contender: &mut C, event: &Event) -> Result<Option<C::Won>> {
-    let AcquireAttempt { shared, name, .. } = *contender.attempt();
-    if has_answer(shared, event) || shared.holds.blocks(name).is_some() {
+    let AcquireAttempt { client, name, .. } = *contender.attempt();
+    if has_answer(client, event) || client.holds.blocks(name).is_some() {
         return Ok(None);
     }
     // The leader may sleep on an old reply, or wait in vain for its first one.
@@ -127,8 +127,8 @@ fn timed_out<'a, C: Contender<'a>>(contender: &mut C, event: &Event) -> Result<O
 
 /// Whether the last reply in a queue is recent enough to return `None` for it. If the server has
 /// hung since an older one, `None` would report another holder when that is not known.
-fn has_answer(shared: &ClientState, event: &Event) -> bool {
-    event.is_answered_within(shared.config.io_timeout)
+fn has_answer(client: &ClientState, event: &Event) -> bool {
+    event.is_answered_within(client.config.io_timeout)
 }
 
 fn is_shared(kind: Kind) -> bool {
@@ -142,22 +142,22 @@ fn lead<'a, C: Contender<'a>>(
     deadline: Deadline,
     first: Option<Option<Duration>>,
 ) -> Result<Option<C::Won>> {
-    let AcquireAttempt { shared, name, cancel, .. } = *contender.attempt();
+    let AcquireAttempt { client, name, cancel, .. } = *contender.attempt();
     // Until the role passes on: the next leader waits by the same event.
     let _woken = cancel.map(|token| token.wakes(leader.event().clone()));
     let topic = topic_of(contender.attempt(), leader);
     // If other waiters with places of this client are subscribed, their subscription covers this
     // waiter's messages as well.
-    let queues = name.kind == Kind::Fair || shared.store.queues_all() && name.kind != Kind::Latch;
+    let queues = name.kind == Kind::Fair || client.store.queues_all() && name.kind != Kind::Latch;
     let begun = Happened::Begun {
         first: first.map(|ttl| Answer { round: None, ttl }),
         has_waited: leader.has_waited,
-        is_covered: queues && first.is_none() && shared.notifications.is_subscribed(&topic),
+        is_covered: queues && first.is_none() && client.notifications.is_subscribed(&topic),
     };
     let terms = WaitTerms {
         deadline,
-        lease: shared.config.lease,
-        outage_timeout: shared.config.outage_timeout,
+        lease: client.config.lease,
+        outage_timeout: client.config.outage_timeout,
         has_turn: name.kind == Kind::Fair,
         is_exclusive: name.kind.is_exclusive() && !leader.is_at_server(),
     };
@@ -197,8 +197,8 @@ struct Led<'l, 's, 'a, C> {
 type Carried<W> = ControlFlow<Result<Option<W>>, Happened>;
 
 impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
-    fn shared(&mut self) -> &'a Arc<ClientState> {
-        self.contender.attempt().shared
+    fn client(&mut self) -> &'a Arc<ClientState> {
+        self.contender.attempt().client
     }
 
     fn carry_out(&mut self, step: Step, wait: &Wait) -> Carried<C::Won> {
@@ -230,21 +230,21 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
         self.round = self.leader.event().clear();
         let attempt = self.contender.attempt();
         // Who has a place in the store is told by the store alone when its turn comes.
-        let held_here = if self.leader.is_at_server() { None } else { attempt.shared.holds.blocks(attempt.name) };
+        let held_here = if self.leader.is_at_server() { None } else { attempt.client.holds.blocks(attempt.name) };
         Sight { ended: attempt.ensure_waits().err(), held_here, comes_last: self.leader.comes_last() }
     }
 
     fn let_others_first(&mut self) -> Happened {
-        let (shared, deadline) = (self.shared(), self.deadline);
+        let (client, deadline) = (self.client(), self.deadline);
         let Self { leader, listening, topic, round, .. } = self;
         // Otherwise those that nobody has read yet would count as new ones.
-        shared.notifications.catch_up();
+        client.notifications.catch_up();
         let patience = |pause: Duration| deadline.remaining(os::now()).map_or(pause, |left| left.min(pause));
         leader.let_others_first(patience, |awaited, pause| {
-            let listen = || (shared.notifications.listen(topic.clone(), leader.event()), *round);
+            let listen = || (client.notifications.listen(topic.clone(), leader.event()), *round);
             listening.get_or_insert_with(listen).0.wait_for(awaited, pause)
         });
-        shared.notifications.catch_up();
+        client.notifications.catch_up();
         Happened::OthersCameFirst
     }
 
@@ -256,20 +256,20 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
     }
 
     fn listen(&mut self, mistrusts: bool) -> Happened {
-        let shared = self.shared();
+        let client = self.client();
         self.contender.attempt().begins_to_wait(self.deadline);
         if mistrusts {
-            shared.notifications.mistrust();
+            client.notifications.mistrust();
         }
         let Self { leader, listening, topic, round, .. } = self;
-        let listen = || (shared.notifications.listen(topic.clone(), leader.event()), *round);
+        let listen = || (client.notifications.listen(topic.clone(), leader.event()), *round);
         let since = listening.get_or_insert_with(listen).1;
         // If the store has yet to confirm the subscription, the event is notified when it does.
-        Happened::Listens { since, round: *round, is_confirmed: shared.notifications.is_subscribed(topic) }
+        Happened::Listens { since, round: *round, is_confirmed: client.notifications.is_subscribed(topic) }
     }
 
     fn sleep(&mut self, pause: Duration, wait: &Wait) -> Carried<C::Won> {
-        let shared = self.shared();
+        let client = self.client();
         // The store names the next waiter to the releasing holder: if that is of this client, it
         // sends this acquire with its release. A reader of this client sends that of a writer.
         if matches!(self.contender.attempt().name.kind, Kind::Fair | Kind::Write) {
@@ -283,7 +283,7 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
         match self.leader.withdraw() {
             Some(outcome) => self.take_in(outcome, wait),
             None => {
-                let (is_notified, has_answer) = (event.is_notified(), has_answer(shared, &event));
+                let (is_notified, has_answer) = (event.is_notified(), has_answer(client, &event));
                 ControlFlow::Continue(Happened::Woke { is_notified, has_answer })
             }
         }

@@ -25,19 +25,19 @@ use crate::wait::wait_loop::queue_up;
 /// Takes all of the names, which are sorted and each there once. `None`: the deadline passed, and
 /// none of them is taken.
 pub(super) fn take(
-    shared: &Arc<ClientState>,
+    client: &Arc<ClientState>,
     names: &[Arc<LockName>],
     terms: &Terms,
     deadline: Deadline,
     owner: Owner,
 ) -> Result<Option<MultiHold>> {
-    recorded(shared, Primitive::Multi, names, deadline, |record| {
-        take_all(shared, names, terms, deadline, owner, record)
+    recorded(client, Primitive::Multi, names, deadline, |record| {
+        take_all(client, names, terms, deadline, owner, record)
     })
 }
 
 fn take_all(
-    shared: &Arc<ClientState>,
+    client: &Arc<ClientState>,
     names: &[Arc<LockName>],
     terms: &Terms,
     deadline: Deadline,
@@ -45,13 +45,13 @@ fn take_all(
     record: &mut CallRecord,
 ) -> Result<Option<MultiHold>> {
     let thread = os::thread::current().id();
-    let mut held: Vec<Option<Hold>> = names.iter().map(|name| Hold::of_thread(shared, &name.key, thread)).collect();
+    let mut held: Vec<Option<Hold>> = names.iter().map(|name| Hold::of_thread(client, &name.key, thread)).collect();
     for (name, hold) in names.iter().zip(&mut held) {
         if let Some(own) = hold {
             if owner == Owner::Guard {
                 refuse_reentry(own, name, terms)?;
                 if deadline == Deadline::Never {
-                    refuse_own(shared, name, thread)?;
+                    refuse_own(client, name, thread)?;
                 }
                 *hold = None;
                 continue;
@@ -63,7 +63,7 @@ fn take_all(
     }
     let fresh: Vec<_> =
         names.iter().zip(&held).filter(|(_, hold)| hold.is_none()).map(|(name, _)| name.clone()).collect();
-    let attempt = AcquireAttempt::of_all(shared, &names[0], &fresh, terms.lease, terms.token, terms.cancel.as_ref())?;
+    let attempt = AcquireAttempt::of_all(client, &names[0], &fresh, terms.lease, terms.token, terms.cancel.as_ref())?;
     if fresh.is_empty() {
         record.reenters();
     }
@@ -150,7 +150,7 @@ impl MultiLockCall<'_> {
             let parts: Vec<_> = names.iter().zip(held.iter()).map(part).collect();
             let parts = parts.iter().map(|(name, holder, held)| Part { name, holder, held: *held }).collect();
             let request = AcquireAll { parts, lease: terms.lease, token: terms.token, waits };
-            attempt.shared.store.multi()?.acquire_all(&request, unknowns)
+            attempt.client.store.multi()?.acquire_all(&request, unknowns)
         });
         attempt.note_all(&acquired);
         match acquired.map_err(|e| self.named(e))? {
@@ -172,10 +172,10 @@ impl MultiLockCall<'_> {
     /// Makes holds of a grant, unless a lease ended before the reply came.
     fn begin(&mut self, tokens: &[u64], sent_at: Moment, session: Option<&Arc<SessionTerm>>) -> Result<MultiHold> {
         let Self { attempt, names, held, terms, owner } = self;
-        let shared = attempt.shared;
+        let client = attempt.client;
         let in_time = held.iter().flatten().try_for_each(|hold| hold.confirmed(sent_at, terms.lease));
         let ends = session.map_or(Moment::NEVER, |session| session.until());
-        let late = shared.clock.now() >= valid_until(sent_at, terms.lease).min(ends);
+        let late = client.clock.now() >= valid_until(sent_at, terms.lease).min(ends);
         if late || in_time.is_err() {
             attempt.give_up();
             return Err(in_time.err().unwrap_or_else(|| granted_too_late().for_name(&label(names.iter()))));
@@ -191,8 +191,8 @@ impl MultiLockCall<'_> {
                 None => {
                     let asked = Asked { name: name.clone(), ..attempt.asked(sent_at, terms.renewed) };
                     let granted = Granted { token: *token, sent_at, session: session.cloned(), next: None };
-                    let hold = shared.watchdog.granted(asked, granted);
-                    Hold::begin(shared, hold, terms.user(*owner))
+                    let hold = client.watchdog.granted(asked, granted);
+                    Hold::begin(client, hold, terms.user(*owner))
                 }
             };
             match hold {
@@ -203,7 +203,7 @@ impl MultiLockCall<'_> {
                 break;
             }
         }
-        let hold = MultiHold::new(shared, parts);
+        let hold = MultiHold::new(client, parts);
         if let Err(e) = begun {
             // The client was closed meanwhile: gives up the holds that have begun, and undoes the
             // grants that have not.

@@ -18,23 +18,23 @@ use crate::wait::client_state::ClientState;
 
 /// One level of each of several holds.
 pub(crate) struct MultiHold {
-    shared: Arc<ClientState>,
+    client: Arc<ClientState>,
     /// Sorted by name. Empty only after an acquire that failed, and never in a guard.
     parts: Vec<Hold>,
     label: String,
 }
 
 impl MultiHold {
-    pub(super) fn new(shared: &Arc<ClientState>, parts: Vec<Hold>) -> Self {
+    pub(super) fn new(client: &Arc<ClientState>, parts: Vec<Hold>) -> Self {
         let label = label(parts.iter().map(|hold| hold.lock_name()));
-        Self { shared: shared.clone(), parts, label }
+        Self { client: client.clone(), parts, label }
     }
 
     fn send(&self, leaving: Vec<Leaving>) -> Result<()> {
         let holds: Vec<_> = leaving.iter().map(|part| (part.hold.store_hold.clone(), part.counts)).collect();
         let releases: Vec<Release<'_>> = holds.iter().map(|(hold, counts)| hold.release(*counts)).collect();
         let mut unknowns = UnknownOutcomes::default();
-        let answers = self.shared.store.multi().and_then(|multi| multi.release_all(&releases, &mut unknowns));
+        let answers = self.client.store.multi().and_then(|multi| multi.release_all(&releases, &mut unknowns));
         let outcomes = match answers {
             Ok(outcomes) => outcomes,
             Err(e) => leaving.iter().map(|_| Err(e.clone())).collect(),
@@ -57,7 +57,7 @@ impl HeldLock for MultiHold {
     /// As [`Tenure::wait_lost`](crate::lease::records::Tenure::wait_lost), for the first of
     /// several leases that ends.
     fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> bool {
-        if self.shared.is_forked() {
+        if self.client.is_forked() {
             return false;
         }
         let deadline = Deadline::after(os::now(), timeout);
@@ -87,7 +87,7 @@ impl HeldLock for MultiHold {
     /// One round trip for all of them.
     fn extend(&self, lease: Duration) -> Result<()> {
         let renewals = self.parts.iter().map(|hold| hold.extension(lease)).collect::<Result<Vec<Renewal>>>()?;
-        let answers = self.shared.store.extend(&renewals).map_err(|e| e.for_name(self.name()))?;
+        let answers = self.client.store.extend(&renewals).map_err(|e| e.for_name(self.name()))?;
         let extended = self.parts.iter().zip(answers).map(|(hold, renewed)| hold.extended(lease, renewed));
         // Not with `?`: the reply for each hold must be applied, also after one that is gone.
         worst(extended)
@@ -95,11 +95,11 @@ impl HeldLock for MultiHold {
 
     /// Gives up one level of each, also after one of them has failed.
     fn release_one(&self, side: Side) -> Result<()> {
-        if self.shared.is_forked() {
-            return self.shared.check_usable().map_err(|e| e.for_name(self.name()));
+        if self.client.is_forked() {
+            return self.client.check_usable().map_err(|e| e.for_name(self.name()));
         }
         // Before a lease leaves its live states, as for one lock.
-        let _call = self.shared.life.count_call();
+        let _call = self.client.life.count_call();
         let mut leaving = Vec::with_capacity(self.parts.len());
         let left_here = worst(self.parts.iter().map(|hold| {
             leaving.extend(hold.leave_one(side)?);

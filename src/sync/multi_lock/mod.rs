@@ -74,8 +74,8 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
-    pub(crate) fn new<N: AsRef<str>>(shared: &Arc<ClientState>, names: impl IntoIterator<Item = N>) -> Self {
-        Self { handle: Handle::of(shared, names_of(shared, names)) }
+    pub(crate) fn new<N: AsRef<str>>(client: &Arc<ClientState>, names: impl IntoIterator<Item = N>) -> Self {
+        Self { handle: Handle::of(client, names_of(client, names)) }
     }
 
     handle_methods!(lease, min_hold, token, cancel);
@@ -132,10 +132,10 @@ impl MultiLock {
     }
 
     fn take(&self, deadline: Deadline, owner: Owner) -> Result<Option<MultiHold>> {
-        let Handle { shared, terms, .. } = &self.handle;
+        let Handle { client, terms, .. } = &self.handle;
         let usable = self.handle.usable_as(|names| label(names.iter()));
-        let names = usable.inspect_err(|e| shared.seen.observer.refused(Primitive::Multi, e))?;
-        acquire::take(shared, names, terms, deadline, owner)
+        let names = usable.inspect_err(|e| client.seen.observer.refused(Primitive::Multi, e))?;
+        acquire::take(client, names, terms, deadline, owner)
     }
 }
 

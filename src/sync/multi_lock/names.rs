@@ -11,18 +11,18 @@ use crate::wait::client_state::ClientState;
 
 /// The names of a multi-lock: valid, sorted, each once.
 pub(super) fn names_of<N: AsRef<str>>(
-    shared: &ClientState,
+    client: &ClientState,
     names: impl IntoIterator<Item = N>,
 ) -> Result<Arc<[Arc<LockName>]>> {
     let of = |name: N| {
-        let name = LockName::new(&shared.config.key_prefix, name.as_ref(), Kind::Mutex)?;
-        shared.store.check(&name).map_err(|e| e.for_name(&name.name))?;
-        shared.seen.observer.meet(&name);
+        let name = LockName::new(&client.config.key_prefix, name.as_ref(), Kind::Mutex)?;
+        client.store.check(&name).map_err(|e| e.for_name(&name.name))?;
+        client.seen.observer.meet(&name);
         Ok((name.key.clone(), Arc::new(name)))
     };
     let names: BTreeMap<_, _> = names.into_iter().map(of).collect::<Result<_>>()?;
     if (1..=MOST_NAMES).contains(&names.len()) {
-        shared.store.multi().map_err(|e| e.for_name(&label(names.values())))?;
+        client.store.multi().map_err(|e| e.for_name(&label(names.values())))?;
         return Ok(names.into_values().collect());
     }
     let why = format!("{} names for one lock, not between 1 and {MOST_NAMES}", names.len());
