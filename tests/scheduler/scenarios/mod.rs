@@ -57,6 +57,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     soon("keepers::is_forced", keepers::is_forced),
     soon("shared::readers_of_one", shared::readers_of_one),
     soon("shared::readers_of_two", shared::readers_of_two),
+    soon("shared::nobody_passes_a_writer", shared::nobody_passes_a_writer),
     soon("shared::downgrade", shared::downgrade),
     soon("shared::owned_readers", shared::owned_readers),
     soon("shared::answered_before_it_listens", shared::answered_before_it_listens),

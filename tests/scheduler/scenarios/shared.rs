@@ -1,5 +1,8 @@
 //! Readers and writers.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use leasehold::LockClient;
 
 use crate::book::{As, pause};
@@ -33,6 +36,39 @@ pub(crate) fn readers_of_two() {
     let writer = stage.spawn(|stage| write(&stage, &stage.other));
     join_all(readers);
     join_all([writer]);
+    stage.end();
+}
+
+/// A writer waits between two readers of its client: the second one joins the hold of the first one
+/// past nobody.
+pub(crate) fn nobody_passes_a_writer() {
+    let stage = Stage::new();
+    let earlier = stage.other.rw_lock("job").write().expect("it is free");
+    let has_written = Arc::new(AtomicBool::new(false));
+    let queue_up = |place: usize, run: fn(&Stage, &AtomicBool)| {
+        let has_written = has_written.clone();
+        let thread = stage.spawn(move |stage| run(&stage, &has_written));
+        wait_until("it waits", || stage.one.snapshot().waits().len() == place);
+        thread
+    };
+    let waiters = [
+        queue_up(1, |stage, _| read(stage, &stage.one)),
+        queue_up(2, |stage, has_written| {
+            let guard = stage.one.rw_lock("job").write().expect("it is free some time");
+            has_written.store(true, Ordering::Release);
+            stage.book.section("job", As::Writer, None, &guard);
+            guard.unlock().expect("it is held");
+        }),
+        queue_up(3, |stage, has_written| {
+            let guard = stage.one.rw_lock("job").read().expect("it is free some time");
+            assert!(has_written.load(Ordering::Acquire), "a reader has passed the writer that waits before it");
+            guard.unlock().expect("it is held");
+        }),
+    ];
+    // So that each has left its acquire in the queue in most schedules.
+    pause();
+    earlier.unlock().expect("it is held");
+    join_all(waiters);
     stage.end();
 }
 

@@ -228,7 +228,8 @@ impl Proxy {
         }
     }
 
-    /// The next request that contains `word` gets the fault, once.
+    /// The next request that contains `word` gets the fault, once. The text of a script does not
+    /// count.
     pub fn inject(&self, word: &str, fault: Fault) {
         self.inject_after(word, 0, fault);
     }
@@ -432,7 +433,10 @@ fn carry(
 fn take_fault(state: &State, words: &[Vec<u8>]) -> Option<Fault> {
     let mut place = state.rule.lock();
     let rule = place.as_mut()?;
-    if !words.iter().any(|w| w.windows(rule.word.len().max(1)).any(|part| part == rule.word)) {
+    // The text of a script names no lock, and may have the word of a test in it.
+    let text = if words.first().is_some_and(|word| word == b"EVAL") { 1 } else { usize::MAX };
+    let has_word = |w: &Vec<u8>| w.windows(rule.word.len().max(1)).any(|part| part == rule.word);
+    if !words.iter().enumerate().any(|(at, word)| at != text && has_word(word)) {
         return None;
     }
     if rule.skip > 0 {
