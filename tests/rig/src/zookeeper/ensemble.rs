@@ -163,9 +163,17 @@ type Prepared = (ZooKeeper, Vec<Option<Pipes>>);
 fn prepare(options: EnsembleOptions) -> Vec<Prepared> {
     // For clients, for followers, for elections.
     let ports: [[u16; 3]; SIZE] = std::array::from_fn(|_| std::array::from_fn(|_| free_port()));
-    (0..SIZE)
-        .map(|own| {
-            let mut pipes = Vec::new();
+    let pipe = |[_, lead, elect]: [u16; 3]| Pipes { lead: Pipe::to(lead), elect: Pipe::to(elect) };
+    let pipes_from = |own: usize| (0..SIZE).map(|index| (index != own).then(|| pipe(ports[index]))).collect();
+    let pipes: Vec<Vec<Option<Pipes>>> = (0..SIZE).map(pipes_from).collect();
+    for (from, to) in (0..SIZE).flat_map(|from| (0..SIZE).map(move |to| (from, to))) {
+        if let (Some(there), Some(back)) = (&pipes[from][to], &pipes[to][from]) {
+            there.elect.answers_come_through(ports[from][2], &back.elect);
+        }
+    }
+    let servers = pipes.into_iter().enumerate();
+    servers
+        .map(|(own, pipes)| {
             let ticks = |time: Duration| time.as_millis() / options.tick.as_millis();
             let mut lines = format!(
                 "tickTime={}\nsyncLimit={}\nmaxSessionTimeout=300000\n{}\n",
@@ -174,11 +182,9 @@ fn prepare(options: EnsembleOptions) -> Vec<Prepared> {
                 options.settings
             );
             for (index, [client, lead, elect]) in ports.iter().enumerate() {
-                let to_other = (index != own).then(|| Pipes { lead: Pipe::to(*lead), elect: Pipe::to(*elect) });
-                let ports = to_other.as_ref().map(|pipes| [pipes.lead.port(), pipes.elect.port()]);
+                let ports = pipes[index].as_ref().map(|pipes| [pipes.lead.port(), pipes.elect.port()]);
                 let [lead, elect] = ports.unwrap_or([*lead, *elect]);
                 lines += &format!("server.{}=127.0.0.1:{lead}:{elect};127.0.0.1:{client}\n", index + 1);
-                pipes.push(to_other);
             }
             let server = ZooKeeper::prepare(ports[own][0], &lines);
             fs::write(server.dir().join("data/myid"), format!("{}\n", own + 1)).unwrap();
