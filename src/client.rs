@@ -138,13 +138,14 @@ impl LockClient {
         CountingSemaphore::new(&self.state, name.as_ref())
     }
 
-    /// Short for [`mutex(name).lock()`](ReentrantMutex::lock): blocks until the lock is ours.
+    /// Short for [`mutex(name).lock()`](ReentrantMutex::lock): blocks until the caller holds the
+    /// lock.
     ///
     /// A thread that has it gets it again, which excludes nothing between the jobs of a pool that
     /// steals work (rayon): there use [`non_reentrant`](ReentrantMutex::non_reentrant).
     ///
     /// # Errors
-    /// As [`ReentrantMutex::lock`].
+    /// The same as [`ReentrantMutex::lock`].
     pub fn lock(&self, name: impl AsRef<str>) -> Result<ReentrantMutexGuard> {
         self.mutex(name).lock()
     }
@@ -152,7 +153,7 @@ impl LockClient {
     /// Short for [`mutex(name).try_lock()`](ReentrantMutex::try_lock): one round trip.
     ///
     /// # Errors
-    /// As [`ReentrantMutex::lock`].
+    /// The same as [`ReentrantMutex::lock`].
     pub fn try_lock(&self, name: impl AsRef<str>) -> Result<Option<ReentrantMutexGuard>> {
         self.mutex(name).try_lock()
     }
@@ -160,7 +161,7 @@ impl LockClient {
     /// Short for [`mutex(name).try_lock_for(timeout)`](ReentrantMutex::try_lock_for).
     ///
     /// # Errors
-    /// As [`ReentrantMutex::lock`].
+    /// The same as [`ReentrantMutex::lock`].
     pub fn try_lock_for(&self, name: impl AsRef<str>, timeout: Duration) -> Result<Option<ReentrantMutexGuard>> {
         self.mutex(name).try_lock_for(timeout)
     }
@@ -168,7 +169,7 @@ impl LockClient {
     /// Short for [`mutex(name).try_lock_until(deadline)`](ReentrantMutex::try_lock_until).
     ///
     /// # Errors
-    /// As [`ReentrantMutex::lock`].
+    /// The same as [`ReentrantMutex::lock`].
     pub fn try_lock_until(&self, name: impl AsRef<str>, deadline: Instant) -> Result<Option<ReentrantMutexGuard>> {
         self.mutex(name).try_lock_until(deadline)
     }
@@ -277,7 +278,7 @@ impl LockClient {
         Snapshot::of(&self.state)
     }
 
-    /// What stands in the store under the [prefix](Builder::key_prefix) of this client, whichever
+    /// What the store has under the [prefix](Builder::key_prefix) of this client, whichever
     /// client or language it is of, sorted by name: for people who look for what hangs. It only
     /// reads, and may be repeated.
     ///
@@ -298,7 +299,7 @@ impl LockClient {
     ///   that this library [refuses](crate::guide::operations#names) are left out, and so are names
     ///   that the user of the client may not read.
     /// - *Over [several masters](crate::guide::redlock)*, the plain locks of each, and [on how
-    ///   many](LockSummary::masters) each stands.
+    ///   many](LockSummary::masters) each is held.
     /// - *In PostgreSQL and in memory*, everything that is held, waited for in a queue, or counts.
     /// - *Over ZooKeeper* every directory below that of the URL that has nodes of holders as
     ///   Curator makes them, or permits. Not latches, which are four bytes in a node.
@@ -322,7 +323,7 @@ impl LockClient {
     /// list stays in memory: some hundred bytes for each lock.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a pattern that is none.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for an invalid pattern.
     /// [`Denied`](crate::ErrorKind::Denied) when the user may not `SCAN`: the [ACL
     /// rule](crate::guide::operations#acl-rule) of locks does not have it.
     /// [`NoQuorum`](crate::ErrorKind::NoQuorum) when too few masters answer; otherwise when a
@@ -349,7 +350,7 @@ impl LockClient {
     /// - *In Redis*, and with Redlock, the names that clients have written of themselves
     ///   ([`Builder::announce_owner`](crate::Builder::announce_owner)), and those on whose channels
     ///   somebody listens, in any language, if the user may ask (`PUBSUB CHANNELS`). Each is looked
-    ///   at, so what is listed stands there now.
+    ///   at, so what is listed is there now.
     ///   **Not listed, unless somebody waits for it:** a hold of less than a second
     ///   ([`LockHolder::owner`](crate::LockHolder::owner) says when clients write), what clients of
     ///   Java and of releases before this one hold, what stays taken by `min_hold` after its client
@@ -364,7 +365,7 @@ impl LockClient {
     /// whatever else is in the server: no key of another program is touched.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a pattern that is none.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for an invalid pattern.
     /// [`Denied`](crate::ErrorKind::Denied) when the user may not read `leasehold_client:*`.
     /// Otherwise as [`locks`](Self::locks).
     ///
@@ -380,8 +381,8 @@ impl LockClient {
         listing::announced_locks(&self.state, pattern)
     }
 
-    /// All that stands under one name, of whatever kind: who holds it, who waits in which order,
-    /// permits, counts, and the last fencing token. `None` if nothing stands there. It only reads,
+    /// Everything under one name, of whatever kind: who holds it, who waits in which order,
+    /// permits, counts, and the last fencing token. `None` if there is nothing. It only reads,
     /// and may be repeated. One round trip (over ZooKeeper two to four), and one for each client,
     /// up to 256, that is asked who it is; to every master of Redlock.
     ///
@@ -439,7 +440,7 @@ impl LockClient {
     /// # Errors
     /// [`Unreachable`](crate::ErrorKind::Unreachable) with what is not confirmed to be released, by
     /// name, and for how long it can stay locked: until its lease ends (longer only if the
-    /// server itself stands still meanwhile). Leases that had ended before are no error.
+    /// server itself hangs meanwhile). Leases that had ended before are no error.
     pub fn close(&self, timeout: Duration) -> Result<()> {
         self.state.close(timeout)
     }

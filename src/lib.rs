@@ -180,7 +180,7 @@
 //!
 //! Leases are measured by a clock that keeps counting while the machine sleeps: `CLOCK_BOOTTIME` on
 //! Linux, Android and OpenBSD, `CLOCK_MONOTONIC` on macOS and Apple's other systems. Elsewhere the
-//! clock is [`Instant`](std::time::Instant), which may stand still during sleep. There a jump of
+//! clock is [`Instant`](std::time::Instant), which may stop during sleep. There a jump of
 //! the wall clock reveals the sleep, but only a moment after the machine is awake; until then a
 //! guard can believe in a lease that has ended.
 

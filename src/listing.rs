@@ -1,4 +1,4 @@
-//! What stands in the store, whoever it is of: for people who look at it.
+//! What is in the store, whoever owns it: for people who look at it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,12 +16,12 @@ use crate::store::{Found, FoundWaiter, Wanted};
 use crate::sync::lock_holder::{Known, LockHolder, Lookups, all_announced, rough};
 use crate::wait::client_state::ClientState;
 
-/// Of so many places in a queue, the first ones, it is asked whose they are.
+/// Maximum number of places in a queue, from the front, whose owners are queried.
 const MOST_WAITERS: usize = 16;
-/// Of so many other clients it is asked who they are, for a whole list.
+/// Maximum number of other clients that are queried for a whole list.
 const MOST_LOOKUPS: usize = 256;
 
-/// Something that stands under a name. Made by [`LockClient::locks`](crate::LockClient::locks) and
+/// Something that a name is used for. Made by [`LockClient::locks`](crate::LockClient::locks) and
 /// as a part of a [`LockReport`].
 ///
 /// `Display` writes one line: `"report" mutex held by billing-7 (pid 4711 on host-a) for 12 s, its
@@ -76,7 +76,7 @@ pub struct LockWaiter {
     owner: Option<HolderOwner>,
 }
 
-/// All that stands under one name. Made by [`LockClient::inspect`](crate::LockClient::inspect).
+/// Everything under one name. Made by [`LockClient::inspect`](crate::LockClient::inspect).
 ///
 /// `Display` writes several lines, for a terminal.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -148,7 +148,7 @@ impl LockSummary {
         self.waiting
     }
 
-    /// Of a semaphore, how many permits are free; of a latch, what is left to count.
+    /// How many permits of a semaphore are free, or what a latch has left to count.
     #[must_use]
     pub fn number(&self) -> Option<i64> {
         self.number
@@ -172,7 +172,7 @@ impl LockSummary {
         self.last_token
     }
 
-    /// Over [several masters](crate::guide::redlock): on how many of them it stands, and how many
+    /// Over [several masters](crate::guide::redlock): how many of them have it, and how many
     /// there are. On fewer than a majority it is no lock, but what one has left: it ends with its
     /// lease.
     #[must_use]
@@ -267,8 +267,8 @@ impl LockReport {
         &self.name
     }
 
-    /// What stands there, as a rule one thing. Empty for a [number](Self::number) that nothing
-    /// shows the kind of.
+    /// What the name is used for, as a rule one thing. Empty for a [number](Self::number) that
+    /// nothing shows the kind of.
     #[must_use]
     pub fn locks(&self) -> &[LockSummary] {
         &self.locks

@@ -67,7 +67,7 @@ pub(crate) struct Holder {
 /// A client id, a colon and the digits of a `u64`, and what is behind them while the lock is kept.
 const LONGEST_HOLDER: usize = CLIENT_LENGTH + 1 + 20 + KEPT.len();
 
-/// Of the id of a client, in bytes.
+/// Length of a client's id in bytes.
 pub(crate) const CLIENT_LENGTH: usize = 36;
 
 /// Behind the id of a holder that has given up its hold, while the lock stays taken.
@@ -132,7 +132,7 @@ pub(crate) fn client_and_number(holder: &str) -> Option<(&str, u64)> {
 
 /// Whether it is the id of a lock that its holder has given up, and that stays taken.
 pub(crate) fn is_kept(holder: &str) -> bool {
-    // Of a write lock, the side is behind it.
+    // In the id of a writer, the side comes last.
     holder.strip_suffix(":write").unwrap_or(holder).ends_with(KEPT)
 }
 

@@ -1,4 +1,4 @@
-//! What a user wants to be told as it happens.
+//! The listener that a user gives a client, to be called when something happens.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::base::primitive::Primitive;
 /// figures of your own. Set with [`Builder::listener`](crate::Builder::listener).
 ///
 /// Every method does nothing unless you write it. None is called while a mutex of this crate is
-/// held, so it may use other locks, also those of the same client (which it then is told of, too).
-/// It must not wait for the lock that it is told of: `waiting` is called by a thread that has its
-/// place in the queue for that lock already, and would wait behind itself. A panic in a method is
-/// caught, and logged once for each client.
+/// held, so it may use other locks, also those of the same client (for which it is then called,
+/// too). It must not wait for the lock that it is called for: `waiting` is called by a thread that
+/// has its place in the queue for that lock already, and would wait behind itself. A panic in a
+/// method is caught, and logged once for each client.
 ///
 /// `waiting`, `acquired`, `gave_up` and `released` run on the thread of the call, which is as slow
 /// as they are. `lost` and `renewal_failed` run on the threads of the
@@ -74,7 +74,7 @@ pub trait Listener: Send + Sync {
     }
 }
 
-/// Which lock a [`Listener`] is told of.
+/// The lock that a [`Listener`] is called for.
 #[derive(Debug, Clone, Copy)]
 pub struct LockInfo<'n> {
     name: &'n str,

@@ -1,4 +1,4 @@
-//! Why a hold was lost, and what its holder is told before that.
+//! Why a hold was lost, and what its holder learns before that.
 
 use std::fmt;
 use std::time::Duration;

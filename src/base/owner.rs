@@ -9,7 +9,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 const LONGEST_LABEL: usize = 100;
 /// In characters.
 pub(crate) const LONGEST_CLIENT_NAME: usize = 64;
-/// Of so many holds, the oldest ones, it is written how long they had lasted.
+/// Maximum number of holds, the oldest ones, whose age is written.
 pub(crate) const MOST_AGES: usize = 32;
 /// So many bytes of names are written at most: a client may hold thousands of locks, and writes
 /// this text every third of a lease.

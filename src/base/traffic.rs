@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Of all connections of one client.
+/// The traffic of all connections of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Traffic {
     requests: AtomicU64,

@@ -95,7 +95,7 @@ pub struct Builder {
     listener: Option<Arc<dyn Listener>>,
     owner: Option<String>,
     announce_owner: bool,
-    /// Of all connections of the client that is built.
+    /// The traffic of all connections of the client to be built.
     traffic: Arc<Traffic>,
     busy_poll: bool,
     lazy: bool,
@@ -174,8 +174,8 @@ impl Builder {
     /// The smaller step before [`redlock`](Self::redlock): a failover to one of these replicas
     /// keeps the lock. What it does not give: nothing makes the failover choose one of them;
     /// one that restarts without its data has forgotten what it acknowledged; and a release is
-    /// not waited for, so after a failover a lock may stand for the rest of its lease (a permit
-    /// for two seconds more), also where a replica acknowledged its grant. Let the [fencing
+    /// not waited for, so after a failover a lock may stay taken for the rest of its lease (a
+    /// permit for two seconds more), also where a replica acknowledged its grant. Let the [fencing
     /// token](crate::fencing) decide where it must not happen twice.
     ///
     /// Not with `redlock`, and 1 at least. Defaults to none.
@@ -457,7 +457,7 @@ fn invalid(message: impl Into<String>) -> Error {
 }
 
 impl std::fmt::Debug for Builder {
-    /// Of each URL the address only: the rest may hold a password.
+    /// Shows only the address of each URL: the rest may hold a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Builder");
         shown.field("addresses", &self.addresses());

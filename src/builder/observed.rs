@@ -1,4 +1,4 @@
-//! The client of a builder's settings, and who is told of what it does.
+//! The client that a builder makes, and the listener that observes it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -68,7 +68,7 @@ impl Builder {
 
     /// For [`redlock`](Self::redlock): a master that remembers nothing at all gets its vote at
     /// once. For a first installation, and for tests. **Not to be left on**: a master that
-    /// restarts empty then forgets holds that still stand, and two such can give a lock to a
+    /// restarts empty then forgets holds that are still valid, and two such can give a lock to a
     /// second holder.
     pub fn admit_fresh_nodes(mut self) -> Self {
         self.admit_fresh_nodes = true;
@@ -121,7 +121,7 @@ impl Builder {
             connectors.iter().map(|connector| format!("{:?}", connector.endpoint)).collect();
         addresses.sort();
         if let Some(pair) = addresses.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(invalid(format!("{} stands twice among the masters of Redlock", pair[0])));
+            return Err(invalid(format!("{} is listed twice among the masters of Redlock", pair[0])));
         }
         let admission =
             QuarantineSettings { longest_lease, fresh: self.admit_fresh_nodes, durable: self.durable_nodes };

@@ -49,7 +49,7 @@ impl Builder {
             [url] => self.endpoint(url),
             [] => Err(invalid("a URL is needed: Builder::url")),
             urls => Err(invalid(format!(
-                "{} URLs are for Builder::sentinel, Builder::cluster or Builder::redlock; without them, name one server",
+                "{} URLs need Builder::sentinel, Builder::cluster or Builder::redlock; without one of these, name one server",
                 urls.len()
             ))),
         }

@@ -267,7 +267,7 @@ impl SqlFence {
     ///
     /// # Errors
     ///
-    /// As for [`write`](Self::write).
+    /// The same as for [`write`](Self::write).
     ///
     /// # Examples
     ///

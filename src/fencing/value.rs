@@ -96,7 +96,7 @@ impl FencedValue {
 
     #[cold]
     fn stale(&self, token: FencingToken, standing: Option<u64>) -> Error {
-        let by = standing.map_or("nobody's claim stands any more".to_owned(), |t| format!("token {t} has claimed it"));
+        let by = standing.map_or("no claim is left".to_owned(), |t| format!("token {t} has claimed it"));
         Error::named(ErrorKind::Stale, &self.key, format!("fencing token {token} is stale: {by}"))
     }
 }

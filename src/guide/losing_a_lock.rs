@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | check before a step that must not overlap | [`is_held`](crate::ReentrantMutexGuard::is_held), or [`ensure_held`](crate::ReentrantMutexGuard::ensure_held) with `?` | at the first instruction after the lease may have ended; no I/O |
 //! | wait for a loss on another thread | [`wait_lost`](crate::ReentrantMutexGuard::wait_lost) | within about a millisecond of the end of the lease |
-//! | the same, until the job is over or told to stop | [`wait_lost_or_cancelled`](crate::ReentrantMutexGuard::wait_lost_or_cancelled) | the same, and the end of its [token](crate::CancelToken) |
+//! | the same, until the job is over or asked to stop | [`wait_lost_or_cancelled`](crate::ReentrantMutexGuard::wait_lost_or_cancelled) | the same, and the end of its [token](crate::CancelToken) |
 //! | be called | [`on_lost`](crate::ReentrantMutexGuard::on_lost) | the same; callbacks run on threads of their own and can be late |
 //! | wait for jobs and for a loss at once | [`lost`](crate::ReentrantMutexGuard::lost) with `select!` | within about a millisecond |
 //! | act before it is lost | [`on_renewal_trouble`](crate::ReentrantMutexGuard::on_renewal_trouble) | when the first renewal fails |

@@ -194,10 +194,10 @@
 //!
 //! The first 64 names of a client have figures of their own. From then on, a name that was waited
 //! for longer, in all, takes the place of the one that was waited for least: its counter begins
-//! again where it stood, so use `rate` over a time and not the counts themselves. Names are label
+//! again at its old value, so use `rate` over a time and not the counts themselves. Names are label
 //! values, so a program with a name for each customer shows those in its metrics.
 //!
-//! A [`Listener`](crate::Listener) is told of each event as it happens, for spans of a tracer.
+//! A [`Listener`](crate::Listener) is called for each event as it happens, for spans of a tracer.
 //!
 //! # A job hangs
 //!
@@ -288,7 +288,7 @@
 //! file and give `--password-file`. With `--json`, what shows something prints
 //! JSON, as `leasehold schema` describes it. Statuses: 0 done, 75 somebody else has the lock, 70 it
 //! was lost, 69 the store cannot be asked, 64 bad arguments, 77 denied, 76 nothing that can be
-//! locked; of `run` otherwise the status of the command; of `show` 1 where nothing stands; of
+//! locked; of `run` otherwise the status of the command; of `show` 1 if the name is free; of
 //! `doctor` 1 for warnings and 2 for problems.
 //!
 //! # Connections

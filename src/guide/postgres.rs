@@ -29,7 +29,7 @@
 //! [`redlock`](crate::Builder::redlock), [`cluster`](crate::Builder::cluster),
 //! [`sentinel`](crate::Builder::sentinel) and [`credentials`](crate::Builder::credentials).
 //!
-//! Clients of PostgreSQL and of Redis do not see each other's locks. One name stands for one kind
+//! Clients of PostgreSQL and of Redis do not see each other's locks. One name is for one kind
 //! of thing: a lock (plain, fair and multi are one kind), a read-write lock, a semaphore, a
 //! counting semaphore or a latch. A second kind under it is refused with
 //! [`WrongType`](crate::ErrorKind::WrongType) while anything of the first is held or set, whichever
@@ -41,7 +41,7 @@
 //! As libpq's: `postgres://user[:password]@host[:port][,host[:port]..]/database[?parameter=..]`. A
 //! unix socket is a host that is the path of its directory:
 //! `postgres://app@/shop?host=/run/postgresql`. The URL names the user and a host; the database is
-//! the user's name if it is left out. The password may also stand in `PGPASSWORD` or in the
+//! the user's name if it is left out. The password may also be in `PGPASSWORD` or in the
 //! password file (`PGPASSFILE`, `~/.pgpass`, of mode 0600), which is read for each connection.
 //! Parameters that are not in this table are refused.
 //!

@@ -33,7 +33,7 @@
 //!
 //! **When a slot moves** under sharded channels, leasehold subscribes at the new node and Redisson
 //! (4.7.0 and older) does not. A Java waiter for a name of that slot gets a lock only when the
-//! lease that it was told has ended; a Java waiter for a latch or an `RSemaphore` sleeps until its
+//! lease that it was given has ended; a Java waiter for a latch or an `RSemaphore` sleeps until its
 //! own timeout, and new waits of that process on other names can fail with "unable to acquire
 //! subscription lock", until it is restarted. Nothing that leasehold sends can wake it, because
 //! nothing is subscribed. Short leases bound it for locks. With `shardedSubscriptionMode` `OFF` on

@@ -42,7 +42,7 @@
 //! | masters sync every write (`appendonly yes`, `appendfsync always`) and come back with their data | [`durable_nodes`](crate::Builder::durable_nodes): they vote at once |
 //! | clients have different leases | the same `longest_lease` on all of them, and no lease longer than that |
 //!
-//! The masters need `maxmemory-policy noeviction`. No proxy may stand between that keeps
+//! The masters need `maxmemory-policy noeviction`. There must be no proxy in between that keeps
 //! connections while the server behind it changes.
 //!
 //! # Fencing tokens

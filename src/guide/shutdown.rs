@@ -3,7 +3,7 @@
 //! # The clean way
 //!
 //! 1. Call [`stop_waiting`](crate::LockClient::stop_waiting). Nobody takes a lock any more: threads
-//!    that wait for one are told [`Closed`](crate::ErrorKind::Closed) at once, and other clients
+//!    that wait for one get [`Closed`](crate::ErrorKind::Closed) at once, and other clients
 //!    move up in the queues. What is held is held on and renewed.
 //! 2. Let the jobs finish, and drop their guards. Give them a time, and then tell those that are
 //!    left to stop: by a [`CancelToken`](crate::CancelToken) that they look at between two steps.

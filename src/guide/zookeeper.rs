@@ -14,7 +14,7 @@
 //! # What you get
 //!
 //! A lock that outlives any one server and that no failover forgets: every change is on a majority
-//! before it is answered. Waiters stand in a queue in ZooKeeper, each watches only the one it waits
+//! before it is answered. Waiters form a queue in ZooKeeper, each watches only the one it waits
 //! for, and nobody asks while it waits. The nodes are those of Curator's recipes, so Java services
 //! with Curator and Rust services take turns on one lock. How that compares with the other stores:
 //! [`choosing_a_store`](crate::guide::choosing_a_store).
@@ -111,7 +111,7 @@
 //!   each other. While one waits it keeps its places: where it is first already, others wait too.
 //!   If one of its places is deleted by force, it leaves the others too and queues up anew, at the
 //!   end of all.
-//! - **A semaphore** gives permits in the order of asking. Its number stands in `<name>/permits`.
+//! - **A semaphore** gives permits in the order of asking. Their number is in `<name>/permits`.
 //!   Permits end with the client that took them, at the latest with its session; until then any
 //!   client can give one back by its [`PermitId`](crate::PermitId).
 //! - **A latch** is a count of four bytes; 0, or no node, is open. Its node stays until somebody
@@ -153,7 +153,7 @@
 //! | latch | `<name>` |
 //!
 //! Directories are containers, which the server removes when they are empty; the chroot stays. A
-//! node that belongs to no session and stands before all others is named in a
+//! node that belongs to no session and comes before all others is named in a
 //! [`WrongType`](crate::ErrorKind::WrongType) and not waited for. A directory that is in use
 //! without a break for 2 000 000 000 turns is logged at WARN. At 2^31 the numbers are in no order
 //! any more, for Java too: then the lock is refused with [`Full`](crate::ErrorKind::Full) until
@@ -192,12 +192,12 @@
 //! - **`InterProcessMultiLock`** takes one lock after the other, so it can wait for one of ours in
 //!   a circle, as it can for another of its own; the order of the names does not help. Give
 //!   `acquire` a time limit, or take one lock for the whole.
-//! - **Turns.** Each thread of Java stands in the queue by itself, and a client of ours once. Eight
-//!   threads of ours beside eight of Java had 44 turns while those had 139. Where threads are to
-//!   count alike, use [`fair`](crate::LockClient::fair).
+//! - **Turns.** Each thread of Java has its own place in the queue, and a client of ours once.
+//!   Eight threads of ours beside eight of Java had 44 turns while those had 139. Where threads are
+//!   to count alike, use [`fair`](crate::LockClient::fair).
 //! - **Revocation.** A `Revoker` changes nothing for a hold of ours. `makeRevocable` of a lock in
 //!   Java works from the next `acquire` on: call it before.
-//! - **`DistributedBarrier`.** It is closed while its node stands, whatever is in there. A latch
+//! - **`DistributedBarrier`.** It is closed while its node exists, whatever is in there. A latch
 //!   that is *deleted* opens one, but a latch under the name of a barrier that Java has set is
 //!   [`WrongType`](crate::ErrorKind::WrongType): use a `SharedCount`.
 //! - **Semaphores.** With a `SharedCount` at `<name>/permits` both sides follow its changes. An

@@ -44,7 +44,7 @@ impl ClientState {
         // and hand their unknown outcomes to it.
         if !self.life.calls_are_over(deadline) {
             also.push(
-                "a lock call or a release still waits for the server, and what stands there ends with its lease"
+                "a lock call or a release still waits for the server, and what it leaves there ends with its lease"
                     .to_owned(),
             );
         }

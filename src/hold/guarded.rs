@@ -126,7 +126,7 @@ impl Hold {
         if self.client.is_forked() { None } else { self.tenure.loss() }
     }
 
-    /// Of several holds, the loss that came first.
+    /// The first loss among several holds.
     pub(crate) fn first_loss_of(holds: &[Self]) -> Option<Loss> {
         let lost = holds.iter().filter_map(|hold| Some((hold.loss()?, hold.lost_at()?.1)));
         lost.min_by_key(|(_, at)| *at).map(|(loss, _)| loss)
@@ -233,7 +233,7 @@ impl Hold {
             Renewed::Held { sent_at, again, beside } => {
                 self.store_hold.inspected(sent_at, beside);
                 let confirmed = self.confirmed(sent_at, lease);
-                // As for a renewal. When the lease has ended by time, no release is under way.
+                // The same as for a renewal. If the lease has ended, no release is under way.
                 let is_lost = |e: &Error| e.kind() == ErrorKind::Lost;
                 if again && confirmed.as_ref().is_err_and(|e| is_lost(e) || self.store_hold.was_put_back()) {
                     self.undo(UnknownOutcomes::default(), HoldCounts::NONE);

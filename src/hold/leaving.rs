@@ -193,7 +193,7 @@ impl Leaving {
         match self.counts {
             HoldCounts::NONE => self.hold.leave_table(),
             _ if self.is_downgrade() => {
-                self.hold.client.watchdog.shared_now(&self.hold.store_hold);
+                self.hold.client.watchdog.only_reads(&self.hold.store_hold);
                 self.hold.client.local_queues.notify(&self.hold.lock_name().key);
             }
             _ => {}

@@ -35,9 +35,9 @@ impl StoreHold {
         Undo { name, holder, permits, left, granted: true, unknowns, expires, kept_until }
     }
 
-    /// From when on nothing of it stands at the server, if the server runs requests as they arrive
-    /// and its clock drifts no further than the margin. Where more than one lease was asked for,
-    /// the last request may not have been answered.
+    /// When the hold has certainly expired at the server, if that runs requests as they arrive and
+    /// its clock drifts no further than the margin. If more than one lease was asked for, the last
+    /// request may not have been answered.
     pub(crate) fn gone_at(&self) -> Moment {
         let (now, longest) = (self.now().plus(SLACK), self.longest());
         let own = self.ends.lock().own();
@@ -51,8 +51,8 @@ impl StoreHold {
         }
     }
 
-    /// From when on nothing of it stands at the server: [`gone_at`](Self::gone_at), and what is
-    /// kept.
+    /// When the hold has certainly expired at the server ([`gone_at`](Self::gone_at)), and the time
+    /// for which its lock stays taken is over too.
     pub(crate) fn stands_until(&self) -> Moment {
         self.kept_until().map_or(self.gone_at(), |until| self.gone_at().max(until))
     }

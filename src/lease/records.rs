@@ -32,7 +32,7 @@ pub(crate) struct Asked {
     /// What took it: a multi-lock takes plain locks.
     pub(crate) primitive: Primitive,
     pub(crate) holder: Holder,
-    /// Of a semaphore; 1 for all others.
+    /// Number of permits; 1 for everything but a semaphore.
     pub(crate) permits: u32,
     /// The lease of the acquire, and of every renewal.
     pub(crate) lease: Duration,

@@ -80,7 +80,7 @@ pub(crate) struct RunLength {
 }
 
 impl RunLength {
-    /// Of one acquisition that cannot pass on.
+    /// One acquisition that cannot be passed on.
     pub(crate) const ONE: Self = Self { turns: 1, lasted: Duration::ZERO };
 }
 

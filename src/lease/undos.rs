@@ -35,7 +35,7 @@ impl Undos {
         &self.waiting
     }
 
-    /// Of those that the thread is at: until when the last can stand.
+    /// The latest moment at which an undo that is under way can still hold a lock in the store.
     pub(super) fn standing_until(&self) -> Option<Moment> {
         self.standing_until
     }

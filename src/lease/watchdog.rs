@@ -92,11 +92,11 @@ impl Watchdog {
         self.inner.table.lock().due.leave(hold);
     }
 
-    /// The hold is shared from now on: its first inspection comes soon, and the others at short
-    /// intervals.
-    pub(crate) fn shared_now(&self, hold: &Arc<StoreHold>) {
+    /// The hold only reads from now on, and others may have the lock as well: its first inspection
+    /// comes soon, and the next ones at short intervals.
+    pub(crate) fn only_reads(&self, hold: &Arc<StoreHold>) {
         // Before the table's mutex is taken. If a batch is out with the hold, it puts the hold
-        // back under that mutex, and must then see that it is shared to compute when it is due.
+        // back under that mutex, and must then see that it only reads to compute when it is due.
         hold.only_reads();
         let mut table = self.inner.table.lock();
         if table.due.leave(hold) {

@@ -211,7 +211,7 @@ impl Announcer {
         if let Some(owners) = store.owners().filter(|_| stands)
             && let Err(error) = owners.withdraw(&self.key_of(&self.client))
         {
-            log::debug!("who this client was stands for up to a lease: {}", error.chain());
+            log::debug!("could not delete the record of this client, which expires within a lease: {}", error.chain());
         }
     }
 

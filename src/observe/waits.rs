@@ -30,7 +30,7 @@ struct WaitTable {
 /// A call that waits.
 #[derive(Debug, Clone)]
 pub(crate) struct ListedWait {
-    /// Of several names, the one that is taken.
+    /// If several names are asked for, the one that is taken.
     pub(crate) name: Arc<LockName>,
     pub(crate) primitive: Primitive,
     pub(crate) thread: Thread,

@@ -155,7 +155,7 @@ impl Stats {
     }
 
     /// Requests whose outcome is not known, and that the background has yet to resolve: for each,
-    /// something may stand at the server for a lease.
+    /// something may stay at the server for a lease.
     #[must_use]
     pub fn unknown_outcomes(&self) -> usize {
         self.unknown_outcomes

@@ -8,13 +8,13 @@ use crate::base::glob::Glob;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::owner::HolderOwner;
 
-/// Of so many holders, and so many waiters, each is named.
+/// Maximum number of holders, and of waiters, that are listed by name.
 pub(crate) const MOST_LISTED: usize = 1000;
 
 /// Which names to list.
 #[derive(Debug)]
 pub(crate) struct Wanted {
-    /// Of the client: names without it are not its own.
+    /// The prefix of the client: names without it are not its own.
     pub(crate) prefix: String,
     pub(crate) pattern: Glob,
 }
@@ -41,7 +41,7 @@ pub(crate) struct Found {
     /// How many wait, where the store knows it, and the first of them in order.
     pub(crate) waiting: Option<u64>,
     pub(crate) queue: Vec<FoundWaiter>,
-    /// Of a latch, what is left to count; of a semaphore, the free permits.
+    /// The remaining count of a latch, or the free permits of a semaphore.
     pub(crate) number: Option<i64>,
     /// The fencing token that was given last.
     pub(crate) token: Option<u64>,
@@ -69,7 +69,7 @@ impl Found {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FoundHolder {
     pub(crate) id: String,
-    /// Of a lock, its hold count; of a semaphore, how many permits.
+    /// The hold count of a lock, or how many permits of a semaphore.
     pub(crate) count: u64,
     /// Until its lease ends; `None` if that is unlimited or unknown.
     pub(crate) left: Option<Duration>,

@@ -16,7 +16,7 @@ pub(crate) struct LockStatus {
     pub(crate) owners: Vec<(String, HolderOwner)>,
 }
 
-/// Of so many clients it is read what they wrote, where all are asked.
+/// Maximum number of client records that are read when all clients are queried.
 pub(crate) const MOST_CLIENTS: usize = 4096;
 
 /// What a client wrote of itself.

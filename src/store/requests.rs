@@ -36,7 +36,7 @@ pub(crate) enum Waiting {
 pub(crate) struct Acquire<'a> {
     pub(crate) name: &'a Arc<LockName>,
     pub(crate) holder: &'a Holder,
-    /// Of a semaphore; 1 for all other kinds.
+    /// Number of permits; 1 for everything but a semaphore.
     pub(crate) permits: u32,
     pub(crate) lease: Duration,
     /// The hold count before this acquisition. The store sets the count rather than increments it,
@@ -84,9 +84,9 @@ pub(crate) enum Acquired {
 /// How often a holder holds a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct HoldCounts {
-    /// Of a read-write lock, the write holds; of all others, the holds.
+    /// The write holds of a read-write lock, or the holds of any other lock.
     pub(crate) main: u32,
-    /// Of a read-write lock, the read holds.
+    /// The read holds of a read-write lock.
     pub(crate) reads: u32,
 }
 
@@ -179,7 +179,7 @@ pub(crate) struct Undo {
     /// When the lease ends by itself, unless a request runs late. For permits without leases: when
     /// a repeat could begin to return them twice.
     pub(crate) expires: Moment,
-    /// As in [`Release`].
+    /// The same as in [`Release`].
     pub(crate) kept_until: Option<Moment>,
 }
 

@@ -46,7 +46,7 @@ use crate::wait::wait_loop::contend;
 /// own name.
 ///
 /// # Order
-/// As [`Semaphore`](crate::Semaphore).
+/// The same as [`Semaphore`](crate::Semaphore).
 ///
 /// # Repeats
 /// Every request leaves an idempotency key in Redis (`leasehold_once:{name}:..`, one for each

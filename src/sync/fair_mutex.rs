@@ -91,7 +91,7 @@ impl FairMutex {
         /// second call joins the queue even on the same thread, until the first guard is gone.
         ///
         /// # Errors
-        /// As [`ReentrantMutex::lock_owned`](crate::ReentrantMutex::lock_owned).
+        /// The same as [`ReentrantMutex::lock_owned`](crate::ReentrantMutex::lock_owned).
         lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until() -> OwnedFairMutexGuard, acquire_owned
     }
 
@@ -100,7 +100,7 @@ impl FairMutex {
     /// client.
     ///
     /// # Errors
-    /// As [`is_locked`](Self::is_locked).
+    /// The same as [`is_locked`](Self::is_locked).
     pub fn holder(&self) -> Result<Option<LockHolder>> {
         self.handle.holders().map(|holders| holders.into_iter().next())
     }

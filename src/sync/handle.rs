@@ -251,7 +251,7 @@ macro_rules! handle_methods {
         /// reports no loss, and the process may end. At the server the lock then has the rest of
         /// the time as its TTL, which can be shorter or longer than the lease, and nobody gets it
         /// before: no other client, no other thread of this one, nor this thread again. Waiters
-        /// are told of the new end. A guard that is given up later frees the lock at once.
+        /// learn of the new end. A guard that is given up later frees the lock at once.
         ///
         /// The time counts from when the acquire returned; of several levels, from the outermost,
         /// whose handle decides. A process that is *killed* in its job leaves the lock for the rest

@@ -59,7 +59,7 @@ pub trait Held: Debug + Sync + sealed::Sealed {
     /// [`is_held`](Self::is_held) for use with `?`.
     ///
     /// # Errors
-    /// As [`ensure_held`](crate::ReentrantMutexGuard::ensure_held).
+    /// The same as [`ensure_held`](crate::ReentrantMutexGuard::ensure_held).
     fn ensure_held(&self) -> Result<()>;
 
     /// Blocks until the lease is lost (true), or until `timeout` has passed (false). See
@@ -100,7 +100,7 @@ pub trait Held: Debug + Sync + sealed::Sealed {
     /// [`extend`](crate::ReentrantMutexGuard::extend).
     ///
     /// # Errors
-    /// As there.
+    /// The same as there.
     fn extend(&self, lease: Duration) -> Result<()>;
 
     /// Does without the rest of a `min_hold`. See
@@ -111,7 +111,7 @@ pub trait Held: Debug + Sync + sealed::Sealed {
     /// [`unlock`](crate::ReentrantMutexGuard::unlock).
     ///
     /// # Errors
-    /// As there.
+    /// The same as there.
     fn unlock(self) -> Result<()>
     where
         Self: Sized;

@@ -138,7 +138,7 @@ impl CountDownLatch {
     /// Whether the count is zero now: [`wait`](Self::wait) without blocking. One round trip.
     ///
     /// # Errors
-    /// As [`count`](Self::count).
+    /// The same as [`count`](Self::count).
     pub fn try_wait(&self) -> Result<bool> {
         self.wait_with(Deadline::Now)
     }
@@ -146,7 +146,7 @@ impl CountDownLatch {
     /// Blocks until the count is zero (true), or for `timeout` and one round trip (false).
     ///
     /// # Errors
-    /// As [`wait`](Self::wait).
+    /// The same as [`wait`](Self::wait).
     pub fn wait_for(&self, timeout: Duration) -> Result<bool> {
         self.wait_with(Deadline::after(os::now(), timeout))
     }
@@ -154,7 +154,7 @@ impl CountDownLatch {
     /// Blocks until the count is zero (true), or until `deadline` and one round trip (false).
     ///
     /// # Errors
-    /// As [`wait`](Self::wait).
+    /// The same as [`wait`](Self::wait).
     pub fn wait_until(&self, deadline: Instant) -> Result<bool> {
         self.wait_with(Deadline::At(deadline))
     }

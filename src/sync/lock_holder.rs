@@ -12,7 +12,7 @@ use crate::lease::records::StoreHold;
 use crate::store::{Announced, FoundHolder, LockStatus, OwnerStore};
 use crate::wait::client_state::ClientState;
 
-/// Of so many other clients the owner is asked for: each costs a request.
+/// Maximum number of other clients that are queried for their owner: each costs a request.
 const MOST_LOOKUPS: usize = 16;
 
 /// A holder of a lock, as the server reports it.
@@ -188,7 +188,7 @@ impl<'s> Lookups<'s> {
         Self { client, known: Vec::new(), most, is_over: false, has_all: false }
     }
 
-    /// The holders of what stands under a key. `owners`: those that the store has beside them.
+    /// The holders under a key. `owners`: those that the store has beside them.
     pub(crate) fn holders(
         &mut self,
         key: &str,

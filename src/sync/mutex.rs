@@ -130,7 +130,7 @@ impl ReentrantMutex {
     /// client.
     ///
     /// # Errors
-    /// As [`is_locked`](Self::is_locked).
+    /// The same as [`is_locked`](Self::is_locked).
     pub fn holder(&self) -> Result<Option<LockHolder>> {
         self.handle.holders().map(|holders| holders.into_iter().next())
     }

@@ -37,8 +37,9 @@ use crate::wait::client_state::ClientState;
 /// leave releases it. Each has a guard, a token and callbacks of its own, and the lease is renewed
 /// once for all.
 /// [`holders`](Self::holders) lists the hold once. If one of them
-/// [extends](RwLockReadGuard::extend) its lease, that stands at the server until the last has left.
-/// Readers with a fixed lease, and those over several masters, have holds of their own.
+/// [extends](RwLockReadGuard::extend) its lease, the longer lease stays at the server until the
+/// last one has left. Readers with a fixed lease, and those over several masters, have holds of
+/// their own.
 ///
 /// # Leases
 /// Each reader has its own lease and expires by itself; renewing one neither shortens another nor
@@ -81,7 +82,7 @@ impl RwLock {
         /// Takes the lock for reading, blocking while a writer has it or waits for it.
         ///
         /// # Errors
-        /// As [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
+        /// The same as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
         read, try_read, try_read_for, try_read_until() -> RwLockReadGuard, take_read
     }
 
@@ -130,7 +131,7 @@ impl RwLock {
     /// leases have ended are listed until the last reader leaves.
     ///
     /// # Errors
-    /// As [`is_locked`](Self::is_locked).
+    /// The same as [`is_locked`](Self::is_locked).
     pub fn holders(&self) -> Result<Vec<LockHolder>> {
         self.handle.holders()
     }
@@ -215,7 +216,7 @@ impl OwnedRwLockWriteGuard {
     /// Continues as a reader; see [`RwLockWriteGuard::downgrade`].
     ///
     /// # Errors
-    /// As there.
+    /// The same as there.
     pub fn downgrade(self) -> Result<OwnedRwLockReadGuard> {
         self.0.downgrade().map(OwnedRwLockReadGuard)
     }

@@ -283,7 +283,7 @@ pub(crate) fn begin_wait<'a>(
 /// The holder is fresh: only a server that mixes up its replies answers that its hold is gone.
 #[cold]
 pub(crate) fn never_held(name: &str) -> Error {
-    Error::named(ErrorKind::Protocol, name, "the server speaks of a hold that never was")
+    Error::named(ErrorKind::Protocol, name, "the server reported a hold that was never requested")
 }
 
 /// After so many rounds in which no caller got all of a lock, it counts as busy.

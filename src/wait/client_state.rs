@@ -70,7 +70,7 @@ pub(crate) struct Seen {
     pub(crate) observer: Arc<Observer>,
     pub(crate) announcer: Option<Arc<Announcer>>,
     pub(crate) waits: Arc<Waits>,
-    /// Of all connections; `None` for a store that has none.
+    /// The traffic of all connections; `None` for a store without connections.
     pub(crate) traffic: Option<Arc<Traffic>>,
 }
 

@@ -126,7 +126,7 @@ pub(crate) struct TakenPiggyback {
     piggyback: Arc<Piggyback>,
     /// How many fencing tokens it draws.
     tokens: u32,
-    /// Of its owner's event.
+    /// The round of its owner's event.
     round: u64,
     /// Set if the release itself does not notify the owner.
     event: Option<Arc<Event>>,

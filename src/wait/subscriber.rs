@@ -122,7 +122,7 @@ impl Role<'_> {
     /// Brings what has come already.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The same as [`read`](Self::read).
     pub(super) fn catch_up(&mut self) -> Result<()> {
         for _ in 0..MOST_AT_ONCE {
             if !self.read(Duration::ZERO)? {
@@ -135,7 +135,7 @@ impl Role<'_> {
     /// Looks after the connection.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    /// The same as [`read`](Self::read).
     pub(super) fn maintain(&self) -> Result<()> {
         self.inner.maintain()
     }

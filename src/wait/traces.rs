@@ -18,7 +18,7 @@ pub(super) struct Traces {
     pub(super) under_way: bool,
     /// Its queue entry or wait marker may stand there.
     pub(super) has_marker: bool,
-    /// One did stand there, because the server answered "busy" to a request that leaves it.
+    /// The store holds one of them: the server answered "busy" to a request that leaves it there.
     pub(super) queued: bool,
 }
 

@@ -27,7 +27,7 @@ fn a_holder_that_lives_is_thrown_out_by_force_only() {
     wait_until("it is announced", || run(leasehold(&server, &["show", "job"])).1.contains("billing-7"));
     let (status, out, err) = run(leasehold(&server, &["unlock", "job"]));
     assert_eq!(status, Some(75), "{err}");
-    assert!(out.contains("billing-7") && out.contains("is told at its next renewal"), "{out}");
+    assert!(out.contains("billing-7") && out.contains("learns at its next renewal"), "{out}");
     assert!(err.contains("was renewed") && err.contains("--force"), "{err}");
     assert!(guard.is_held());
     let (status, refused) = json_of("unlock", leasehold(&server, &["unlock", "job"]));

@@ -15,7 +15,7 @@ pub(crate) mod status {
     pub(crate) const UNAVAILABLE: u8 = 69;
     pub(crate) const LOST: u8 = 70;
     pub(crate) const NOT_HAD: u8 = 75;
-    /// Of `show`: nothing stands under the name.
+    /// `show` has found nothing under the name.
     pub(crate) const FREE: u8 = 1;
     pub(crate) const PROTOCOL: u8 = 76;
     pub(crate) const DENIED: u8 = 77;

@@ -27,7 +27,7 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
 fn hint_of_dashes(arguments: &[String]) -> &'static str {
     let is_run = arguments.iter().find(|word| !word.starts_with('-')).is_some_and(|word| word == "run");
     match is_run && arguments.len() > 2 && !arguments.iter().any(|word| word == "--") {
-        true => "; the command stands behind --: leasehold run NAME -- COMMAND",
+        true => "; the command comes after --: leasehold run NAME -- COMMAND",
         false => "",
     }
 }
@@ -43,7 +43,7 @@ fn help_for(arguments: &[String]) -> String {
 
 /// An argument that is not understood is quoted, and standard error may end in the mail of a cron.
 fn without_passwords(mut line: String, arguments: &[String]) -> String {
-    // Of `--option=value` the value alone is quoted.
+    // Only the value of `--option=value` is quoted.
     let values = arguments.iter().filter_map(|argument| Some(argument.split_once('=')?.1));
     let quoted = arguments.iter().map(String::as_str).chain(values);
     for secret in quoted.filter(|text| may_have_password(text)) {

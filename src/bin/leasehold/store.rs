@@ -11,7 +11,7 @@ use crate::failure::{Failure, status};
 /// Where the URL is, if it is no argument.
 pub(crate) const URL_VARIABLE: &str = "LEASEHOLD_URL";
 
-/// Of masters, where nothing is said: the default lease.
+/// The longest lease at masters, if the user names none: the default lease.
 const LONGEST_LEASE: Duration = Duration::from_secs(30);
 
 /// The forms of URLs that this command was built for.

@@ -13,9 +13,9 @@ pub(crate) struct LockView {
     /// Until the last of the holders loses it unless it is renewed.
     remaining_ms: Option<u64>,
     waiting: Option<u64>,
-    /// Of a semaphore.
+    /// The permits of a semaphore.
     permits: Option<PermitsView>,
-    /// Of a latch.
+    /// The remaining count of a latch.
     left_to_count: Option<i64>,
     masters: Option<MastersView>,
 }
@@ -42,7 +42,7 @@ pub(crate) struct HolderView {
     /// The one that its client is set to.
     lease_ms: Option<u64>,
     owner: Option<OwnerView>,
-    /// Of another library.
+    /// Whether another library holds it.
     foreign: bool,
     /// Given up, and taken until its shortest hold is over.
     kept: bool,
@@ -122,7 +122,7 @@ impl From<&LockWaiter> for WaiterView {
 }
 
 impl ReportView {
-    /// Of a name under which nothing stands.
+    /// The view of a name that is free.
     pub(crate) fn free(name: &str) -> Self {
         Self { name: name.to_owned(), locks: Vec::new(), queue: Vec::new(), number: None, last_token: None }
     }

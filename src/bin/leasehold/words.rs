@@ -23,8 +23,8 @@ const WORDS: [(&str, &str); 37] = [
     ("leasehold::POSTGRES_SCHEMA", "what `leasehold schema --postgres` prints"),
     (", see Builder::outage_timeout", ""),
     (
-        "URLs are for Builder::sentinel, Builder::cluster or Builder::redlock; without them, name one server",
-        "URLs are for --redlock; the nodes of a cluster and sentinels stand in one URL, redis+cluster://a,b or \
+        "URLs need Builder::sentinel, Builder::cluster or Builder::redlock; without one of these, name one server",
+        "URLs need --redlock; the nodes of a cluster, or the sentinels, go into one URL: redis+cluster://a,b or \
          redis+sentinel://a,b/master",
     ),
     ("it is a URL of a server; the master is named by Builder::sentinel", "give redis+sentinel://host,../master"),
@@ -90,7 +90,7 @@ mod tests {
     fn methods_become_options() {
         for (library, command) in [
             (
-                "2 URLs are for Builder::sentinel, Builder::cluster or Builder::redlock; without them, name one server",
+                "2 URLs need Builder::sentinel, Builder::cluster or Builder::redlock; without one of these, name one server",
                 "--redlock",
             ),
             (

@@ -51,7 +51,7 @@ pub(super) struct Time {
     pub(super) threads: RefCell<Vec<Option<String>>>,
 }
 
-/// Of the present execution; none between two of them, where what they leave behind is dropped.
+/// The time of the present execution; none between two executions, when their remains are dropped.
 pub(super) fn current() -> Option<Rc<Time>> {
     TIME.with(|time| time.borrow().clone())
 }

@@ -7,7 +7,7 @@ use crate::base::lease::Moment;
 /// What exists under a name.
 #[derive(Debug)]
 pub(super) enum Entry {
-    /// Of a mutex or a fair lock: they exclude each other.
+    /// A mutex or a fair lock: they exclude each other.
     Lock(HolderEntry),
     ReadWrite(ReadWrite),
     Semaphore(Permits),

@@ -20,7 +20,7 @@ impl MemoryState {
         Ok(self.grant_lock(acquire, None, now))
     }
 
-    /// Of a mutex or a fair lock.
+    /// Grants a mutex or a fair lock.
     pub(super) fn grant_lock(&mut self, acquire: &Acquire<'_>, next: Option<String>, now: Moment) -> Acquired {
         let Acquire { name, holder, lease, held, token, tokens, .. } = *acquire;
         let token = self.tokens(token, held, tokens);
@@ -52,7 +52,7 @@ impl MemoryState {
         }
     }
 
-    /// Of a mutex or a fair lock; without a notification.
+    /// Releases a mutex or a fair lock, without a notification.
     pub(super) fn leave_lock(&mut self, release: &Release<'_>, now: Moment) -> Released {
         let Release { name, holder, left, .. } = *release;
         match self.entry(&name.key, now) {

@@ -12,7 +12,7 @@ impl OwnerStore for MemoryStore {
     fn announce(&self, key: &str, text: &str, ttl: Duration) -> Result<()> {
         let now = self.memory.clock.now();
         let mut state = self.lock_state()?;
-        // Of clients that could not withdraw it.
+        // Removes the records of clients that could not withdraw them.
         state.owners.retain(|_, (_, until)| *until > now);
         state.owners.insert(key.to_owned(), (text.to_owned(), now.plus(ttl)));
         Ok(())

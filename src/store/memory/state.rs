@@ -21,9 +21,9 @@ const SWEEP_AT: usize = 1024;
 pub(super) struct MemoryState {
     pub(super) clock: Arc<dyn Clock>,
     entries: HashMap<Arc<str>, Entry>,
-    /// Of fair locks, held or free.
+    /// The queues of fair locks, held or free.
     pub(super) queues: HashMap<Arc<str>, Queue>,
-    /// Of waiting writers, whether or not the lock is held.
+    /// The markers of waiting writers, whether or not the lock is held.
     pub(super) markers: HashMap<Arc<str>, Marker>,
     pub(super) answers: Answers,
     pub(super) subscriptions: Subscriptions,

@@ -18,7 +18,7 @@ const PAGE: u32 = 1000;
 struct Name {
     key: String,
     kind: String,
-    /// Of the exclusive hold.
+    /// The holder of the exclusive hold.
     holder: Option<FoundHolder>,
     number: Option<i64>,
     token: Option<u64>,

@@ -61,7 +61,8 @@ pub(crate) struct PostgresSettings {
     pub(crate) server: wire::Server,
     pub(crate) connections: usize,
     pub(crate) io_timeout: Duration,
-    /// Of renewals: one slow server must not eat up the lease that a renewal is to save.
+    /// The timeout of renewals: one slow server must not use up the lease that a renewal is to
+    /// save.
     pub(crate) background_timeout: Duration,
     pub(crate) waiter_timeout: Duration,
     pub(crate) client_id: String,
@@ -75,7 +76,7 @@ pub(crate) struct PostgresStore {
     used_marks: UsedMarks,
     clock: Arc<dyn Clock>,
     waiter_timeout: Duration,
-    /// Of this client, for its waiters in queues.
+    /// The channel of this client, for its waiters in queues.
     channel: String,
     address: String,
     next_sweep: Mutex<Moment>,

@@ -256,7 +256,7 @@ pub(super) fn integers(row: &Row, column: usize, what: &str) -> Result<Vec<i64>>
 
 #[cold]
 pub(super) fn another_kind() -> Error {
-    Error::new(ErrorKind::WrongType, "something of another kind stands under this name; take another name")
+    Error::new(ErrorKind::WrongType, "something of another kind has this name; use another name")
 }
 
 #[cold]

@@ -61,7 +61,7 @@ impl Server {
         let earlier = unknowns_of(unknowns).to_vec();
         let ended = end_backends(&mut connection, &earlier, self.io_timeout).map_err(into_error)?;
         if ended.contains(&false) {
-            let why = "an earlier attempt can still run: its backend was told to end and has not yet";
+            let why = "an earlier attempt may still run: its backend was asked to end and has not ended yet";
             return Err(Error::new(ErrorKind::Unreachable, why));
         }
         let answer = known(connection.ask(request), unknowns)?;

@@ -29,7 +29,7 @@ pub(crate) struct RedisKeys<'n> {
     pub(crate) channel: &'n str,
     /// The fencing token counter.
     pub(crate) token: &'n str,
-    /// Of all of them in a cluster.
+    /// The cluster slot that all of them share.
     pub(crate) slot: Slot,
 }
 

@@ -44,9 +44,9 @@ struct Count {
     granted: NodeSet,
     busy: NodeSet,
     gone: usize,
-    /// Of the masters in `granted`.
+    /// The tokens of the masters in `granted`.
     tokens: Vec<u64>,
-    /// Of the masters in `busy`.
+    /// The times to live that the masters in `busy` answered.
     ttls: Vec<Option<Duration>>,
     holders: Vec<String>,
 }

@@ -27,7 +27,7 @@ impl TlsFailure {
             Error::AlertReceived(alert) => alerted(*alert, has_identity),
             Error::PeerIncompatible(why) => (
                 ErrorKind::Tls,
-                format!("has no TLS version or cipher that is spoken here ({why:?}); it needs TLS 1.2 or 1.3"),
+                format!("shares no TLS version or cipher with this client ({why:?}); it needs TLS 1.2 or 1.3"),
             ),
             Error::NoCertificatesPresented => (ErrorKind::Tls, "shows no certificate".to_owned()),
             Error::InvalidMessage(_) => (ErrorKind::Protocol, "does not speak TLS".to_owned()),

@@ -9,7 +9,7 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::base::owner::HolderOwner;
 use crate::store::{LockStatus, QueueStore};
 
-/// Of so many holders the ids are read.
+/// Maximum number of holders whose ids are read.
 const MOST_HOLDERS: usize = 1000;
 
 impl QueueStore for ZooKeeperStore {
@@ -70,7 +70,7 @@ pub(super) fn holder_in(data: &[u8], node: &str) -> String {
             || text.split_once(':').is_some_and(|(client, number)| {
                 client.len() == 36 && client.is_ascii() && number.bytes().all(|byte| byte.is_ascii_digit())
             });
-        // Of a permit, its number is in the id.
+        // The id of a permit contains its number.
         let number = names::id_of(node).and_then(|id| u32::from_str_radix(id.get(19..23)?, 16).ok());
         is_holder && names::is_of(node, &names::id_from(text, number.unwrap_or(0) & 0x3fff))
     };

@@ -174,7 +174,7 @@ impl ZooKeeperStore {
         self.client.unguard(&paths);
         let deletes: Vec<Request> = paths.iter().map(|path| Request::delete(path)).collect();
         let exchange = self.ask(&deletes)?;
-        // Of two at most one is there.
+        // At most one of the two nodes exists.
         let codes = || exchange.replies.iter().map(|reply| reply.code);
         let code = codes().find(|code| *code != Code::NO_NODE).unwrap_or(Code::NO_NODE);
         if code.is_ok() || code == Code::NO_NODE {

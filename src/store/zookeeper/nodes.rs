@@ -27,7 +27,7 @@ pub(super) struct Node {
     pub(super) is_lost: Arc<AtomicBool>,
     /// It has watched another node, and may do so still.
     pub(super) has_waited: bool,
-    /// Of a semaphore: the permits.
+    /// The permits of a semaphore.
     pub(super) permits: Vec<String>,
 }
 

@@ -207,7 +207,7 @@ impl ZooKeeperStore {
             requests.push(Request::create(leases, &[], self.acl, Mode::Container));
         }
         requests.extend((0..permits).map(|number| self.permit_request(acquire, number)));
-        // Of a session that is over: then nothing is made in the present one.
+        // If that session is over, nothing is created in the present one.
         requests.push(Request::delete(&turn.path));
         let exchange = self.ask(&[Request::multi(&requests)])?;
         let mut created = created_in(&exchange.replies[0], &requests, leases)?;

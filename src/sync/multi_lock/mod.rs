@@ -36,7 +36,7 @@ use crate::wait::client_state::ClientState;
 /// another holds `b` and waits for `a`.
 ///
 /// # Re-entrancy
-/// As [`ReentrantMutex`](crate::ReentrantMutex): names that this thread holds already are
+/// The same as [`ReentrantMutex`](crate::ReentrantMutex): names that this thread holds already are
 /// re-entered, and a thread that holds several names can take each of them alone again. The
 /// [owned](Self::lock_owned) forms never re-enter.
 ///
@@ -202,18 +202,18 @@ impl OwnedMultiLockGuard {
         self.0.parts().iter().map(|hold| hold.name())
     }
 
-    /// As [`MultiLockGuard::fencing_token`].
+    /// The same as [`MultiLockGuard::fencing_token`].
     ///
     /// # Errors
-    /// As there.
+    /// The same as there.
     pub fn fencing_token(&self, name: &str) -> Result<FencingToken> {
         self.0.fencing_token_of(name)
     }
 
-    /// As [`MultiLockGuard::fence_sql`].
+    /// The same as [`MultiLockGuard::fence_sql`].
     ///
     /// # Errors
-    /// As there.
+    /// The same as there.
     pub fn fence_sql(&self, name: &str) -> Result<TransactionFence> {
         self.0.fence_of(name)
     }

@@ -77,7 +77,7 @@ pub(super) fn per_second(operations: usize, within: Duration) -> f64 {
     operations as f64 / within.as_secs_f64().max(f64::EPSILON)
 }
 
-/// Of an odd number of values the one in the middle, else the upper one of the two.
+/// The value in the middle; of two in the middle, the upper one.
 pub(super) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied()

@@ -16,7 +16,7 @@ pub(super) const ROUNDS: u32 = 10;
 pub(super) struct Bench<'b> {
     /// One for each thread.
     pub(super) clients: &'b [LockClient],
-    /// Of all names.
+    /// The prefix of all names.
     pub(super) prefix: &'b str,
     /// For how long each part is measured.
     pub(super) time: Duration,

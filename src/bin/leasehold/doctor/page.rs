@@ -8,7 +8,7 @@ use leasehold::{Diagnosis, Finding, Severity};
 use super::view::count;
 use crate::words::in_words_of_the_command;
 
-/// Of the severity and of the check, each with a space behind it.
+/// Widths of the columns of the severity and of the check, each with a space behind it.
 const SEVERITY: usize = 8;
 const CHECK: usize = 12;
 /// Where the text begins.

@@ -13,7 +13,7 @@ use crate::failure::{Failure, status};
 use crate::store::{URL_VARIABLE, may_have_password};
 
 pub(super) struct Child {
-    /// Of the process, and of its group.
+    /// The id of the process, and of its group.
     pid: Pid,
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn top(store: &StoreArgs, args: &TopArgs) -> Result<u8, Failure> {
     live::show(&looks, state, start, stdin().is_terminal())
 }
 
-/// Of so many names that a search has found each look asks, one by one.
+/// Maximum number of names found by a search that each look queries, one by one.
 const MOST_OTHERS: usize = 1000;
 
 fn ask(client: LockClient, args: &TopArgs) -> Result<Looks<Vec<LockSummary>>, Failure> {

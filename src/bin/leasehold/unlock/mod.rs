@@ -125,14 +125,14 @@ fn what_it_is_told(holder: &LockHolder) -> &'static str {
         "nobody is thrown out: its holder has given it up, and min_hold keeps it taken"
     } else if holder.is_foreign() {
         if holder.remaining().is_some() {
-            "a client of another library (Redisson): it is told by the error of its unlock, and of nothing before"
+            "a client of another library (Redisson): it learns of this only from the error of its unlock"
         } else {
             // Over ZooKeeper, where nothing else has no lease.
             "a client of another library: if it is Curator, nothing tells it; the release of its lock finds no node, and \
              does not complain"
         }
     } else {
-        "is told at its next renewal, within a third of its lease, that it has lost the lock; `leasehold run` ends its command"
+        "learns at its next renewal, within a third of its lease, that it has lost the lock; `leasehold run` ends its command"
     }
 }
 

@@ -14,7 +14,7 @@ pub(super) struct Holder {
     pub(super) held_for: Option<Duration>,
     /// It was given up, and stays taken for a while.
     pub(super) is_kept: bool,
-    /// Of another library, whose locks draw no tokens.
+    /// Held by another library, whose locks draw no tokens.
     pub(super) is_foreign: bool,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Holder {
 pub(super) struct Standing {
     pub(super) holders: Vec<Holder>,
     pub(super) waiting: Option<u64>,
-    /// Of what nobody holds: what a latch has left, or the permits of a counting semaphore.
+    /// What a latch has left to count, or the permits of a counting semaphore: nobody holds those.
     pub(super) number: Option<i64>,
     pub(super) token: Option<u64>,
 }

@@ -27,7 +27,7 @@ pub(super) struct Share {
     pub(super) who: String,
     pub(super) held: Duration,
     pub(super) times: u64,
-    /// Of the whole time.
+    /// The share of the whole time.
     pub(super) part: f64,
 }
 

@@ -43,7 +43,7 @@ pub(super) enum What {
         after: Duration,
         token: Option<u64>,
     },
-    /// Of several holders.
+    /// One of several holders has left.
     Left {
         who: Holder,
         after: Duration,
@@ -97,7 +97,7 @@ pub(super) struct Timeline {
     pub(super) groups: Vec<Group>,
     pub(super) free: Duration,
     pub(super) unknown: Vec<Span>,
-    /// From when on so many waited.
+    /// How many waited, and since when.
     pub(super) waits: Vec<(Duration, u64)>,
     pub(super) end: Duration,
     open: Vec<Open>,

@@ -76,10 +76,11 @@ pub(super) fn about_schema(
             ("MISSING", _) if right != "SELECT" => continue,
             ("MISSING", _) => Finding::note(Check::Schema, format!("the table {full} is not there"))
                 .advise("have an administrator run leasehold::POSTGRES_SCHEMA again"),
-            (_, "client") => {
-                Finding::note(Check::Right, format!("{role:?} has not {right} on {full}: nobody sees who holds a lock"))
-                    .advise(format!("GRANT {right} ON {full} TO {role:?}"))
-            }
+            (_, "client") => Finding::note(
+                Check::Right,
+                format!("{role:?} has not {right} on {full}: others cannot see who holds a lock"),
+            )
+            .advise(format!("GRANT {right} ON {full} TO {role:?}")),
             _ => {
                 complete = false;
                 let on = if on == "TABLE" { String::new() } else { format!("{on} ") };

@@ -109,7 +109,7 @@ impl Batch {
                     self.set(*member, outcome);
                 }
             }
-            // Of several, one may have failed all.
+            // One of several may have failed all of them.
             Err(_) if group.len() > 1 => {
                 group.iter().for_each(|(member, _)| self.set(*member, Err(PostgresFailure::NotTogether)));
             }

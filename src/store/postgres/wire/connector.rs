@@ -36,7 +36,7 @@ pub(crate) struct Server {
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Arc<TlsClient>>,
     pub(crate) known: Known,
-    /// Of all connections of the client.
+    /// The traffic of all connections of the client.
     pub(crate) traffic: Arc<Traffic>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Known {
     boot: Mutex<Option<Boot>>,
     /// How often that was another one than before.
     moves: AtomicU64,
-    /// Of several hosts: the database cluster that all of them belong to.
+    /// If there are several hosts: the database cluster that all of them belong to.
     pub(super) system: Mutex<Option<u64>>,
     schema: AtomicBool,
 }

@@ -80,7 +80,7 @@ impl Pool {
         }
     }
 
-    /// As [`call`](Self::call), but makes a connection only if there is none.
+    /// The same as [`call`](Self::call), but makes a connection only if there is none.
     pub(crate) fn call_over_open(&self, request: &Request) -> Outcome {
         self.call_among(request.clone().batched(Batching::Alone), 1)
     }

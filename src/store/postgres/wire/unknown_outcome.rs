@@ -7,7 +7,7 @@ use crate::base::error::Error;
 /// A server process. After a restart, the numbers of its backends start again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Boot {
-    /// Of the database cluster: a standby has that of its primary.
+    /// The id of the database cluster: a standby has that of its primary.
     pub(super) system: u64,
     /// When the process started, in microseconds since 1970.
     pub(super) started: i64,

@@ -23,7 +23,7 @@ pub(crate) struct Route {
     pub(super) primary: Arc<Primary>,
     /// The primary is importing the slot, and serves it only to a request with `ASKING`.
     pub(super) asking: bool,
-    /// Of the map that said so.
+    /// The version of the map that says so.
     pub(super) version: u64,
 }
 
@@ -91,7 +91,7 @@ impl SlotMap {
         self.add(primary);
     }
 
-    /// Of all nodes that are known, primaries first.
+    /// The addresses of all known nodes, primaries first.
     pub(super) fn addresses(&self) -> Vec<NodeAddress> {
         self.primaries.keys().chain(&self.replicas).cloned().collect()
     }

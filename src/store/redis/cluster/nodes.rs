@@ -139,7 +139,7 @@ impl Cluster {
     /// at it.
     pub(super) fn refresh(&self, seen: u64, without: Option<&NodeAddress>) -> Result<()> {
         let Some(mut refreshed) = self.refreshed.try_lock_for(self.io_timeout()) else {
-            return Err(Error::new(ErrorKind::Unreachable, "no node of the cluster has told its slots in time"));
+            return Err(Error::new(ErrorKind::Unreachable, "no node of the cluster has reported its slots in time"));
         };
         let is_recent = refreshed.is_some_and(|at| at.elapsed() < REFRESH_PAUSE);
         if self.map.read().version != seen || is_recent && seen != 0 {

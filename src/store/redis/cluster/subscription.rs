@@ -98,7 +98,7 @@ struct ClusterSubscriber {
 }
 
 struct Reader {
-    /// Of its link.
+    /// The id of its link.
     id: u64,
     address: NodeAddress,
     reader: PubSubReader,

@@ -16,7 +16,7 @@ pub(super) const ON_A_KEY: [&[&str]; 32] = [
     &["lrem", "0", "v"], &["zadd", "0", "v"], &["zrem", "v"], &["zscore", "v"], &["zmscore", "v"], &["zcard"],
     &["zcount", "0", "0"], &["zrange", "0", "0"], &["zrangebyscore", "0", "0"], &["hmget", "f"], &["hkeys"],
 ];
-/// Of those, the last ones are for Redlock.
+/// How many of them, at the end, are for Redlock only.
 const FOR_REDLOCK: usize = 2;
 
 /// One command that is asked about, and what follows if it is refused.

@@ -157,7 +157,7 @@ fn missing_keys(keys: &[KeyForm], is_usable: &dyn Fn(usize) -> bool) -> Vec<Find
         let advice = format!("add {} to the user's ACL", form.rule);
         match form {
             KeyForm { helpful: true, .. } => {
-                Finding::note(Check::Right, format!("{found}: nobody sees who holds a lock")).advise(advice)
+                Finding::note(Check::Right, format!("{found}: others cannot see who holds a lock")).advise(advice)
             }
             _ if of_single_names && (place == 0 || form.rule.contains('{')) => Finding::warning(Check::Right, found)
                 .advise(format!("{advice}, unless it names each lock that this program uses")),

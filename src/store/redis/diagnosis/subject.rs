@@ -17,7 +17,7 @@ pub(crate) enum Part {
     Alone,
     BehindSentinels,
     InCluster,
-    /// Of Redlock. `durable`: it is said to sync every write.
+    /// A master of Redlock. `durable`: the user says that it syncs every write.
     Master {
         durable: bool,
     },

@@ -145,7 +145,7 @@ fn denied(error: &Error) -> Error {
     Error::new(ErrorKind::Denied, format!("{why} ({})", error.message()))
 }
 
-/// Of these keys and those, the names that are wanted, in their order.
+/// Returns the wanted names among both sets of keys, in order.
 pub(crate) fn wanted_names(wanted: &Wanted, keys: &BTreeSet<String>, others: BTreeSet<String>) -> Vec<LockName> {
     let only = wanted.pattern.only().map(|only| format!("{}{only}", wanted.prefix));
     let all: BTreeSet<String> = keys.iter().cloned().chain(others).chain(only).collect();

@@ -30,7 +30,7 @@ pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<LockStatus>> {
             b"mode" => continue,
             // No holder has this name: it is a field of fenced values.
             b"token" => {
-                let why = "a fenced value stands under this name; use another name for one of the two";
+                let why = "a fenced value has this name; use another name for one of the two";
                 return Err(Error::new(ErrorKind::WrongType, why));
             }
             _ => {}

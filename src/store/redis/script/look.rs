@@ -19,7 +19,7 @@ pub(crate) fn look(name: &LockName) -> Request {
     CHANNELS.iter().fold(request, |request, kind| request.arg(channel_of(*kind, &name.key)))
 }
 
-/// Of each form of channel, one kind that has it.
+/// One kind for each form of channel.
 const CHANNELS: [Kind; 4] = [Kind::Mutex, Kind::Read, Kind::Semaphore, Kind::Latch];
 
 /// What stands there. `by_name`: it was asked for by its name, so whatever may be a lock is taken
@@ -32,7 +32,7 @@ pub(crate) fn look_answer(reply: Reply, key: &str, by_name: bool) -> Result<Opti
         Seen::read(fail_on_error(reply)?).ok_or_else(|| unexpected("a look at a name", "no list of its parts"))?;
     let Some(kind) = seen.kind(by_name) else {
         if by_name && matches!(seen.what, What::Lock | What::ReadWrite | What::Else) {
-            let why = "what stands under this name is no lock, semaphore or latch; use another name or a key_prefix";
+            let why = "something that is no lock, semaphore or latch has this name; use another name or a key_prefix";
             return Err(Error::new(ErrorKind::WrongType, why));
         }
         let number = seen.number.filter(|_| by_name);

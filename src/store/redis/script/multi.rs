@@ -39,7 +39,7 @@ pub(crate) fn acquire_all_answer(reply: Reply, asked: &AcquireAll<'_>, sent_at: 
         Some(&[2, _, at]) => index(at).map(|at| AcquiredAll::Gone { at }),
         Some(&[4, _, at]) => match index(at) {
             Some(at) => {
-                let why = "something that is no plain lock stands under this name";
+                let why = "something that is not a plain lock has this name";
                 return Err(Error::named(ErrorKind::WrongType, &asked.parts[at].name.name, why));
             }
             None => None,

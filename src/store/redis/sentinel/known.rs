@@ -10,7 +10,8 @@ use super::question::{self, Neighbour, Testimony};
 use crate::base::error::Result;
 use crate::store::redis::wire::{Endpoint, Line};
 
-/// Of those that are told of, so that a strange answer cannot make a client ask without end.
+/// Maximum number of sentinels taken from answers, so that a strange answer cannot make a client
+/// ask for ever.
 const MOST_TOLD: usize = 32;
 
 pub(super) struct Sentinel {

@@ -6,7 +6,7 @@ use crate::store::redis::wire::{Line, Reply, Request, fail_on_error};
 /// What one sentinel says of the master.
 #[derive(Debug, Clone)]
 pub(super) struct Testimony {
-    /// Of the sentinel: it may be known by two addresses.
+    /// The id of the sentinel, which may be known by two addresses.
     pub(super) id: String,
     /// `None` if it watches no master of this name.
     pub(super) master: Option<NamedMaster>,
@@ -82,7 +82,7 @@ fn rows(list: &Reply) -> &[Reply] {
     if let Reply::Array(rows) = list { rows } else { &[] }
 }
 
-/// Of a list of names and values.
+/// Returns the value behind this name in a list of names and values.
 fn field(row: &Reply, name: &str) -> Option<String> {
     rows(row).chunks_exact(2).find_map(|pair| match pair {
         [Reply::Bytes(key), Reply::Bytes(value)] if key == name.as_bytes() => Some(text(value)),

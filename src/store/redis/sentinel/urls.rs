@@ -10,7 +10,7 @@ const SHAPE: &str = "a URL of sentinels is redis+sentinel://[user:password@]host
                      the same with rediss+sentinel:// (TLS); user and password are the server's";
 
 pub(crate) struct SentinelUrls {
-    /// Of the master.
+    /// The name of the master.
     pub(crate) name: String,
     pub(crate) sentinels: Vec<Endpoint>,
     /// How to connect to the master, at an address that is not its own. With TLS if the sentinels

@@ -30,7 +30,7 @@ pub(super) struct MasterWatch {
     io_timeout: Duration,
     begun: AtomicBool,
     stopped: AtomicBool,
-    /// Of the thread, once it has begun.
+    /// Wakes the thread, once it has begun.
     waker: Mutex<Option<Arc<Waker>>>,
     /// Subscriptions that the thread has not taken yet.
     arrived: Mutex<Vec<Listener>>,

@@ -135,7 +135,7 @@ struct Trials {
     looks: bool,
     /// The way that has been the quicker one.
     favourite: bool,
-    /// Of the present run.
+    /// Calls in the present run.
     calls: u32,
     sum: Duration,
     /// What a call has cost lately, asleep and looking; `None` before the first run of its kind.

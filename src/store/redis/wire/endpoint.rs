@@ -20,7 +20,7 @@ pub(crate) struct Endpoint {
     pub(super) address: Address,
     pub(super) log_in: Option<LogIn>,
     pub(super) db: u32,
-    /// Of all connections of the client.
+    /// The traffic of all connections of the client.
     traffic: Arc<Traffic>,
     /// What secures the connections, for `rediss://`.
     #[cfg(feature = "tls")]

@@ -83,7 +83,7 @@ impl Pool {
         self.begin(request).finish()
     }
 
-    /// As [`call`](Self::call), but makes a connection only if there is none.
+    /// The same as [`call`](Self::call), but makes a connection only if there is none.
     pub(crate) fn call_over_open(&self, request: Request) -> Outcome {
         self.begin_among(request, 1).finish()
     }

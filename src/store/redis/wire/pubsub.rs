@@ -35,7 +35,7 @@ pub(crate) enum Frame {
     /// The node does not have the slot of a sharded channel to which it was to subscribe.
     Moved {
         slot: u16,
-        /// As in [`Redirect::Moved`](super::reply::Redirect::Moved).
+        /// The same as in [`Redirect::Moved`](super::reply::Redirect::Moved).
         address: String,
     },
     /// Any other reply, which shows that the server is alive.

@@ -62,7 +62,7 @@ impl Target {
         }
     }
 
-    /// Of a server that does not change.
+    /// The endpoint, if it never changes.
     pub(super) fn fixed(&self) -> Option<&Endpoint> {
         if let Self::Fixed(endpoint) = self { Some(endpoint) } else { None }
     }

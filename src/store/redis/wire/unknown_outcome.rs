@@ -84,7 +84,7 @@ pub(super) enum Remedy {
 }
 
 impl UnknownOutcome {
-    /// Of a request that has run in part: nothing is under way any more, but what it did remains.
+    /// For a request that has run in part: nothing is under way any more, but its effects remain.
     pub(crate) fn partly(now: Moment) -> Self {
         let facts = Facts {
             kill: None,

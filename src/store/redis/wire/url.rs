@@ -71,9 +71,7 @@ fn check_scheme(text: &str) -> Result<(Cow<'_, str>, bool)> {
     match &*scheme.to_ascii_lowercase() {
         "rediss" | "valkeys" if cfg!(feature = "tls") => Ok((format!("redis:{rest}").into(), true)),
         "rediss" | "valkeys" => refuse("rediss:// (TLS) needs leasehold's cargo feature \"tls\", which is off here"),
-        s if s.contains("sentinel") => {
-            refuse("a URL of sentinels stands for one server: give it to Builder::url alone")
-        }
+        s if s.contains("sentinel") => refuse("a URL of sentinels names one server: give it to Builder::url alone"),
         s if s.contains("cluster") => {
             refuse("a URL of a cluster is redis+cluster://host:port,host:port; give it to Builder::url alone")
         }
@@ -110,7 +108,7 @@ fn parse_redis(text: &str, secure: bool, usual_port: u16) -> std::result::Result
         match &*name {
             "db" | "user" | "pass" => {}
             "protocol" if ["2", "resp2"].contains(&&*value) => {}
-            "protocol" => return Err("of the protocol only version 2 is spoken; leave the parameter out".into()),
+            "protocol" => return Err("only RESP2 is supported: leave the parameter `protocol` out".into()),
             // The name could be part of a password, so it is not quoted.
             _ if may_hold_a_broken_password(text) => {
                 return Err("the URL has a parameter that is not understood".into());

@@ -223,7 +223,7 @@ impl NodeCall<'_> {
 }
 
 impl Drop for NodeCall<'_> {
-    /// Of a call that is still under way, after a panic: its requests may run.
+    /// After a panic in the middle of a call, its requests may still run.
     fn drop(&mut self) {
         if let Some(sent) = self.sent.take() {
             self.node.state.lock().unknowns.push((sent.flight.unknown, self.holder.take()));

@@ -33,7 +33,7 @@ pub(super) struct Node {
 }
 
 struct MasterState {
-    /// Of the server process that accepted the last connect.
+    /// The run id of the server process that accepted the last connection.
     run_id: Option<String>,
     free: Vec<Connection>,
     unread: Vec<UnreadReply>,

@@ -286,7 +286,7 @@ impl Client {
         self.inner.state.lock().link.is_some()
     }
 
-    /// Of the present session, or of the last one while there is none.
+    /// The generation of the present session, or of the last one while there is no session.
     pub(super) fn generation(&self) -> u64 {
         self.inner.state.lock().generation
     }

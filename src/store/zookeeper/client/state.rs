@@ -26,7 +26,7 @@ pub(super) struct SessionState {
     pub(super) link: Option<Link>,
     /// What the next connection resumes.
     pub(super) session: Option<SessionId>,
-    /// Of the present session, or of the last one while there is none.
+    /// The generation of the present session, or of the last one while there is no session.
     pub(super) generation: u64,
     pub(super) term: Arc<SessionTerm>,
     /// Until when the present session is known to live, for the next connection.

@@ -25,7 +25,7 @@ pub(crate) struct Servers {
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Arc<TlsClient>>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Of all connections of the client.
+    /// The traffic of all connections of the client.
     pub(crate) traffic: Arc<Traffic>,
     /// Where to begin: that of the last connection, or the next one after it has failed.
     pub(crate) next: AtomicUsize,
