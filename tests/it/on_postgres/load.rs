@@ -130,7 +130,7 @@ fn clients_share_a_lock() {
 fn a_wait_writes_nothing() {
     let server = server!(Postgres::start_with("autovacuum = off\nbgwriter_lru_maxpages = 0\ncheckpoint_timeout = 1h"));
     let holder = server.builder().lease(Duration::from_secs(300)).build().unwrap();
-    let client = server.builder().lease(ms(400)).build().unwrap();
+    let client = server.builder().lease(ms(1000)).io_timeout(ms(900)).build().unwrap();
     let guard = holder.lock("k").unwrap();
     std::thread::scope(|s| {
         let waits = s.spawn(|| client.lock("k").unwrap().unlock().unwrap());

@@ -85,10 +85,9 @@ impl Deployment for Sentinel {
             Fault::StopReplica => self.rig.server(self.met).resume(),
             fault => redis::end(self.rig.server_mut(self.met), fault),
         }
-        if !OF_CONNECTIONS.contains(&fault) {
-            // The old master is made a replica some ten seconds after a failover.
-            self.wait_until_well();
-        }
+        // The old master is made a replica some ten seconds after a failover. That can follow each
+        // fault: the connections of sentinels end with those of clients.
+        self.wait_until_well();
     }
 
     fn assert_clean(&self) {
