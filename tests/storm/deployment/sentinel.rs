@@ -23,7 +23,10 @@ pub(super) struct Sentinel {
 impl Sentinel {
     /// With `replicas`, all of them: whichever is promoted has what was granted.
     pub(super) fn start(slots: usize, replicas: u32) -> Self {
-        let rig = Sentinels::start_with(SentinelOptions { proxies: true, ..SentinelOptions::default() });
+        // A failover that no fault has asked for leaves the replicas incomplete for ten seconds.
+        let patient = &["sentinel down-after-milliseconds mymaster 2000"];
+        let options = SentinelOptions { proxies: true, sentinel_lines: patient, ..SentinelOptions::default() };
+        let rig = Sentinels::start_with(options);
         let mut lines = Lines::new(WORDS, FRAMES);
         // The sentinels name one address for all clients, so what meets one client meets all.
         let proxies: Vec<_> = (0..3).map(|index| rig.server(index).shared_proxy()).collect();
