@@ -488,8 +488,9 @@ impl Postgres {
     pub fn assert_clean(&self) {
         wait_until("nothing is held", || self.held().is_empty());
         wait_until("no backend is left", || self.backends() == 0);
-        // A server that is slow at the close of a client lets what says who it was expire.
-        wait_until("what says who the clients were is gone", || {
+        // If the server was slow when a client was closed, the record of that client expires instead
+        // of being deleted. With a default lease that takes longer than this waits.
+        wait_until("the records of the clients are gone", || {
             self.texts("SELECT id FROM leasehold.client WHERE ends > clock_timestamp()").is_empty()
         });
         let left = self.texts(

@@ -65,7 +65,7 @@ pub(crate) fn nobody_passes_a_writer() {
             guard.unlock().expect("it is held");
         }),
     ];
-    // So that each has left its acquire in the queue in most schedules.
+    // In most schedules each waiter has left its acquire in the queue after this.
     pause();
     earlier.unlock().expect("it is held");
     join_all(waiters);

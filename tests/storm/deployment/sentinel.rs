@@ -88,8 +88,8 @@ impl Deployment for Sentinel {
             Fault::StopReplica => self.rig.server(self.met).resume(),
             fault => redis::end(self.rig.server_mut(self.met), fault),
         }
-        // The old master is made a replica some ten seconds after a failover. That can follow each
-        // fault: the connections of sentinels end with those of clients.
+        // The old master becomes a replica some ten seconds after a failover, and a failover can
+        // follow any fault: some of them end the connections of the sentinels as well.
         self.wait_until_well();
     }
 

@@ -14,8 +14,8 @@ const ELECTION: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy)]
 pub struct EnsembleOptions {
     pub tick: Duration,
-    /// For how long a follower that hears nothing from its leader goes on. Shorter than what a busy
-    /// machine stops for, and an election comes that nobody has asked for.
+    /// For how long a follower that hears nothing from its leader goes on. If a busy machine
+    /// stops for longer, there is an election that no test has asked for.
     pub patience: Duration,
     /// Further lines of the configuration of each server.
     pub settings: &'static str,
@@ -171,14 +171,13 @@ fn prepare(options: EnsembleOptions) -> Vec<Prepared> {
             there.elect.answers_come_through(ports[from][2], &back.elect);
         }
     }
-    let servers = pipes.into_iter().enumerate();
-    servers
+    (pipes.into_iter().enumerate())
         .map(|(own, pipes)| {
-            let ticks = |time: Duration| time.as_millis() / options.tick.as_millis();
+            let tick = options.tick.as_millis();
             let mut lines = format!(
                 "tickTime={}\nsyncLimit={}\nmaxSessionTimeout=300000\n{}\n",
-                options.tick.as_millis(),
-                ticks(options.patience),
+                tick,
+                options.patience.as_millis() / tick,
                 options.settings
             );
             for (index, [client, lead, elect]) in ports.iter().enumerate() {

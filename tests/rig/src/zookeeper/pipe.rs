@@ -69,6 +69,7 @@ impl Pipe {
     /// makes it connect to the other pipe in place of `port`: else the two would go on talking past
     /// the pipes of a cut.
     pub fn answers_come_through(&self, port: u16, other: &Self) {
+        assert_eq!(port.to_string().len(), other.port.to_string().len(), "the message has a length before the address");
         *self.state.answers.lock() = Some([port, other.port]);
     }
 
@@ -133,8 +134,9 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, state: &State) {
     let mut chunk = [0; 16 * 1024];
     let mut answers = *state.answers.lock();
     while let Ok(length @ 1..) = from.read(&mut chunk) {
-        if let Some(ports) = answers.take() {
-            name_another_port(&mut chunk[..length], ports);
+        // Without this the connection would be of no use in a cut: no election may succeed over it.
+        if answers.take().is_some_and(|ports| !name_another_port(&mut chunk[..length], ports)) {
+            break;
         }
         if !state.silent.load(Ordering::SeqCst) && to.write_all(&chunk[..length]).is_err() {
             break;
@@ -146,13 +148,13 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, state: &State) {
     }
 }
 
-/// In the first message of a connection for elections, which has the address of its sender.
-fn name_another_port(message: &mut [u8], [own, other]: [u16; 2]) {
+/// Changes the address of the sender in the first message of a connection for elections. False if
+/// the message does not contain it.
+fn name_another_port(message: &mut [u8], [own, other]: [u16; 2]) -> bool {
     let (own, other) = (format!("127.0.0.1:{own}"), format!("127.0.0.1:{other}"));
-    assert_eq!(own.len(), other.len(), "the length of the address stands before it");
-    if let Some(at) = message.windows(own.len()).position(|part| part == own.as_bytes()) {
-        message[at..at + own.len()].copy_from_slice(other.as_bytes());
-    }
+    let Some(at) = message.windows(own.len()).position(|part| part == own.as_bytes()) else { return false };
+    message[at..at + own.len()].copy_from_slice(other.as_bytes());
+    true
 }
 
 /// Reads at once and gives each piece the time at which it arrives.
