@@ -37,6 +37,12 @@ fn panicking_logger_process() {
     }
     log::set_logger(&Panics).unwrap();
     log::set_max_level(log::LevelFilter::Trace);
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !PANICS.get() {
+            usual(panic);
+        }
+    }));
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
     let client = LockClient::open(&url).unwrap();
     // The connections of the client end, so the release connects anew, and logs that.

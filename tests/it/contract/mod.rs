@@ -42,7 +42,7 @@ const SHORT: Duration = ms(900);
 /// So long that no test can pass because a lease ended.
 const LONG: Duration = Duration::from_secs(120);
 /// Far more time than anything takes that does not wait for a lease of [`LONG`].
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(30);
 
 /// A test, unless the store cannot have it: those are here, each with the reason.
 macro_rules! point {
