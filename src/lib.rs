@@ -24,7 +24,6 @@
 //! | `postgres` | `postgres://` URLs: the same locks in a [PostgreSQL database](guide::postgres). About 20 small crates more |
 //! | `zookeeper` | `zookeeper://` URLs: the same locks in a [ZooKeeper ensemble](guide::zookeeper), in turns with Apache Curator. No crate more |
 //! | `metrics` | `Stats::publish`: the figures for the facade of the crate `metrics`. Three small crates more, that one included |
-//! | `cli` | the command `leasehold`, on Unix: `cargo install leasehold --features cli`, and add the features of your stores. 61 crates more, which the library itself does not use |
 //! | `testing` | [`testing`](guide::testing): a clock that your test moves, and faults, for clients in memory |
 //!
 //! # The first lock

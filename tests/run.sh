@@ -139,8 +139,8 @@ find_servers() {
 
 # The test programs, once for all steps that run them. They are run without cargo, which
 # would wait for whatever else compiles.
-build_tests() {
-    cargo test --all-features --no-run "$@" 2>&1 | tee "$work/programs"
+build_tests() { # build_tests ARGUMENTS OF cargo test...
+    cargo test --all-features --no-run "$@" 2>&1 | tee -a "$work/programs"
     # A pipe has the status of its end.
     grep -q 'Executable' "$work/programs"
 }
@@ -280,7 +280,7 @@ lint_features_alone() {
     for feature in metrics testing tls zookeeper postgres; do
         cargo clippy --lib --features "$feature" -- -D warnings || return 1
     done
-    cargo clippy --bins --features cli -- -D warnings
+    cargo clippy -p leasehold-cli --no-default-features -- -D warnings
 }
 
 # Sets msrv_cargo, if there is a toolchain: nothing here may make rustup download
@@ -313,7 +313,8 @@ check_msrv() {
         return 1
         ;;
     esac
-    RUSTC="$beside" "$msrv_cargo" check --all-targets --all-features --target-dir target/msrv
+    RUSTC="$beside" "$msrv_cargo" check -p leasehold -p leasehold-cli --all-targets --all-features \
+        --target-dir target/msrv
 }
 
 # What can be said about the MSRV without that toolchain: no dependency asks for
@@ -375,7 +376,7 @@ check_platforms() {
         # The command passes signals on.
         case $platform in
         *windows*) ;;
-        *) step "the command for $platform" cargo check --bins --features "cli,$without_c" --target "$platform" ;;
+        *) step "the command for $platform" cargo check -p leasehold-cli --target "$platform" ;;
         esac
         compiler=$(c_compiler_for "$platform")
         if [ -n "$compiler" ]; then
@@ -409,7 +410,7 @@ find_nightly() {
 # fetched. Always in the same place, so that what was compiled is used again.
 fetch_minimal_versions() {
     mkdir -p target/minimal || return 1
-    for path in src tests benches examples README.md; do
+    for path in cli src tests benches examples README.md; do
         ln -sfn "$PWD/$path" "target/minimal/$path" || return 1
     done
     cp Cargo.toml Cargo.lock target/minimal/ || return 1
@@ -421,7 +422,7 @@ fetch_minimal_versions() {
 }
 
 check_minimal_versions() {
-    (cd target/minimal && rustup run "$nightly" cargo check --all-features --target-dir target)
+    (cd target/minimal && rustup run "$nightly" cargo check -p leasehold -p leasehold-cli --all-features --target-dir target)
 }
 
 test_minimal_versions() {
@@ -455,7 +456,8 @@ scheduler() { # scheduler SECONDS
 quick() {
     beside scheduler 10
     format_and_lints
-    build 'build' build_tests --lib --bins --test it
+    build 'build' build_tests --lib --test it
+    build 'build the command' build_tests -p leasehold-cli --bins
     step 'unit tests' run_unit_tests
     step 'the contract' run_tests it contract::redis contract::memory tidy
 }
@@ -520,7 +522,7 @@ else
     [ "${LEASEHOLD_ZOOKEEPER:-}" != 0 ] && [ -z "$(lacks_for_java)" ] || without_zookeeper='--skip zookeeper'
     [ "$form" = plain ] || install_rust
     format_and_lints
-    build 'build' build_tests
+    build 'build' build_tests -p leasehold -p leasehold-cli
     # One after the other where a test that is late by a part of a second costs a landing.
     [ "${CI:-}" = true ] || beside checks
     tests

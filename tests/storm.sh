@@ -21,8 +21,6 @@ set -u
 
 cd "$(dirname "$0")/.." || exit 1
 
-# What other tests are built with, so that little is built for this one alone.
-features=${STORM_FEATURES:---all-features}
 short=no
 minutes=10
 while [ $# -gt 0 ]; do
@@ -66,11 +64,11 @@ trap 'exit 143' TERM
 
 # Not part of the time that a run has.
 # shellcheck disable=SC2086  # here and below: options, in words
-[ -n "${STORM_PROGRAM:-}" ] || cargo test $features --test storm --no-run || exit 1
+[ -n "${STORM_PROGRAM:-}" ] || cargo test --all-features --test storm --no-run || exit 1
 
 storm() { # storm ARGUMENTS...
     # shellcheck disable=SC2086
-    if [ -n "${STORM_PROGRAM:-}" ]; then "$STORM_PROGRAM" "$@"; else cargo test $features --test storm -- "$@"; fi
+    if [ -n "${STORM_PROGRAM:-}" ]; then "$STORM_PROGRAM" "$@"; else cargo test --all-features --test storm -- "$@"; fi
 }
 
 # The lines of the runs, as they come; the rest is shown if something failed.

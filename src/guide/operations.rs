@@ -201,9 +201,9 @@
 //!
 //! # A job hangs
 //!
-//! Begin outside of the program, with the command `leasehold` (`cargo install leasehold --features
-//! cli`; the URL of the store in `LEASEHOLD_URL`). `show` sees all clients, those of Java as well;
-//! `ls` and `top` see those of Java with `--all`, or once somebody waits:
+//! Begin outside of the program, with the command `leasehold` (`cargo install leasehold-cli`;
+//! the URL of the store in `LEASEHOLD_URL`). `show` sees all clients, those of Java as well; `ls`
+//! and `top` see those of Java with `--all`, or once somebody waits:
 //!
 //! ```text
 //! $ leasehold show nightly:report

@@ -62,15 +62,13 @@ if [ ! -d "$target/debug" ]; then
     mkdir -p "$target/debug" "$target/tmp"
     for part in build deps .fingerprint; do
         [ ! -d "target/debug/$part" ] || tar -c -C target/debug --exclude='*leasehold-*' --exclude="$part/it-*" \
-            --exclude="$part/storm-*" --exclude="$part/cli-*" --exclude="$part/interop-*" --exclude="$part/curator-*" \
+            --exclude="$part/storm-*" --exclude="$part/interop-*" --exclude="$part/curator-*" \
             "$part" | tar -x -C "$target/debug"
     done
     # Made once by Maven; the copy would make it again.
     [ ! -d target/tmp/zookeeper ] || cp -a target/tmp/zookeeper "$target/tmp/"
 fi
 export CARGO_TARGET_DIR="$target"
-# Without the command, which each build would link anew.
-export STORM_FEATURES='--features postgres,testing,zookeeper'
 cd "$tree" || exit 1
 
 field() { # field NAME PATCH

@@ -131,8 +131,8 @@ impl Crate {
         let (first, rest) = path.split_first()?;
         let mut at = from.clone();
         match first.as_str() {
-            // The program is a crate of its own.
-            "crate" => at.truncate(if at.starts_with(&["bin".to_owned()]) { 2 } else { 0 }),
+            // The command is a crate of its own.
+            "crate" => at.truncate(usize::from(at.starts_with(&["cli".to_owned()]))),
             "super" => drop(at.pop()?),
             word => {
                 at.push(word.to_owned());
@@ -258,11 +258,11 @@ fn circles_are_found_through_re_exports_and_in_parents() {
     let needed = ("a/mod.rs", "mod b;\nuse b::Thing;\nstruct Own(Thing);");
     assert_eq!(found(&[lib, needed, ("a/b.rs", "use super::Own;")]), ["a: b <-> mod"]);
     let program = [
-        ("bin/a/main.rs", "mod b;\nmod c;\nuse b::Thing;"),
-        ("bin/a/b.rs", "use crate::c::Other;"),
-        ("bin/a/c.rs", "use crate::b::Thing;\nuse a::OfTheLibrary;"),
+        ("cli/main.rs", "mod b;\nmod c;\nuse b::Thing;"),
+        ("cli/b.rs", "use crate::c::Other;"),
+        ("cli/c.rs", "use crate::b::Thing;\nuse a::OfTheLibrary;"),
     ];
-    assert_eq!(found(&program), ["bin/a: b <-> c"]);
+    assert_eq!(found(&program), ["cli: b <-> c"]);
     let above = [lib, parent, ("a/b.rs", "use crate::z::Z;"), ("a/c.rs", ""), ("z.rs", "use crate::Thing;")];
     assert_eq!(found(&above), ["a <-> z"]);
     let tests = "use super::More;\n// use crate::Thing;";

@@ -20,7 +20,7 @@ const FLOORS: [&[&str]; 9] = [
 /// hash.
 const KNOW_REDIS: [&str; 4] = [
     // The bare scripts that leasehold is compared with.
-    "bin/leasehold/bench/bare.rs",
+    "cli/bench/bare.rs",
     "store/redis/slot.rs",
     "store/redis/wire/script.rs",
     "store/redis/wire/url.rs",
@@ -30,8 +30,8 @@ const KNOW_REDIS: [&str; 4] = [
 fn imports_go_down_the_floors() {
     let exported = exports("src/lib.rs");
     let floor = |module: &str| FLOORS.iter().position(|floor| floor.contains(&module));
-    // The program is a crate of its own, which the compiler shows the public interface only.
-    for file in Source::all().iter().filter(|file| file.path != "lib.rs" && file.module != "bin") {
+    // The command is a package of its own, which the compiler shows the public interface only.
+    for file in Source::all().iter().filter(|file| file.path != "lib.rs" && file.module != "cli") {
         let own = floor(&file.module).unwrap_or_else(|| panic!("src/{} is on no floor: add it", file.path));
         for (place, word) in file.words_after("crate::") {
             // What the crate exports can also be named without its module.

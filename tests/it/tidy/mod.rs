@@ -30,9 +30,9 @@ fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// A file of `src`, as far as its own tests.
+/// A file of the library or of the command, as far as its own tests.
 struct Source {
-    /// Relative to `src`, with slashes.
+    /// Relative to `src`, with slashes; of the command `cli/`, and relative to `cli/src`.
     path: String,
     /// The module right under the crate that it belongs to.
     module: String,
@@ -46,8 +46,11 @@ struct Source {
 
 impl Source {
     fn read(path: &Path) -> Self {
-        let name = path.strip_prefix(root().join("src")).unwrap().to_str().unwrap().replace('\\', "/");
-        Self::parse(name, &fs::read_to_string(path).unwrap())
+        let name = match path.strip_prefix(root().join("cli/src")) {
+            Ok(of_the_command) => Path::new("cli").join(of_the_command),
+            Err(_) => path.strip_prefix(root().join("src")).unwrap().to_owned(),
+        };
+        Self::parse(name.to_str().unwrap().replace('\\', "/"), &fs::read_to_string(path).unwrap())
     }
 
     fn parse(path: String, text: &str) -> Self {
@@ -62,8 +65,8 @@ impl Source {
     fn all() -> Vec<Self> {
         // The tests of a module may have a file of their own.
         let is_source = |path: &&std::path::PathBuf| !path.to_str().unwrap().ends_with("_tests.rs");
-        let all: Vec<_> =
-            files(&root().join("src"), "rs").iter().filter(is_source).map(|path| Self::read(path)).collect();
+        let all: Vec<_> = ["src", "cli/src"].iter().flat_map(|folder| files(&root().join(folder), "rs")).collect();
+        let all: Vec<_> = all.iter().filter(is_source).map(|path| Self::read(path)).collect();
         assert!(all.len() > 20, "the sources are found");
         all
     }

@@ -12,14 +12,14 @@ const MOST_FIELDS: usize = 12;
 #[test]
 fn first_lines() {
     let mut folder = String::new();
-    for path in files(&root().join("src"), "rs") {
-        let path_in_src = path.strip_prefix(root().join("src")).unwrap().to_str().unwrap().replace('\\', "/");
+    for path in ["src", "cli/src"].iter().flat_map(|folder| files(&root().join(folder), "rs")) {
+        let path_in_src = path.strip_prefix(root()).unwrap().to_str().unwrap().replace('\\', "/");
         let text = std::fs::read_to_string(&path).unwrap();
         let told: Vec<_> = text.lines().map_while(|line| line.strip_prefix("//!")).map(str::trim).collect();
         let sentence = told.join(" ");
         let sentence = sentence.split(". ").next().unwrap_or_default().trim_end_matches('.');
         let is_test = path_in_src.ends_with("_tests.rs");
-        assert!(is_test || sentence.len() > 5, "src/{path_in_src} does not say what is in it");
+        assert!(is_test || sentence.len() > 5, "{path_in_src} does not say what is in it");
         let (own, file) = path_in_src.rsplit_once('/').unwrap_or(("", &path_in_src));
         if own != folder {
             println!("\n{own}/");

@@ -70,7 +70,7 @@ fn comments_wrap() {
 /// beside `name/`.
 #[test]
 fn a_module_with_children_is_one_folder() {
-    for folder in ["src", "tests", "benches", "examples"] {
+    for folder in ["src", "cli", "tests", "benches", "examples"] {
         for file in files(&root().join(folder), "rs") {
             assert!(!file.with_extension("").is_dir(), "{} stands beside its folder: make it mod.rs", file.display());
         }
@@ -84,7 +84,7 @@ fn nothing_above_the_stores_names_redis() {
     let below = ["base/", "store/"];
     let front_door = ["client.rs", "interop.rs", "lib.rs"];
     let may_name_redis = |file: &Source| {
-        below.iter().chain(&["builder/", "guide/", "bin/"]).any(|folder| file.path.starts_with(folder))
+        below.iter().chain(&["builder/", "guide/", "cli/"]).any(|folder| file.path.starts_with(folder))
             || front_door.contains(&&*file.path)
     };
     // What a primitive is on Redisson's wire is said in the docs of its public items.

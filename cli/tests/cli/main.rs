@@ -18,7 +18,7 @@ mod secrets;
 mod signals;
 mod stores;
 #[allow(dead_code, unused_imports, reason = "shared; no program uses all of it")]
-#[path = "../support/mod.rs"]
+#[path = "../../../tests/support/mod.rs"]
 mod support;
 mod terminal;
 mod top;

@@ -3,7 +3,7 @@
 //! It uses only the public interface of the crate. `leasehold --help` is its documentation.
 
 #[cfg(not(unix))]
-compile_error!("the cargo feature `cli` needs Unix: `leasehold run` passes signals on; build without it");
+compile_error!("the command needs Unix: `leasehold run` passes signals on");
 
 mod args;
 mod bench;

@@ -361,7 +361,7 @@ fn the_schema_of_a_database_is_printed_with_the_rights() {
     let (status, sql, said) = run(command);
     assert_eq!((status, &*said), (Some(0), ""));
     assert!(sql.starts_with(leasehold::POSTGRES_SCHEMA.lines().next().unwrap()));
-    let chapter = include_str!("../../src/guide/postgres.rs");
+    let chapter = include_str!("../../../src/guide/postgres.rs");
     let grants: Vec<&str> = chapter.lines().filter_map(|line| line.strip_prefix("//! GRANT ")).collect();
     assert!(grants.len() > 5);
     for grant in grants {
