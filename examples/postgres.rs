@@ -54,7 +54,7 @@ fn pay(transaction: &mut postgres::Transaction<'_>, from: i32, to: i32, amount: 
 }
 
 fn fenced(transaction: &mut postgres::Transaction<'_>, fence: &TransactionFence) -> Result<(), postgres::Error> {
-    transaction.execute(fence.sql_at_commit(), &[&fence.name(), &fence.token()]).map(drop)
+    transaction.execute(fence.sql_at_commit(), &[&fence.name(), &fence.token().as_i64()]).map(drop)
 }
 
 /// Its lock was lost; or a transaction whose lock was lost stands in its way, and PostgreSQL has ended

@@ -83,7 +83,7 @@ fn supervise(url: &str, semaphore: &Semaphore) -> Outcome<()> {
 
     // All or none: that works only with the dead worker's permit among them.
     let all = semaphore.try_acquire_many_for(PERMITS, Duration::from_secs(10))?;
-    all.ok_or("the dead worker's permit did not come back")?.unlock()?;
+    all.ok_or("the dead worker's permit did not come back")?.release()?;
     println!("its permit is back {:.1} s after its death", killed.elapsed().as_secs_f32());
     println!("never more than {PERMITS} calls at once, and the dead worker's permit came back");
     Ok(())
@@ -113,7 +113,7 @@ fn worker(number: u32, semaphore: &Semaphore, db: &mut redis::Connection) -> Out
         }
         std::thread::sleep(Duration::from_millis(15));
         redis::cmd("ZREM").arg(LIVE).arg(&call).exec(db)?;
-        if let Err(e) = permit.unlock() {
+        if let Err(e) = permit.release() {
             // A call that took longer than the lease: the API may have seen one too many, and that
             // is all.
             eprintln!("worker {number}: {e}");

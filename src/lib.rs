@@ -174,7 +174,7 @@
 //! # Versions
 //!
 //! Rust 1.88; raising that is a minor release of its own. The only type of another crate in the
-//! public API is `crossbeam_channel::Receiver` (crossbeam-channel 0.5), which
+//! public API is [`crossbeam_channel::Receiver`] (crossbeam-channel 0.5), which
 //! [`lost`](ReentrantMutexGuard::lost) of a guard returns.
 //!
 //! Leases are measured by a clock that keeps counting while the machine sleeps: `CLOCK_BOOTTIME` on
@@ -183,6 +183,9 @@
 //! the wall clock reveals the sleep, but only a moment after the machine is awake; until then a
 //! guard can believe in a lease that has ended.
 
+// The published pages say of each item which feature it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod base;
 mod builder;
 mod client;
@@ -190,7 +193,6 @@ pub mod fencing;
 pub mod guide;
 mod hold;
 mod in_memory;
-pub mod interop;
 mod lease;
 mod listing;
 mod observe;
@@ -208,6 +210,8 @@ mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod wait;
+
+pub use crossbeam_channel;
 
 pub use base::cancel::CancelToken;
 pub use base::counters::Figures;

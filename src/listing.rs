@@ -159,7 +159,7 @@ impl LockSummary {
     #[must_use]
     pub fn taken(&self) -> u64 {
         let listed = match self.primitive {
-            Primitive::Semaphore => self.holders.iter().map(LockHolder::hold_count).sum(),
+            Primitive::Semaphore => self.holders.iter().map(|holder| u64::from(holder.hold_count())).sum(),
             _ => self.holders.len() as u64,
         };
         listed + self.unlisted

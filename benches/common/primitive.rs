@@ -159,8 +159,8 @@ impl Grip<'_> {
             Self::Fair(guard) => guard.unlock(),
             Self::Read(guard) => guard.unlock(),
             Self::Write(guard) => guard.unlock(),
-            Self::Permit(permit) => permit.unlock(),
-            Self::Counted(permit) => permit.unlock(),
+            Self::Permit(permit) => permit.release(),
+            Self::Counted(permit) => permit.release(),
             Self::Set(latch) => latch.count_down().map(|left| assert_eq!(left, 0)),
             Self::Open => Ok(()),
         };

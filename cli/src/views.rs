@@ -36,7 +36,7 @@ struct MastersView {
 #[derive(Serialize)]
 pub(crate) struct HolderView {
     id: String,
-    hold_count: u64,
+    hold_count: u32,
     remaining_ms: Option<u64>,
     held_for_ms: Option<u64>,
     /// The one that its client is set to.

@@ -259,12 +259,6 @@ impl Builder {
         self
     }
 
-    /// The name of [`outage_timeout`](Self::outage_timeout) before 0.1.
-    #[doc(hidden)]
-    pub fn ride_out(self, longest: Duration) -> Self {
-        self.outage_timeout(longest)
-    }
-
     /// How long a waiter that died can hold up the others: its place in the queue of a [fair
     /// lock](crate::FairMutex), or the sign of a waiting writer that keeps new
     /// [readers](crate::RwLock) out. One that lives renews its sign at a third of it, one

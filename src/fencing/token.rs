@@ -1,6 +1,8 @@
 //! The number that orders the holders of one lock.
 
 use std::fmt;
+use std::num::ParseIntError;
+use std::str::FromStr;
 
 /// The rank of a holder among all holders of one lock: a later holder has a larger token.
 ///
@@ -8,7 +10,7 @@ use std::fmt;
 /// 2<sup>53</sup>, so it survives an SQL `BIGINT`, a JSON number and a double unchanged. Tokens of
 /// different locks cannot be compared.
 ///
-/// `Display` prints the plain decimal number, for a header or a command line.
+/// `Display` prints the plain decimal number, for a header or a command line, and `FromStr` reads it.
 ///
 /// # Examples
 ///
@@ -22,7 +24,7 @@ use std::fmt;
 /// // To another process and back.
 /// let header = later.to_string();
 /// assert_eq!(header, "34");
-/// assert_eq!(FencingToken::new(header.parse()?), later);
+/// assert_eq!(header.parse::<FencingToken>()?, later);
 /// # Ok::<(), std::num::ParseIntError>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,6 +77,28 @@ impl FencingToken {
     }
 }
 
+impl From<u64> for FencingToken {
+    fn from(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> Self {
+        token.0
+    }
+}
+
+/// Reads what [`Display`](fmt::Display) writes: for a token that went through a file, a header or
+/// an environment.
+impl FromStr for FencingToken {
+    type Err = ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntError> {
+        text.parse().map(Self)
+    }
+}
+
 impl fmt::Display for FencingToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
@@ -89,6 +113,11 @@ mod tests {
     fn orders_and_prints_as_its_number() {
         assert!(FencingToken::new(9) < FencingToken::new(10));
         assert_eq!(format!("{:>4}", FencingToken::new(10)), "  10");
+        assert_eq!("10".parse(), Ok(FencingToken::from(10)));
+        assert_eq!(u64::from(FencingToken::new(10)), 10);
+        for text in ["", "-1", " 1", "1.0", "18446744073709551616"] {
+            assert!(text.parse::<FencingToken>().is_err(), "{text:?}");
+        }
     }
 
     #[test]

@@ -36,7 +36,7 @@ use crate::store::FenceStatements;
 /// let fence = guard.fence_sql()?;
 ///
 /// let mut transaction = db.transaction()?;
-/// transaction.execute(fence.sql(), &[&fence.name(), &fence.token()])?;
+/// transaction.execute(fence.sql(), &[&fence.name(), &fence.token().as_i64()])?;
 /// transaction.execute("UPDATE account SET balance = balance - 5 WHERE id = 17", &[])?;
 /// transaction.commit()?; // fails if the lock was lost and taken before the fence
 /// # Ok(())
@@ -80,9 +80,10 @@ impl TransactionFence {
         &self.key
     }
 
-    /// The fencing token of the hold: a `BIGINT`.
+    /// The fencing token of the hold; [as an `i64`](FencingToken::as_i64) it is the `BIGINT` of the
+    /// statements.
     #[must_use]
-    pub fn token(&self) -> i64 {
-        self.token.as_i64()
+    pub fn token(&self) -> FencingToken {
+        self.token
     }
 }

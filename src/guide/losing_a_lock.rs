@@ -40,11 +40,12 @@
 //!
 //! ```no_run
 //! # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
-//! # let jobs = crossbeam_channel::never::<u32>();
+//! use leasehold::crossbeam_channel::select;
+//! # let jobs = leasehold::crossbeam_channel::never::<u32>();
 //! # fn run(_: u32) {}
 //! let guard = client.lock("worker")?;
 //! loop {
-//!     crossbeam_channel::select! {
+//!     select! {
 //!         recv(guard.lost()) -> _ => break,
 //!         recv(jobs) -> job => match job {
 //!             Ok(job) => run(job),

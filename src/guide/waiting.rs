@@ -64,7 +64,7 @@
 //! - *Between clients* a plain lock has no order, but no client starves: a client that has had the
 //!   lock for 8 ms while others wait lets one of them have it first, and those that have waited
 //!   longest before the rest. (It waits 10 ms at most for them, and does so less often, up to every
-//!   128 ms, while none of them takes the lock.) And whether or not it knows of others, it leaves
+//!   32 ms, while none of them takes the lock.) And whether or not it knows of others, it leaves
 //!   the lock free for 6 ms after each 150 ms in which its threads handed the lock to each other.
 //! - *A [fair lock](crate::FairMutex)* is served in the order of arrival, across all processes. Its
 //!   waiters queue in Redis, one place for each thread.

@@ -46,9 +46,10 @@ impl Leaving {
         // Made before anything that may panic.
         let mut leaving = Self { hold: hold.clone(), counts, received_before: 0, is_over: false };
         let queues = &hold.client.local_queues;
-        if queues.is_run_over(&hold.store_hold) {
+        if queues.counts_messages(&hold.store_hold) {
             // The client is about to yield, and counts messages from this release on: those that
-            // nobody has read yet must not count as later ones.
+            // nobody has read yet must not count as later ones. Or it has yielded, and messages
+            // since then say that others have had the lock.
             hold.client.notifications.catch_up();
         }
         leaving.received_before = queues.messages(&hold.lock_name().key).unwrap_or(0);

@@ -1,10 +1,12 @@
-//! What a user wants to have run, or to be told, when a lease is lost or cannot be renewed.
+//! What a user wants to have run, or to be told, when a lease is lost or cannot be renewed; and the
+//! list of those that are told of a tenure.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use crossbeam_channel::{Receiver, Sender};
 
+use crate::base::event::Event;
 use crate::base::loss::{Loss, RenewalTrouble};
 use crate::os::{
     Mutex,
@@ -122,4 +124,16 @@ impl Callbacks {
         let on_trouble = all.on_trouble.into_iter().filter_map(|one| one.callback.lock().take().map(Callback::Drop));
         all.on_lost.into_iter().filter_map(|OnLost(place)| place.lock().take()).chain(on_trouble).collect()
     }
+}
+
+#[derive(Default)]
+pub(super) struct Listeners {
+    /// The callbacks of all guards; those of dropped guards can no longer be upgraded.
+    pub(super) callbacks: Vec<Weak<CallbackPlace>>,
+    /// The thread that keeps deadlines watches the tenure.
+    pub(super) is_watched: bool,
+    /// Who is called when renewal begins to fail; those of guards that are gone lead nowhere.
+    pub(super) on_trouble: Vec<Weak<OnTrouble>>,
+    /// Events of threads that wait until any of several holds has ended.
+    pub(super) events: Vec<Arc<Event>>,
 }

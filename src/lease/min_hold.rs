@@ -3,18 +3,16 @@
 use std::time::Duration;
 
 use crate::base::lease::Moment;
-use crate::os::{
-    OnceLock,
-    atomic::{AtomicBool, Ordering},
-};
+use crate::os::atomic::{AtomicU64, Ordering};
 
+/// Until when, in nanoseconds. A word and no more: each hold has it, and few have a `min_hold`.
 #[derive(Debug, Default)]
-pub(crate) struct MinHold {
-    /// Set when its user has got it.
-    until: OnceLock<Moment>,
-    /// Its user wants none any more.
-    is_over: AtomicBool,
-}
+pub(crate) struct MinHold(AtomicU64);
+
+/// Its user has not got it, or wants no `min_hold`.
+const NOT_BEGUN: u64 = 0;
+/// Its user wants none any more.
+const OVER: u64 = 1;
 
 impl MinHold {
     /// From now on the lock stays taken until `least` has passed.
@@ -22,16 +20,18 @@ impl MinHold {
     /// Counted from when its user got it and not from the request before that: at the server the
     /// hold began in between.
     pub(crate) fn begin(&self, now: Moment, least: Duration) {
-        let _ = self.until.set(now.plus(least));
+        let until = now.plus(least).as_nanos().max(OVER + 1);
+        let _ = self.0.compare_exchange(NOT_BEGUN, until, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// From now on the lock is free as soon as the hold is given up.
     pub(crate) fn end(&self) {
-        self.is_over.store(true, Ordering::Release);
+        self.0.store(OVER, Ordering::Release);
     }
 
     /// Until when the lock stays taken.
     pub(super) fn until(&self) -> Option<Moment> {
-        self.until.get().copied().filter(|_| !self.is_over.load(Ordering::Acquire))
+        let until = self.0.load(Ordering::Acquire);
+        (until > OVER).then(|| Moment::from_nanos(until))
     }
 }

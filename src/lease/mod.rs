@@ -5,7 +5,6 @@ pub(crate) mod callbacks;
 mod ending;
 mod give_up;
 pub(crate) mod hold_table;
-mod listeners;
 pub(crate) mod loss_callbacks;
 pub(crate) mod min_hold;
 pub(crate) mod phase;

@@ -15,8 +15,8 @@ use crate::base::lease::{Ends, Lease, Moment};
 use crate::base::lock_name::LockName;
 use crate::base::loss::Loss;
 use crate::base::primitive::Primitive;
+use crate::lease::callbacks::Listeners;
 use crate::lease::ending::{ReleaseRace, Told};
-use crate::lease::listeners::Listeners;
 use crate::lease::min_hold::MinHold;
 use crate::lease::visits::Visits;
 use crate::os::{
@@ -48,7 +48,7 @@ pub(crate) struct Asked {
 pub(crate) struct StoreHold {
     pub(crate) asked: Asked,
     /// The next waiter of a fair lock when it was granted: a hint.
-    pub(crate) next: Option<String>,
+    pub(crate) next: Option<Box<str>>,
     pub(crate) lease: Lease,
     /// Locked while they are used to change the lease.
     pub(super) ends: Mutex<Ends>,
@@ -82,7 +82,7 @@ pub(super) struct Users {
     /// For how many it is kept in the store: tenures that have not left, and
     /// [admissions](crate::lease::store_hold::Admission) of which none was made yet. At zero the
     /// last has left, and nobody is admitted any more.
-    pub(super) members: usize,
+    pub(super) members: u32,
     /// Until when other readers may join.
     pub(super) open_until: Moment,
     /// How many tenures there have been.

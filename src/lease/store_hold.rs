@@ -102,7 +102,7 @@ impl StoreHold {
             spare_tokens: None,
         };
         Self {
-            next,
+            next: next.map(String::into_boxed_str),
             lease: Lease::in_session(end, session),
             ends: Mutex::new(Ends::new(end)),
             longest: AtomicU64::new(nanos(asked.lease)),

@@ -40,6 +40,18 @@ impl UnknownOutcomes {
         self.requests.as_deref()?.downcast_ref()
     }
 
+    /// Those of a store that keeps each request.
+    pub(crate) fn list<T: Any>(&self) -> &[T] {
+        self.get::<Vec<T>>().map_or(&[], |list| list)
+    }
+
+    /// One more for the [list](Self::list).
+    pub(crate) fn push<T: Any + Send + Sync + Clone>(&mut self, unknown: T) {
+        let mut list = self.list().to_vec();
+        list.push(unknown);
+        self.set(list);
+    }
+
     /// Called by a store in an acquire. If something was released and something else was not, the
     /// caller releases all.
     pub(crate) fn spend(&mut self, spent: Spent) {

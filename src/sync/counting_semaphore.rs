@@ -198,7 +198,7 @@ impl PermitCall<'_> {
         // A close that returned all outstanding permits just before the insert has not seen these.
         if client.life.is_closed() {
             let name = permit.name.name.clone();
-            let _ = permit.unlock();
+            let _ = permit.release();
             return Err(closed().for_name(&name));
         }
         Ok(permit)
@@ -245,7 +245,7 @@ impl CountingPermit {
     /// then (Redis remembers the request for a minute, and a later repeat would return the permits
     /// twice). Where the server refuses it, it is repeated for 10 minutes. Permits that are given
     /// up after that are logged at WARN.
-    pub fn unlock(mut self) -> Result<()> {
+    pub fn release(mut self) -> Result<()> {
         self.given_up = true;
         self.give_back()
     }

@@ -301,6 +301,39 @@ macro_rules! guard_methods {
         }
     };
     ($guard:ty) => {
+        $crate::sync::guard::guard_methods!(@without_unlock $guard);
+
+        impl $guard {
+            /// Gives up this level of the hold, and with the last level the lock: as dropping the
+            /// guard does, but it returns the outcome. One round trip; a few I/O timeouts (for a
+            /// connection, for the reply) when the server hangs.
+            ///
+            /// No round trip when a plain lock passes to a waiting thread of this client (see
+            /// [Turns](crate::ReentrantMutex#turns)). Then success means that the lease had not
+            /// ended, and that the server granted it less than 16 ms ago; that it was forced out
+            /// since then is reported to one of the next turns. None either while other threads of
+            /// the client read with the same hold (see [Readers of one
+            /// client](crate::RwLock#readers-of-one-client)): then a loss that no visit has found
+            /// yet, one visit a second, is reported to the last of them.
+            ///
+            /// Dropping the guard blocks for as long, and for one round trip more when this was the
+            /// last handle of its client. A drop never panics. It logs a failure at WARN and undoes
+            /// in the background what may still be locked. It logs nothing when closing the client
+            /// gave up the hold, and does nothing in a forked child.
+            ///
+            /// # Errors
+            /// [`Lost`](crate::ErrorKind::Lost) when the lock had been lost before, and
+            /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave it up: what was
+            /// done under it may have overlapped with another holder. When the server could not be
+            /// asked, the release is repeated in the background until it answers or the lease has
+            /// ended.
+            pub fn unlock(self) -> crate::Result<()> {
+                self.0.unlock()
+            }
+        }
+    };
+    // A permit is released.
+    (@without_unlock $guard:ty) => {
         impl $guard {
             /// The name of the lock, as the caller gave it.
             #[must_use]
@@ -396,7 +429,7 @@ macro_rules! guard_methods {
             ///
             /// # Examples
             /// ```no_run
-            /// use crossbeam_channel::{never, select};
+            /// use leasehold::crossbeam_channel::{never, select};
             /// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
             /// # let jobs = never::<u32>();
             /// let guard = client.lock("queue")?;
@@ -455,33 +488,6 @@ macro_rules! guard_methods {
             /// failure to ask the server, which leaves the lease as it was.
             pub fn extend(&self, lease: std::time::Duration) -> crate::Result<()> {
                 self.0.extend(lease)
-            }
-
-            /// Gives up this level of the hold, and with the last level the lock: as dropping the
-            /// guard does, but it returns the outcome. One round trip; a few I/O timeouts (for a
-            /// connection, for the reply) when the server hangs.
-            ///
-            /// No round trip when a plain lock passes to a waiting thread of this client (see
-            /// [Turns](crate::ReentrantMutex#turns)). Then success means that the lease had not
-            /// ended, and that the server granted it less than 16 ms ago; that it was forced out
-            /// since then is reported to one of the next turns. None either while other threads of
-            /// the client read with the same hold (see [Readers of one
-            /// client](crate::RwLock#readers-of-one-client)): then a loss that no visit has found
-            /// yet, one visit a second, is reported to the last of them.
-            ///
-            /// Dropping the guard blocks for as long, and for one round trip more when this was the
-            /// last handle of its client. A drop never panics. It logs a failure at WARN and undoes
-            /// in the background what may still be locked. It logs nothing when closing the client
-            /// gave up the hold, and does nothing in a forked child.
-            ///
-            /// # Errors
-            /// [`Lost`](crate::ErrorKind::Lost) when the lock had been lost before, and
-            /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave it up: what was
-            /// done under it may have overlapped with another holder. When the server could not be
-            /// asked, the release is repeated in the background until it answers or the lease has
-            /// ended.
-            pub fn unlock(self) -> crate::Result<()> {
-                self.0.unlock()
             }
         }
 

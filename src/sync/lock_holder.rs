@@ -38,7 +38,7 @@ const MOST_LOOKUPS: usize = 16;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockHolder {
     id: String,
-    hold_count: u64,
+    hold_count: u32,
     remaining: Option<Duration>,
     is_this_client: bool,
     known: Known,
@@ -73,7 +73,7 @@ impl LockHolder {
 
     /// How often it holds the lock, as last reported to the server.
     #[must_use]
-    pub fn hold_count(&self) -> u64 {
+    pub fn hold_count(&self) -> u32 {
         self.hold_count
     }
 
@@ -197,7 +197,8 @@ impl<'s> Lookups<'s> {
     ) -> Vec<LockHolder> {
         let own = self.client.holds.under(key);
         let now = self.client.clock.now();
-        let holder = |FoundHolder { id, count: hold_count, left: remaining }: FoundHolder| {
+        let holder = |FoundHolder { id, count, left: remaining }: FoundHolder| {
+            let hold_count = u32::try_from(count).unwrap_or(u32::MAX);
             let id = without_side(id);
             let of_permits = |hold: &StoreHold| hold.asked.holder.as_str() == id;
             let is_it = |hold: &&Arc<StoreHold>| {
@@ -220,7 +221,7 @@ impl<'s> Lookups<'s> {
             // One that writes and reads has a field for each side.
             match all.iter_mut().find(|one| one.id == holder.id) {
                 Some(one) => {
-                    one.hold_count += holder.hold_count;
+                    one.hold_count = one.hold_count.saturating_add(holder.hold_count);
                     one.remaining = one.remaining.zip(holder.remaining).map(|(a, b)| a.max(b));
                 }
                 None => all.push(holder),

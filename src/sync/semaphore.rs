@@ -60,7 +60,7 @@ use crate::wait::client_state::ClientState;
 /// let permit = calls.acquire()?;
 /// // ... call the API ...
 /// permit.ensure_held()?;
-/// permit.unlock()?;
+/// permit.release()?;
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -219,13 +219,29 @@ pub enum SetPermits {
 #[clippy::has_significant_drop]
 pub struct SemaphorePermit(Guard<Hold, Movable>);
 
-guard_methods!(SemaphorePermit);
+guard_methods!(@without_unlock SemaphorePermit);
 
 impl SemaphorePermit {
     /// The number of permits.
     #[must_use]
     pub fn permits(&self) -> u32 {
         self.0.parts()[0].store_hold.asked.permits
+    }
+
+    /// Returns the permits: as dropping the guard does, but it reports the outcome. One round trip;
+    /// a few I/O timeouts (for a connection, for the reply) when the server hangs.
+    ///
+    /// Dropping the guard blocks for as long, and for one round trip more when this was the last
+    /// handle of its client. A drop never panics. It logs a failure at WARN and undoes in the
+    /// background what may still be taken. It does nothing in a forked child.
+    ///
+    /// # Errors
+    /// [`Lost`](crate::ErrorKind::Lost) when the permits had been lost before, and
+    /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave them up: somebody else may
+    /// have had them meanwhile. When the server could not be asked, the release is repeated in the
+    /// background until it answers or the lease has ended.
+    pub fn release(self) -> Result<()> {
+        self.0.unlock()
     }
 
     /// Ends the guard and leaves the permits taken, without renewal. They come back two seconds

@@ -22,6 +22,7 @@ use crate::observe::observer::Observer;
 use crate::observe::waits::Waits;
 use crate::os::{self};
 use crate::store::{LockStore, Topic};
+use crate::wait::fairness::Messages;
 use crate::wait::life::{Life, closed};
 use crate::wait::local_queue::LocalQueues;
 use crate::wait::notifications::Notifications;
@@ -158,7 +159,7 @@ impl ClientState {
         let listeners = listeners.unwrap_or(0);
         // Few others publish on this topic in between, so the next message is mostly this client's.
         let own = u64::from(listeners > 0 && self.notifications.is_subscribed(&Topic::freed(name)));
-        let messages = received_before + own * self.store.messages_per_release();
+        let messages = Messages { received: received_before, own: own * self.store.messages_per_release() };
         let others = if self.store.counts_own_listener() { listeners - own } else { listeners };
         self.local_queues.released(&name.key, run, others, messages);
     }

@@ -27,8 +27,9 @@ const LONGEST_RUN: Duration = Duration::from_millis(16);
 /// releases and takes again at once always beats one that a message has to reach first.
 const FIRST_SPAN: Duration = Duration::from_millis(8);
 /// The span doubles up to this when no other client takes the lock in a gap: then the other
-/// subscriptions only linger.
-const LAST_SPAN: Duration = Duration::from_millis(128);
+/// subscriptions only linger, for a second. No more, because a client that waits on a busy machine
+/// may miss some gaps in a row.
+const LAST_SPAN: Duration = Duration::from_millis(32);
 /// How long a gap lasts at most: a waiter of another library needs up to 5.5 ms from the message to
 /// its request.
 pub(super) const LONGEST_GAP: Duration = Duration::from_millis(10);
@@ -70,9 +71,21 @@ pub(super) struct Fairness {
     /// When it was released without one because that lasted too long. A gap has to follow.
     blind_gap_from: Option<Instant>,
     order: Order,
+    /// A gap has ended without a message. Whoever took the lock in it may have it for longer than
+    /// the gap lasts, so only the messages until the next release say whether somebody did.
+    gap_is_open: bool,
     /// How many tokens the next acquire draws, and how many more time has passed for.
     tokens: u32,
     spare_tokens: u64,
+}
+
+/// Messages about releases of a name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Messages {
+    /// How many this client had received before a release of its own.
+    pub(super) received: u64,
+    /// How many it receives of that release.
+    pub(super) own: u64,
 }
 
 /// Whose turn it is after a gap, by the number of messages that were received.
@@ -97,6 +110,7 @@ impl Default for Fairness {
             unbroken_since: None,
             blind_gap_from: None,
             order: Order::default(),
+            gap_is_open: false,
             tokens: 1,
             spare_tokens: 0,
         }
@@ -140,30 +154,47 @@ impl Fairness {
         self.released.is_none_or(|released| os::since(released).saturating_sub(lasted) >= BREAK)
     }
 
-    /// The store has answered that another has the lock. If that one took it in a gap, and has it
-    /// for longer than the gap lasted, no message has told so.
+    /// The store has answered that another has the lock.
     pub(super) fn is_busy(&mut self) {
-        (self.busy, self.since, self.span) = (Some(os::now()), None, FIRST_SPAN);
+        (self.busy, self.since) = (Some(os::now()), None);
+        self.gap_was_taken(true);
+    }
+
+    /// Whether the messages that have come before the release after this run are needed.
+    pub(super) fn counts_messages(&self, run: RunLength) -> bool {
+        self.gap_is_open || self.is_over(run)
+    }
+
+    fn gap_was_taken(&mut self, taken: bool) {
+        self.gap_is_open = false;
+        self.span = if taken { FIRST_SPAN } else { (self.span * 2).min(LAST_SPAN) };
     }
 
     /// A run has ended with a release. `others`: how many other clients listen, as far as is known.
-    /// `messages`: how many will have been received when its own has arrived. `waiters`: whether
-    /// threads of this client wait.
-    pub(super) fn released(&mut self, run: RunLength, others: u64, messages: u64, waiters: bool) {
+    /// `waiters`: whether threads of this client wait.
+    pub(super) fn released(&mut self, run: RunLength, others: u64, messages: Messages, waiters: bool) {
         let now = os::now();
+        if self.gap_is_open {
+            self.gap_was_taken(messages.received > self.order.own);
+        }
         self.heard = (others > 0).then_some(now);
         if self.since.is_none() || self.was_left_before(run.lasted) {
             self.since = now.checked_sub(run.lasted);
         }
         self.released = Some(now);
-        (self.order.others, self.order.own) = (others, messages);
+        (self.order.others, self.order.own) = (others, messages.received + messages.own);
         self.tokens = self.tokens_after(run, waiters);
     }
 
-    /// This client has left a gap. `taken`: another client had the lock meanwhile.
+    /// This client has left a gap. `taken`: another client had the lock meanwhile, and has given it
+    /// up.
     pub(super) fn left_gap(&mut self, taken: bool) {
         self.since = None;
-        self.span = if taken { FIRST_SPAN } else { (self.span * 2).min(LAST_SPAN) };
+        if taken {
+            self.gap_was_taken(true);
+        } else {
+            self.gap_is_open = true;
+        }
         self.order.last_until = if taken { self.order.own + self.order.others } else { 0 };
     }
 

@@ -4,6 +4,10 @@ fn run(turns: u32, lasted: Duration) -> RunLength {
     RunLength { turns, lasted }
 }
 
+fn received(received: u64, own: u64) -> Messages {
+    Messages { received, own }
+}
+
 const SHORT: Duration = Duration::from_micros(100);
 
 #[test]
@@ -11,7 +15,7 @@ fn alone_a_run_ends_only_by_its_length() {
     let mut fairness = Fairness::default();
     for _ in 0..3 {
         assert!(fairness.goes_on(run(10_000, LONGEST_RUN - SHORT)) && !fairness.goes_on(run(2, LONGEST_RUN)));
-        fairness.released(run(10, FIRST_SPAN), 0, 0, true);
+        fairness.released(run(10, FIRST_SPAN), 0, received(0, 0), true);
         assert!(!fairness.owes_gap() && !fairness.is_over(run(1, LAST_SPAN)));
     }
 }
@@ -19,13 +23,13 @@ fn alone_a_run_ends_only_by_its_length() {
 #[test]
 fn beside_others_a_span_of_possession_is_followed_by_a_gap() {
     let mut fairness = Fairness::default();
-    fairness.released(run(1, SHORT), 3, 7, true);
+    fairness.released(run(1, SHORT), 3, received(6, 1), true);
     // It began a moment from now, and later on a span ago.
     fairness.since = Instant::now().checked_add(MEMORY);
     assert!(!fairness.owes_gap() && fairness.goes_on(run(20, SHORT)));
     fairness.since = Instant::now().checked_sub(FIRST_SPAN);
     assert!(fairness.owes_gap() && !fairness.goes_on(run(1, SHORT)));
-    fairness.released(run(1, FIRST_SPAN), 3, 9, true);
+    fairness.released(run(1, FIRST_SPAN), 3, received(8, 1), true);
     assert!(fairness.owes_gap());
     assert_eq!(fairness.next_message(), 10);
     fairness.left_gap(true);
@@ -38,46 +42,61 @@ fn beside_others_a_span_of_possession_is_followed_by_a_gap() {
 #[test]
 fn a_run_after_a_gap_has_its_full_length() {
     let mut fairness = Fairness::default();
-    fairness.released(run(9, FIRST_SPAN), 3, 7, true);
+    fairness.released(run(9, FIRST_SPAN), 3, received(6, 1), true);
     assert!(fairness.owes_gap());
     fairness.left_gap(true);
     assert!(fairness.goes_on(run(100, FIRST_SPAN - SHORT)), "the run before does not count");
-    fairness.released(run(9, SHORT), 3, 8, true);
+    fairness.released(run(9, SHORT), 3, received(7, 1), true);
     assert!(!fairness.owes_gap());
 }
 
 #[test]
 fn a_gap_that_nobody_uses_makes_the_next_span_longer() {
     let mut fairness = Fairness::default();
-    for span in [8, 16, 32, 64, 128, 128].map(Duration::from_millis) {
-        fairness.released(run(9, SHORT), 3, 7, true);
+    fairness.released(run(9, SHORT), 3, received(6, 1), true);
+    for (count, span) in (7..).zip([8, 16, 32, 32].map(Duration::from_millis)) {
         fairness.since = None;
         assert!(fairness.is_over(run(9, span)) && !fairness.is_over(run(9, span - SHORT)));
         fairness.left_gap(false);
         assert_eq!(fairness.courtesy(|| 0), None, "nobody wanted it");
+        assert!(fairness.counts_messages(run(1, SHORT)));
+        fairness.released(run(9, SHORT), 3, received(count, 1), true);
+        assert!(!fairness.counts_messages(run(1, SHORT)));
     }
     fairness.left_gap(true);
     assert!(fairness.is_over(run(9, FIRST_SPAN)));
 }
 
+/// It has the lock for about as long as the gap lasts, gives it up just after that, and its message
+/// comes when this client has the lock again.
+#[test]
+fn a_gap_whose_message_comes_late_was_used() {
+    let mut fairness = Fairness::default();
+    fairness.released(run(9, FIRST_SPAN), 3, received(6, 1), true);
+    fairness.left_gap(false);
+    fairness.released(run(9, SHORT), 3, received(8, 1), true);
+    fairness.since = None;
+    assert!(fairness.is_over(run(9, FIRST_SPAN)), "one message of its own, and one of another");
+}
+
 #[test]
 fn a_lock_that_was_left_alone_was_a_gap() {
     let mut fairness = Fairness::default();
-    fairness.released(run(1, FIRST_SPAN), 3, 7, true);
+    fairness.released(run(1, FIRST_SPAN), 3, received(6, 1), true);
     assert!(fairness.owes_gap());
     fairness.released = Instant::now().checked_sub(2 * BREAK);
     assert!(!fairness.owes_gap(), "a client that comes now and then never waits for others");
-    fairness.released(run(1, SHORT), 3, 8, true);
+    fairness.released(run(1, SHORT), 3, received(7, 1), true);
     assert!(!fairness.owes_gap());
 }
 
 #[test]
 fn one_who_cannot_listen_is_known_by_its_hold() {
     let mut fairness = Fairness::default();
-    fairness.released(run(1, SHORT), 0, 0, true);
+    fairness.released(run(1, SHORT), 0, received(0, 0), true);
     assert!(!fairness.is_over(run(9, FIRST_SPAN)));
     fairness.is_busy();
-    fairness.released(run(9, FIRST_SPAN), 0, 0, true);
+    fairness.released(run(9, FIRST_SPAN), 0, received(0, 0), true);
     assert!(fairness.owes_gap(), "a release that finds nobody proves nothing");
 }
 
@@ -108,12 +127,12 @@ fn tokens_are_drawn_no_faster_than_time_passes() {
             drawn += u64::from(turns);
             let lasted = 60 + u64::from(turns) * micros_of_a_turn;
             micros += lasted;
-            fairness.released(run(turns, Duration::from_micros(lasted)), 0, 0, true);
+            fairness.released(run(turns, Duration::from_micros(lasted)), 0, received(0, 0), true);
         }
     }
     assert!(drawn < micros * 3 / 4, "{drawn} in {micros} µs");
     assert!(fairness.tokens(false) > 50, "and enough for a run: {}", fairness.tokens(false));
-    (0..10).for_each(|_| fairness.released(run(1000, FIRST_SPAN), 0, 0, false));
+    (0..10).for_each(|_| fairness.released(run(1000, FIRST_SPAN), 0, received(0, 0), false));
     assert_eq!(fairness.tokens(false), 1, "nobody waits");
 }
 
@@ -121,9 +140,9 @@ fn tokens_are_drawn_no_faster_than_time_passes() {
 #[test]
 fn one_who_has_the_lock_for_long_has_taken_the_gap() {
     let mut fairness = Fairness::default();
-    fairness.released(run(1, FIRST_SPAN), 1, 0, true);
+    fairness.released(run(1, FIRST_SPAN), 1, received(0, 0), true);
     fairness.left_gap(false);
     fairness.is_busy();
-    fairness.released(run(1, FIRST_SPAN), 1, 1, true);
+    fairness.released(run(1, FIRST_SPAN), 1, received(0, 1), true);
     assert!(fairness.owes_gap(), "the next span is no longer than the first");
 }

@@ -18,6 +18,7 @@ use crate::lease::records::{StoreHold, Tenure};
 use crate::lease::store_hold::{Admission, RunLength};
 use crate::os::Mutex;
 use crate::store::TokenRule;
+use crate::wait::fairness::Messages;
 use crate::wait::leader::{Leader, Membership, QueuePlace, QueueTable};
 use crate::wait::piggyback::{Piggyback, TakenPiggyback};
 use crate::wait::queue_map::{LocalQueue, QueueMap, QueueState, QueuesByHolder};
@@ -144,10 +145,11 @@ impl LocalQueues {
         Some(TakenPiggyback::new(piggyback, state.fairness.tokens(true), local_queue.event.round(), None))
     }
 
-    /// Whether this client yields to others after the release of `hold`.
-    pub(crate) fn is_run_over(&self, hold: &StoreHold) -> bool {
+    /// Whether the messages up to the release of `hold` must have been counted.
+    pub(crate) fn counts_messages(&self, hold: &StoreHold) -> bool {
         let map = self.map.lock();
-        map.get(&hold.asked.name.key).is_some_and(|local_queue| local_queue.state.lock().fairness.is_over(hold.run()))
+        let counts = |local_queue: &Arc<LocalQueue>| local_queue.state.lock().fairness.counts_messages(hold.run());
+        map.get(&hold.asked.name.key).is_some_and(counts)
     }
 
     /// Parks the hold of `tenure`, whose user has given it up, for the leader. False if no thread
@@ -226,9 +228,8 @@ impl LocalQueues {
 
     /// A thread of this client freed the lock after this run: its own leader need not wait for the
     /// message. `others`: how many other clients are subscribed (a hint: it misses those that are
-    /// reconnecting). `messages`: how many messages will have been received when the one of this
-    /// release has arrived.
-    pub(crate) fn released(&self, name: &Arc<str>, run: RunLength, others: u64, messages: u64) {
+    /// reconnecting).
+    pub(crate) fn released(&self, name: &Arc<str>, run: RunLength, others: u64, messages: Messages) {
         let mut map = self.map.lock();
         let local_queue = match map.get(name) {
             Some(local_queue) => local_queue.clone(),

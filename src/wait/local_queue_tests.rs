@@ -85,7 +85,7 @@ fn a_cancelled_waiter_leaves_and_the_role_goes_to_the_next() {
 #[test]
 fn a_leader_that_is_ended_leaves_the_yield_to_the_next() {
     let local_queues = LocalQueues::default();
-    local_queues.released(&"n".into(), LONG_RUN, 1, 0);
+    local_queues.released(&"n".into(), LONG_RUN, 1, Messages { received: 0, own: 0 });
     let EnqueueOutcome::Leader(leader) = queue(&local_queues, Deadline::Never, None) else { panic!() };
     leader.event().end_wait();
     leader.let_others_first(|pause| pause, |awaited, pause| leader.event().wait_for(awaited, pause));
@@ -100,7 +100,7 @@ fn error() -> Error {
 #[test]
 fn an_outage_is_forgotten_with_the_last_waiter_that_knew_of_it() {
     let local_queues = LocalQueues::default();
-    local_queues.released(&"n".into(), RunLength::ONE, 1, 0);
+    local_queues.released(&"n".into(), RunLength::ONE, 1, Messages { received: 0, own: 0 });
     let leader = |cancel| match queue(&local_queues, Deadline::Never, cancel) {
         EnqueueOutcome::Leader(leader) => leader,
         _ => panic!(),
@@ -158,7 +158,7 @@ fn a_panic_before_a_waiter_sleeps_takes_it_out_of_the_queue() {
 fn unused_queues_are_swept_also_by_a_client_that_never_waits() {
     let local_queues = LocalQueues::default();
     for n in 0..10_000 {
-        local_queues.released(&format!("n{n}").into(), RunLength::ONE, 1, 0);
+        local_queues.released(&format!("n{n}").into(), RunLength::ONE, 1, Messages { received: 0, own: 0 });
         if n == 1_000 {
             let long_ago = Instant::now().checked_sub(2 * MEMORY);
             local_queues
@@ -207,11 +207,11 @@ fn a_queue_that_was_left_serves_the_next_name_as_a_new_one() {
 fn a_client_yields_after_a_run_with_others_waiting() {
     let local_queues = LocalQueues::default();
     let name: Arc<str> = "n".into();
-    local_queues.released(&name, LONG_RUN, 1, 0);
+    local_queues.released(&name, LONG_RUN, 1, Messages { received: 0, own: 0 });
     let EnqueueOutcome::Leader(leader) = queue(&local_queues, Deadline::Never, None) else { panic!() };
     assert!(leader.must_yield());
     leader.let_others_first(|_| Duration::from_millis(1), |_, _| false);
     assert!(!leader.must_yield());
-    local_queues.released(&name, LONG_RUN, 1, 0);
+    local_queues.released(&name, LONG_RUN, 1, Messages { received: 0, own: 0 });
     assert!(!leader.must_yield(), "nobody wanted it: the next span is longer");
 }

@@ -30,11 +30,14 @@ fn turn(
     let (name, other) = (format!("stress-{primitive}"), format!("stress-{primitive}-2"));
     let start = Instant::now();
     macro_rules! turn {
-        ($won:expr, $wrote:expr, $work:expr) => {{
+        ($won:expr, $wrote:expr, $work:expr) => {
+            turn!($won, $wrote, $work, unlock)
+        };
+        ($won:expr, $wrote:expr, $work:expr, $end:ident) => {{
             let Some(guard) = $won? else { return Ok(None) };
             let waited = start.elapsed();
             $work;
-            if let Err(e) = guard.unlock() {
+            if let Err(e) = guard.$end() {
                 outage(&e);
             }
             Ok(Some(($wrote, waited)))
@@ -48,7 +51,7 @@ fn turn(
         "rw" => turn!(client.rw_lock(&name).try_write_for(PATIENCE), true, write()),
         // In another order than Curator.
         "multi" => turn!(client.multi([&other, &name]).try_lock_for(PATIENCE), true, write()),
-        "semaphore" => turn!(client.semaphore(&name).try_acquire_for(PATIENCE), true, write()),
+        "semaphore" => turn!(client.semaphore(&name).try_acquire_for(PATIENCE), true, write(), release),
         _ => panic!("{primitive}"),
     }
 }

@@ -130,7 +130,7 @@ fn a_semaphore_has_one_limit_for_both_sides() {
     assert!(semaphore.try_acquire().unwrap().is_none());
     assert_eq!(two.call("semaphore permits acquire 100"), "none");
     two.begin_waiting_until("semaphore permits acquire", || nodes(&world.server, "/permits/leases") == 4);
-    ours.unlock().unwrap();
+    ours.release().unwrap();
     let second = two.answer();
     let ours = semaphore.acquire().unwrap();
     std::thread::scope(|s| {
@@ -138,12 +138,12 @@ fn a_semaphore_has_one_limit_for_both_sides() {
         // Our own permits are made when there is room for them.
         wait_until("we wait", || nodes(&world.server, "/permits/locks") == 1);
         one.call(&format!("semaphore permits release {lease}"));
-        waits.join().unwrap().unlock().unwrap();
+        waits.join().unwrap().release().unwrap();
     });
     // One more for everybody.
     assert_eq!(semaphore.add_permits(1).unwrap(), 2);
     wait_until("Curator knows", || one.call("count permits/permits get") == "4");
-    ours.unlock().unwrap();
+    ours.release().unwrap();
     two.call(&format!("semaphore permits release {second}"));
     // Curator gives permits back in the background.
     wait_until("all are free", || semaphore.available_permits().unwrap() == 4);
@@ -166,7 +166,7 @@ fn a_semaphore_of_one_is_a_mutex_that_is_not_reentrant() {
     java.call("semaphore-mutex one unlock");
     let permit = semaphore.acquire().unwrap();
     assert_eq!(java.call("semaphore-mutex one tryLock 100"), "false");
-    permit.unlock().unwrap();
+    permit.release().unwrap();
     assert_eq!(java.call("semaphore-mutex one tryLock 2000"), "true");
     java.call("semaphore-mutex one unlock");
 }

@@ -28,7 +28,7 @@ fn permits_of_both_libraries_are_counted_together() {
     assert!(semaphore.try_acquire_for(ms(30)).unwrap().is_none());
 
     java.begin_waiting(&world.server, "permits s1 acquire", "s1", waits);
-    let again = prompt(|| last.unlock().unwrap(), || java.answer());
+    let again = prompt(|| last.release().unwrap(), || java.answer());
     assert_eq!(java.call(&format!("permits s1 release {again}")), "true");
     assert_eq!(java.call(&format!("permits s1 release {again}")), "false");
 
@@ -37,10 +37,10 @@ fn permits_of_both_libraries_are_counted_together() {
         let waiter = s.spawn(|| semaphore.try_acquire_for(CAP).unwrap().unwrap());
         wait_until("we wait", || waits(&world.server, "s1"));
         let release = || assert_eq!(java.call(&format!("permits s1 release {theirs}")), "true");
-        prompt(release, || waiter.join().unwrap()).unlock().unwrap();
+        prompt(release, || waiter.join().unwrap()).release().unwrap();
     });
     drop(rest);
-    two.unlock().unwrap();
+    two.release().unwrap();
     assert_eq!(java.call("permits s1 availablePermits"), "4");
 }
 
@@ -69,13 +69,13 @@ fn several_permits_at_once_wait_for_all_of_them() {
     semaphore.try_set_permits(2).unwrap();
     let (one, two) = (semaphore.acquire().unwrap(), semaphore.acquire().unwrap());
     java.begin_waiting(&world.server, "permits s3 acquireMany 2", "s3", waits);
-    one.unlock().unwrap();
+    one.release().unwrap();
     assert!(java.waits());
-    let ids = prompt(|| two.unlock().unwrap(), || java.answer());
+    let ids = prompt(|| two.release().unwrap(), || java.answer());
     std::thread::scope(|s| {
         let waiter = s.spawn(|| semaphore.try_acquire_many_for(2, CAP).unwrap().unwrap());
         wait_until("we wait", || waits(&world.server, "s3"));
-        prompt(|| drop(java.call(&format!("permits s3 release {ids}"))), || waiter.join().unwrap()).unlock().unwrap();
+        prompt(|| drop(java.call(&format!("permits s3 release {ids}"))), || waiter.join().unwrap()).release().unwrap();
     });
     assert_eq!(semaphore.available_permits().unwrap(), 2);
 }
@@ -112,7 +112,7 @@ fn permits_of_killed_processes_come_back_to_the_other_library() {
     doomed.kill();
     let permit = semaphore.try_acquire_for(CAP).unwrap().expect("its lease has ended");
     assert_eq!((semaphore.available_permits().unwrap(), semaphore.acquired_permits().unwrap()), (0, 1));
-    permit.unlock().unwrap();
+    permit.release().unwrap();
     assert_eq!(java.call("permits s4 availablePermits"), "1");
 }
 
@@ -150,7 +150,7 @@ fn counts_of_killed_processes_are_gone_until_they_are_added_again() {
         // both.
         let waiter = s.spawn(|| semaphore.try_acquire_many_for(3, CAP).unwrap().unwrap());
         wait_until("we wait", || waits(&world.server, "c2"));
-        prompt(|| drop(java.call("counting c2 addPermits 2")), || waiter.join().unwrap()).unlock().unwrap();
+        prompt(|| drop(java.call("counting c2 addPermits 2")), || waiter.join().unwrap()).release().unwrap();
     });
     java.call("counting c2 release 1");
     assert_eq!(semaphore.available_permits().unwrap(), 4);
@@ -173,13 +173,13 @@ fn both_libraries_share_one_count() {
     assert!(semaphore.try_acquire_for(ms(30)).unwrap().is_none());
 
     java.begin_waiting(&world.server, "counting c1 acquire 1", "c1", waits);
-    prompt(|| one.unlock().unwrap(), || java.answer());
+    prompt(|| one.release().unwrap(), || java.answer());
     std::thread::scope(|s| {
         let waiter = s.spawn(|| semaphore.try_acquire_many_for(3, CAP).unwrap().unwrap());
         wait_until("we wait", || waits(&world.server, "c1"));
         java.call("counting c1 release 1");
         assert!(!waiter.is_finished());
-        prompt(|| drop(java.call("counting c1 release 2")), || waiter.join().unwrap()).unlock().unwrap();
+        prompt(|| drop(java.call("counting c1 release 2")), || waiter.join().unwrap()).release().unwrap();
     });
     java.call("counting c1 addPermits 2");
     assert_eq!(semaphore.add_permits(-1).unwrap(), 4);

@@ -26,9 +26,12 @@ pub(crate) struct Primitive {
 
 macro_rules! take {
     (|$client:ident, $name:ident| $guard:expr) => {
+        take!(|$client, $name| $guard, unlock)
+    };
+    (|$client:ident, $name:ident| $guard:expr, $end:ident) => {
         |$client, $name| {
             let guard = $guard.unwrap();
-            Box::new(move || guard.unlock().unwrap())
+            Box::new(move || guard.$end().unwrap())
         }
     };
 }
@@ -43,8 +46,12 @@ pub(crate) const PRIMITIVES: [Primitive; 9] = [
     WRITE,
     Primitive { java: "read", take: take!(|c, n| c.rw_lock(n).read_owned()), channel: "redisson_rwlock:" },
     Primitive { java: "multi", take: take!(|c, n| c.multi([n]).lock_owned()), channel: LOCK_CHANNEL },
-    Primitive { java: "permits", take: take!(|c, n| c.semaphore(n).acquire()), channel: "redisson_sc:" },
-    Primitive { java: "counting", take: take!(|c, n| c.counting_semaphore(n).acquire()), channel: "redisson_sc:" },
+    Primitive { java: "permits", take: take!(|c, n| c.semaphore(n).acquire(), release), channel: "redisson_sc:" },
+    Primitive {
+        java: "counting",
+        take: take!(|c, n| c.counting_semaphore(n).acquire(), release),
+        channel: "redisson_sc:",
+    },
     Primitive { java: "latch", take: pass, channel: LATCH_CHANNEL },
 ];
 

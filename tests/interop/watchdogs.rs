@@ -67,7 +67,7 @@ fn both_watchdogs_renew_side_by_side() {
     write.unlock().unwrap();
     read.unlock().unwrap();
     multi.unlock().unwrap();
-    permit.unlock().unwrap();
+    permit.release().unwrap();
     for primitive in ["lock", "fenced", "fair", "write", "read"] {
         assert_eq!(tries.call(&format!("{primitive} ours-{primitive} tryLock")), "true", "{primitive}");
         assert_eq!(java.call(&format!("{primitive} theirs-{primitive} unlock")), "ok", "{primitive}");

@@ -60,7 +60,7 @@ fn a_guard_that_a_close_released_reports_it_at_every_hold_count() {
     assert_closed(downgraded.downgrade(), "down");
     assert_closed(downgraded_owned.downgrade(), "owned");
     assert_closed(reader.unlock(), "read");
-    assert_closed(permit.unlock(), "count");
+    assert_closed(permit.release(), "count");
     assert_eq!(server.lock_keys(), ["count"]);
 }
 
@@ -245,7 +245,7 @@ fn closing_in_a_short_outage_gives_back_what_has_no_lease() {
         client.close(PROMPT).unwrap();
     });
     assert_eq!((server.cmd::<i64>(&["GET", "c"]), server.cmd::<i64>(&["GET", "s"])), (5, 5));
-    assert_eq!(permit.unlock().unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(permit.release().unwrap_err().kind(), ErrorKind::Closed);
     drop(other);
     assert_eq!(server.cmd::<i64>(&["GET", "c"]), 5);
 }

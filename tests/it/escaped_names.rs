@@ -73,7 +73,7 @@ fn other_kinds(client: &LockClient, has_latches: bool) {
         let permits = format!("permits of {name}");
         let semaphore = client.semaphore(if has_latches { &permits } else { &name });
         semaphore.try_set_permits(1).unwrap();
-        semaphore.acquire().unwrap().unlock().unwrap();
+        semaphore.acquire().unwrap().release().unwrap();
         semaphore.delete().unwrap();
         if has_latches {
             client.latch(&name).try_set_count(1).unwrap();

@@ -158,7 +158,7 @@ fn a_latch_and_semaphores_of_one_client_do_not_share_a_name() {
     let permit = leased.acquire().unwrap();
     latch_refuses();
     counting_refuses();
-    permit.unlock().unwrap();
+    permit.release().unwrap();
     assert!(leased.delete().unwrap());
     assert!(counting.try_set_permits(1).unwrap());
     counting.acquire().unwrap().forget();

@@ -327,7 +327,7 @@ fn a_loss_that_unlock_or_drop_sees_first_runs_the_callback() {
                 if by_drop {
                     drop(guard);
                 } else {
-                    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost, stringify!($guard));
+                    assert_eq!(leasehold::Held::unlock(guard).unwrap_err().kind(), ErrorKind::Lost, stringify!($guard));
                 }
                 wait_until(stringify!($guard), || reported.load(Ordering::SeqCst) == 1);
                 client.semaphore("s").try_set_permits(1).unwrap();

@@ -227,7 +227,7 @@ fn locking_in_destructors() {
             // are gone by then.
             LAST.with_borrow_mut(|list| list.push(AtTheEnd(Some(last))));
             let guard = c.lock("early").unwrap();
-            c.semaphore("permits").try_acquire().unwrap().unwrap().unlock().unwrap();
+            c.semaphore("permits").try_acquire().unwrap().unwrap().release().unwrap();
             guard.unlock().unwrap();
         })
         .join()
@@ -240,7 +240,7 @@ fn locking_in_destructors() {
     }));
     let c = client.clone();
     at_the_end(Box::new(move || {
-        c.semaphore("permits").try_acquire().unwrap().unwrap().unlock().unwrap();
+        c.semaphore("permits").try_acquire().unwrap().unwrap().release().unwrap();
         println!("@@permit worked");
     }));
     let c = client.clone();

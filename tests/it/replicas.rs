@@ -63,7 +63,7 @@ fn a_grant_is_on_the_replica_when_the_call_returns() {
         client.semaphore("s").acquire().unwrap()
     };
     assert_eq!(pair.replica.cmd::<u32>(&["ZCARD", "{s}:timeout"]), 1);
-    permit.unlock().unwrap();
+    permit.release().unwrap();
 }
 
 /// In the same write as the grant; a release does not wait for replicas.

@@ -35,7 +35,7 @@ fn holders_of_the_client_that_deletes_a_semaphore_are_told_at_once() {
     assert!(client.semaphore("s").delete().unwrap());
     assert!(!one.is_held() && two.wait_lost(Duration::ZERO));
     lost.recv_timeout(crate::rig::CAP).unwrap();
-    assert_eq!(two.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(two.release().unwrap_err().kind(), ErrorKind::Lost);
     assert!(!semaphore.delete().unwrap());
     // What is taken from now on is of another semaphore.
     assert_eq!(semaphore.try_set_permits(1).unwrap(), leasehold::SetPermits::New);
@@ -64,10 +64,10 @@ fn as_many_get_in_as_there_are_permits() {
         let many = s.spawn(|| other.acquire_many(3).unwrap());
         wait_until("it is subscribed", || server.channels() == ["redisson_sc:{s}"]);
         drop(two);
-        third.unlock().unwrap();
+        third.release().unwrap();
         let many = many.join().unwrap();
         assert!(many.is_held());
-        std::thread::spawn(move || many.unlock().unwrap()).join().unwrap();
+        std::thread::spawn(move || many.release().unwrap()).join().unwrap();
     });
     assert_eq!(one.available_permits().unwrap(), 3);
     assert!(one.delete().unwrap() && !other.delete().unwrap());
@@ -121,13 +121,13 @@ fn permits_can_be_added_and_taken_away() {
     semaphore.try_set_permits(2).unwrap();
     let held = semaphore.acquire_many(2).unwrap();
     std::thread::scope(|s| {
-        let waiter = s.spawn(|| semaphore.acquire().unwrap().unlock().unwrap());
+        let waiter = s.spawn(|| semaphore.acquire().unwrap().release().unwrap());
         wait_until("it is subscribed", || !server.channels().is_empty());
         assert_eq!(semaphore.add_permits(1).unwrap(), 1);
         waiter.join().unwrap();
     });
     assert_eq!(semaphore.add_permits(-3).unwrap(), -2);
-    held.unlock().unwrap();
+    held.release().unwrap();
     assert_eq!(semaphore.available_permits().unwrap(), 0);
     assert_eq!(semaphore.acquire().unwrap_err().kind(), ErrorKind::Conflict, "none is left in all");
 }
@@ -145,7 +145,7 @@ fn permits_are_renewed_and_their_loss_is_reported() {
     let member: Vec<Vec<u8>> = redis::cmd("ZRANGE").arg(LEASES).arg(0).arg(0).query(&mut server.connect()).unwrap();
     redis::cmd("ZREM").arg(LEASES).arg(&member[0]).exec(&mut server.connect()).unwrap();
     assert!(permit.wait_lost(Duration::from_secs(10)));
-    assert_eq!(permit.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(permit.release().unwrap_err().kind(), ErrorKind::Lost);
     let fixed = semaphore.with_lease(ms(100)).acquire().unwrap();
     assert!(fixed.wait_lost(Duration::from_secs(10)));
 }
@@ -219,7 +219,7 @@ fn redisson_permits_and_leasehold_permits_count_together() {
         (0..16).map(|n| u8::from_str_radix(&id.redisson_ids()[0][2 * n..2 * n + 2], 16).unwrap()).collect();
     let removed: u32 = redis::cmd("ZREM").arg(LEASES).arg(bytes).query(&mut server.connect()).unwrap();
     assert_eq!(removed, 1);
-    permit.unlock().unwrap();
+    permit.release().unwrap();
     assert_eq!(server.cmd::<u32>(&["ZCARD", LEASES]), 1);
 }
 
@@ -295,14 +295,14 @@ fn counting_permits_wait_are_given_back_and_forgotten() {
         assert_eq!((held.permits(), held.name()), (2, "c"));
         assert!(one.try_acquire().unwrap().is_none());
         assert!(one.try_acquire_for(ms(20)).unwrap().is_none());
-        std::thread::spawn(move || held.unlock().unwrap()).join().unwrap();
+        std::thread::spawn(move || held.release().unwrap()).join().unwrap();
     });
     one.acquire().unwrap().forget();
     assert_eq!(one.available_permits().unwrap(), 1);
     let last = one.acquire().unwrap();
     a.close(Duration::from_secs(5)).unwrap();
     assert_eq!(other.available_permits().unwrap(), 1, "closing gives back what has no lease");
-    let error = last.unlock().unwrap_err();
+    let error = last.release().unwrap_err();
     assert_eq!((error.kind(), error.name()), (ErrorKind::Closed, Some("c")));
     assert_eq!(other.available_permits().unwrap(), 1);
     assert!(other.delete().unwrap());
@@ -323,7 +323,7 @@ fn deleting_a_semaphore_is_reported_to_its_waiters() {
         assert!(semaphore.delete().unwrap());
         assert_eq!(waiter.join().unwrap(), ErrorKind::Conflict);
     });
-    assert_eq!(held.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(held.release().unwrap_err().kind(), ErrorKind::Lost);
     assert!(server.lock_keys().is_empty(), "what is given back late makes no semaphore");
 }
 
@@ -432,11 +432,11 @@ fn threads_of_several_clients_share_the_permits() {
                         if counting {
                             let permit = client.counting_semaphore("c").acquire_many(want).unwrap();
                             work();
-                            permit.unlock().unwrap();
+                            permit.release().unwrap();
                         } else {
                             let permit = client.semaphore("s").acquire_many(want).unwrap();
                             work();
-                            permit.unlock().unwrap();
+                            permit.release().unwrap();
                         }
                     }
                 });
@@ -463,9 +463,9 @@ fn no_client_keeps_a_semaphore_for_itself() {
             s.spawn(|| {
                 while !done.load(Ordering::SeqCst) {
                     if counting {
-                        a.counting_semaphore("c").acquire().unwrap().unlock().unwrap();
+                        a.counting_semaphore("c").acquire().unwrap().release().unwrap();
                     } else {
-                        a.semaphore("s").acquire().unwrap().unlock().unwrap();
+                        a.semaphore("s").acquire().unwrap().release().unwrap();
                     }
                 }
             });
@@ -501,14 +501,14 @@ fn a_call_that_yielded_to_others_asks_again() {
         subscriber.subscribe("redisson_sc:{s}").unwrap();
         let mine = a.semaphore("s");
         for _ in 0..5 {
-            mine.acquire().unwrap().unlock().unwrap();
+            mine.acquire().unwrap().release().unwrap();
         }
         // The client must yield while its first attempt is under way.
         proxy.inject("{s}:timeout", Fault::StallReply(ms(20)));
         std::thread::scope(|s| {
             let waiter = s.spawn(|| mine.try_acquire_many_for(2, PROMPT).unwrap().is_some());
             std::thread::sleep(ms(12));
-            held.unlock().unwrap();
+            held.release().unwrap();
             assert!(waiter.join().unwrap(), "it slept beside two free permits");
         });
     }

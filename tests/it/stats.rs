@@ -305,7 +305,7 @@ fn permits_and_latches_are_counted() {
     let permit = permits.acquire_many(2).unwrap();
     assert!(permits.try_acquire().unwrap().is_none());
     assert_eq!((client.stats().holds(), client.snapshot().holds()[0].hold_count()), (1, 2));
-    permit.unlock().unwrap();
+    permit.release().unwrap();
     let counted = figures(&client, Primitive::CountingSemaphore);
     assert_eq!((counted.granted_at_once(), counted.busy(), counted.holds().count(), counted.calls()), (1, 1, 1, 2));
 

@@ -18,7 +18,6 @@ mod owners;
 mod permits;
 mod queue;
 mod rw;
-mod shared;
 mod state;
 mod subscription;
 mod subscriptions;
@@ -32,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::faults::{Failure, Operation};
-pub(crate) use self::shared::Memory;
+pub(crate) use self::state::Memory;
 use self::state::MemoryState;
 use crate::base::clock::Clock;
 use crate::base::diagnosis::{Check, Finding};

@@ -8,15 +8,38 @@ use super::entry::{Entry, Marker, another_kind};
 use super::faults::Faults;
 use super::queue::Queue;
 use super::subscriptions::Subscriptions;
-use crate::base::clock::Clock;
+use crate::base::clock::{Clock, MovableClock};
 use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::base::lock_name::Kind;
-use crate::os::HashMap;
+use crate::os::{HashMap, Mutex, atomic::AtomicU64};
 use crate::store::{Acquire, Acquired, LockStatus, Release, Released, Renewal, Renewed, TokenRule, Topic};
 
 /// The number of names from which on expired ones are removed.
 const SWEEP_AT: usize = 1024;
+
+/// The state behind the stores of several clients.
+pub(crate) struct Memory {
+    pub(crate) clock: Arc<MovableClock>,
+    pub(super) state: Mutex<MemoryState>,
+    pub(super) next_store: AtomicU64,
+    /// One for each client: wakes its waiting threads, and returns false when the client is gone.
+    #[cfg(feature = "testing")]
+    pub(super) clients: Mutex<Vec<Arc<dyn Fn() -> bool + Send + Sync>>>,
+}
+
+impl Memory {
+    pub(crate) fn new() -> Self {
+        let clock = Arc::new(MovableClock::default());
+        Self {
+            state: Mutex::new(MemoryState::new(clock.clone())),
+            clock,
+            next_store: AtomicU64::new(0),
+            #[cfg(feature = "testing")]
+            clients: Mutex::default(),
+        }
+    }
+}
 
 pub(super) struct MemoryState {
     pub(super) clock: Arc<dyn Clock>,

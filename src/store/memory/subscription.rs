@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::shared::Memory;
+use super::state::Memory;
 use super::subscriptions::ended;
 use crate::base::error::Result;
 use crate::os::mpsc::{Receiver, RecvTimeoutError, Sender};

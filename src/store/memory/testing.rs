@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::faults::{Failure, Operation, cut_off};
-use super::shared::Memory;
+use super::state::Memory;
 use crate::base::clock::Clock;
 
 impl Memory {

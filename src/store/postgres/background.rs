@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::requests;
-use super::server::{end_backends, into_error, unknowns_of};
+use super::server::{end_backends, into_error};
 use super::wire::{Answer, Connection, Connector, Pool, PostgresFailure, Request, UnknownOutcome};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::resolve::Resolution;
@@ -149,13 +149,14 @@ impl Background {
         // Always a new connection: its handshake shows which server process answers now.
         drop(self.idle.lock().connection.take());
         let mut connection = self.connector.connect()?;
-        let all: Vec<UnknownOutcome> = undos.iter().flat_map(|undo| unknowns_of(&undo.unknowns)).cloned().collect();
+        let all: Vec<UnknownOutcome> =
+            undos.iter().flat_map(|undo| undo.unknowns.list::<UnknownOutcome>()).cloned().collect();
         // Not longer: renewals wait for this.
         let patience = self.connector.io_timeout / 2;
         let mut ended = end_backends(&mut connection, &all, patience).map_err(into_error)?.into_iter();
         let mut ready = Vec::with_capacity(undos.len());
         for undo in undos {
-            let own: Vec<bool> = ended.by_ref().take(unknowns_of(&undo.unknowns).len()).collect();
+            let own: Vec<bool> = ended.by_ref().take(undo.unknowns.list::<UnknownOutcome>().len()).collect();
             ready.push(!own.contains(&false));
         }
         let is_ready = undos.iter().zip(&ready).filter(|(_, ready)| **ready);

@@ -2,7 +2,6 @@
 
 use super::PostgresStore;
 use super::requests::{self, another_kind, channel_of, hint, integer, integers, letter, millis, one, unexpected};
-use super::server::unknowns_of;
 use super::sql::{COUNTED, MULTI_ACQUIRE, MULTI_KEEP, MULTI_RELEASE, QUEUE};
 use super::wire::Request;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -31,7 +30,7 @@ impl MultiStore for PostgresStore {
             .numbers(order.iter().map(|&place| i64::from(parts[place].held)))
             .number(millis(*lease))
             .number(1)
-            .arg(if unknowns_of(unknowns).is_empty() { "false" } else { "true" });
+            .arg(if unknowns.is_empty() { "false" } else { "true" });
         let answer = self.server.ask(&request, unknowns)?;
         let rows = match answer.rows {
             Ok(rows) => rows,

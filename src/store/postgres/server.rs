@@ -9,20 +9,6 @@ use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::UnknownOutcomes;
 
-/// The requests whose connection failed before the answer. Each can still run until its backend has
-/// ended.
-type Unresolved = Vec<UnknownOutcome>;
-
-pub(super) fn unknowns_of(unknowns: &UnknownOutcomes) -> &[UnknownOutcome] {
-    unknowns.get::<Unresolved>().map_or(&[], |list| list)
-}
-
-pub(super) fn add_unknown(unknowns: &mut UnknownOutcomes, unknown: UnknownOutcome) {
-    let mut list = unknowns_of(unknowns).to_vec();
-    list.push(unknown);
-    unknowns.set::<Unresolved>(list);
-}
-
 /// The connections for calls of locks.
 #[derive(Debug)]
 pub(super) struct Server {
@@ -58,7 +44,7 @@ impl Server {
 
     fn ask_again(&self, request: &Request, unknowns: &mut UnknownOutcomes) -> Result<Answer> {
         let mut connection = self.pool.connect()?;
-        let earlier = unknowns_of(unknowns).to_vec();
+        let earlier = unknowns.list::<UnknownOutcome>().to_vec();
         let ended = end_backends(&mut connection, &earlier, self.io_timeout).map_err(into_error)?;
         if ended.contains(&false) {
             let why = "an earlier attempt may still run: its backend was asked to end and has not ended yet";
@@ -77,7 +63,7 @@ pub(super) fn known(
 ) -> Result<Answer> {
     outcome.map_err(|failure| {
         if let PostgresFailure::Unknown { unknown, .. } = &failure {
-            add_unknown(unknowns, unknown.clone());
+            unknowns.push(unknown.clone());
         }
         into_error(failure)
     })

@@ -8,7 +8,6 @@ use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::store::Undo;
 use crate::store::redis::script;
-use crate::store::redis::unknowns::unknowns_of;
 use crate::store::redis::wire::{
     Connection, Connector, InFlight, Pool, PubSubReader, PubSubWriter, RedisFailure, Reply, Request, UnknownOutcome,
 };
@@ -122,7 +121,7 @@ impl Background {
         let mut plans = Vec::with_capacity(undos.len());
         for undo in undos {
             let mut plan = Plan { ready: true, kills: Vec::new() };
-            for unknown in unknowns_of(&undo.unknowns) {
+            for unknown in undo.unknowns.list::<UnknownOutcome>() {
                 let known = kills.iter().find(|(other, _)| other.same_connection(unknown)).map(|(_, at)| *at);
                 let at = match known {
                     Some(at) => at,

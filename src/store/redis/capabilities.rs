@@ -1,8 +1,8 @@
 //! The capabilities that not every store has: queues, counts, fenced values.
 
+use super::keys::Slot;
 use super::keys::{RESERVED, is_reserved};
 use super::script;
-use super::slot::Slot;
 use super::{RedisStore, slot_of};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};

@@ -1,6 +1,5 @@
 //! A fair lock that goes from one thread of the client to the next.
 
-use super::unknowns::add_unknown;
 use super::wire::RedisFailure;
 use super::{RedisStore, script, slot_of};
 use crate::store::{Acquire, Acquired, HandedOver, LockStore, Release, Released, UnknownOutcomes};
@@ -25,8 +24,8 @@ impl RedisStore {
             }
             Err(RedisFailure::NotSent(error)) => (Err(error.clone()), Err(error)),
             Err(RedisFailure::Unknown { error, unknown, stale }) => {
-                add_unknown(unknowns, unknown.clone());
-                add_unknown(&mut next_unknowns, unknown);
+                unknowns.push(unknown.clone());
+                next_unknowns.push(unknown);
                 let released = if stale { self.release(release, unknowns) } else { Err(error.clone()) };
                 (released, Err(error))
             }

@@ -2,7 +2,9 @@
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
-use crate::store::redis::slot::Slot;
+
+/// The hash slot of a key. Outside of a cluster it means nothing.
+pub(crate) use redis::cluster_routing::Slot;
 
 /// On a master of Redlock: whether it may vote, and its tokens. Not Redisson's.
 pub(crate) const NODE_KEY: &str = "leasehold:node";

@@ -15,9 +15,7 @@ pub(crate) mod script;
 pub(crate) mod sentinel;
 mod server;
 mod servers;
-mod slot;
 mod subscription;
-mod unknowns;
 pub(crate) mod wire;
 
 use std::sync::Arc;
@@ -25,16 +23,14 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub(crate) use self::diagnosis::{Part, Subject, examine_all, lease_of};
-use self::keys::{RedisKeys, check_name, check_name_in_cluster};
+use self::keys::{RedisKeys, Slot, check_name, check_name_in_cluster};
 use self::kinds::{Kinds, is_a_number, used_otherwise};
 pub(crate) use self::owners::{announce, clients, clients_answer, is_written, texts, withdraw};
 use self::script::WaiterTimeouts;
 use self::server::{Answered, Server};
 use self::servers::Servers;
-use self::slot::Slot;
 use self::subscription::PatternRights;
 pub(crate) use self::subscription::subscribe_to;
-use self::unknowns::add_unknown;
 use self::wire::{Connector, RedisFailure, Replicas, Reply, Request};
 use crate::base::clock::Clock;
 use crate::base::deadline::ceil_millis;
@@ -213,7 +209,7 @@ impl LockStore for RedisStore {
             Ok(answer) => script::release_answer(answer.reply),
             Err(RedisFailure::NotSent(error)) => Err(error),
             Err(RedisFailure::Unknown { error, unknown, stale }) => {
-                add_unknown(unknowns, unknown);
+                unknowns.push(unknown);
                 if stale { self.release(release, unknowns) } else { Err(error) }
             }
         };
@@ -225,7 +221,7 @@ impl LockStore for RedisStore {
             Ok(answer) => script::acquire_answer(answer.reply, answer.sent_at),
             Err(RedisFailure::NotSent(error)) => Err(error),
             Err(RedisFailure::Unknown { error, unknown, .. }) => {
-                add_unknown(&mut next_unknowns, unknown);
+                next_unknowns.push(unknown);
                 Err(error)
             }
         };

@@ -8,9 +8,8 @@
 
 use std::cell::Cell;
 
+use super::keys::Slot;
 use super::server::Answered;
-use super::slot::Slot;
-use super::unknowns::{add_unknown, unknowns_of};
 use super::wire::UnknownOutcome;
 use super::{RedisStore, script, slot_of};
 use crate::base::error::Result;
@@ -133,7 +132,7 @@ impl RedisStore {
             let released = self.release_in_one_slot(&releases, unknowns);
             let refused = released.map(|answers| answers.into_iter().find_map(Result::err));
             if let Err(e) | Ok(Some(e)) = refused {
-                add_unknown(unknowns, UnknownOutcome::partly(self.clock.now()));
+                unknowns.push(UnknownOutcome::partly(self.clock.now()));
                 return Err(e);
             }
         }
@@ -154,8 +153,8 @@ impl RedisStore {
             let released = self.release_in_one_slot(&group, &mut own);
             if let Err(e) = &released {
                 all_known = false;
-                let added = unknowns_of(&own).iter().skip(unknowns_of(&earlier).len());
-                added.for_each(|unknown| add_unknown(unknowns, unknown.clone()));
+                let added = own.list::<UnknownOutcome>().iter().skip(earlier.list::<UnknownOutcome>().len());
+                added.for_each(|unknown| unknowns.push(unknown.clone()));
                 places.iter().for_each(|&place| outcomes[place] = Some(Err(e.clone())));
             }
             let answers = released.into_iter().flatten();

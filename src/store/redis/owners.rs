@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::RedisStore;
+use super::keys::Slot;
 use super::keys::{CLIENT_INDEX, client_key};
 use super::script;
-use super::slot::Slot;
 use super::wire::{Reply, Request, Shape, fail_on_error};
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};

@@ -11,7 +11,6 @@ use crate::base::lease::Moment;
 use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::base::node_status::{NodeState, NodeStatus};
 use crate::store::UnknownOutcomes;
-use crate::store::redis::unknowns::{add_unknown, unknowns_of};
 use crate::store::redis::wire::{Connector, Pool, RedisFailure, Reply, Request, Target, fail_on_error};
 
 /// The connections to one server.
@@ -91,7 +90,7 @@ impl Server {
                 Ok(answer) => return Ok(Answered { reply: answer.reply, sent_at: answer.sent_at, repeated: false }),
                 Err(RedisFailure::NotSent(error)) => return Err(Unanswered::NotSent(error)),
                 Err(RedisFailure::Unknown { error, unknown, stale }) => {
-                    add_unknown(unknowns, unknown);
+                    unknowns.push(unknown);
                     // After a long time (the machine slept) the idempotency key may be gone, and a
                     // repeat could count twice.
                     if !stale || self.clock.now().since(asked_at) > IDEMPOTENCY_TTL / 2 {
@@ -108,16 +107,16 @@ impl Server {
 
     fn ask_again(&self, request: Request, unknowns: &mut UnknownOutcomes) -> std::result::Result<Answered, Unanswered> {
         let mut connection = self.pool.connect().map_err(Unanswered::NotSent)?;
-        if let Err(wait) = connection.kills_for(unknowns_of(unknowns)) {
+        if let Err(wait) = connection.kills_for(unknowns.list()) {
             // After an I/O timeout the not-after of the earlier attempt refuses it. The wait is
             // longer only if the server's clock was stepped back, and no caller waits for that.
             std::thread::sleep(wait.min(self.pool.io_timeout()));
         }
-        let kills = connection.kills_for(unknowns_of(unknowns));
+        let kills = connection.kills_for(unknowns.list());
         let mut requests = kills.map_err(|wait| Unanswered::NotSent(not_yet(wait)))?;
         let kills = requests.len();
         requests.push(request);
-        let repeated = unknowns_of(unknowns).iter().any(|unknown| connection.may_have_run(unknown));
+        let repeated = unknowns.list().iter().any(|unknown| connection.may_have_run(unknown));
         match connection.exchange(&requests) {
             Ok((mut replies, flight)) => {
                 let reply = replies.pop().expect("a reply for every request");
@@ -131,7 +130,7 @@ impl Server {
             }
             Err(RedisFailure::NotSent(error)) => Err(Unanswered::NotSent(error)),
             Err(RedisFailure::Unknown { error, unknown, .. }) => {
-                add_unknown(unknowns, unknown);
+                unknowns.push(unknown);
                 Err(Unanswered::Unknown(error))
             }
         }

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use super::cluster::{Cluster, Route, still_redirected};
+use super::keys::Slot;
 use super::server::{Answered, Server, Unanswered};
-use super::slot::Slot;
-use super::unknowns::{add_unknown, unknowns_of};
 use super::wire::{Connector, Outcome, Redirect, RedisFailure, Reply, Request, UnknownOutcome};
 use crate::base::clock::Clock;
 use crate::base::error::Result;
@@ -76,8 +75,10 @@ impl Servers {
     /// from then on: whatever the later attempts answer, what this one did may remain.
     pub(super) fn is_redirected(&self, reply: &Reply, unknowns: &mut UnknownOutcomes) -> bool {
         let redirect = reply.redirect();
-        if redirect == Some(Redirect::Partly) && !unknowns_of(unknowns).iter().any(UnknownOutcome::is_partly) {
-            add_unknown(unknowns, UnknownOutcome::partly(self.clock.now()));
+        if redirect == Some(Redirect::Partly)
+            && !unknowns.list::<UnknownOutcome>().iter().any(UnknownOutcome::is_partly)
+        {
+            unknowns.push(UnknownOutcome::partly(self.clock.now()));
         }
         redirect.is_some()
     }

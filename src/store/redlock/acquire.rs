@@ -5,11 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::node::{error_of, single};
-use super::node_set::NodeSet;
+use super::node_set::{NodeSet, UnknownNodes};
 use super::quorum::{is_final, majority, until_free};
 use super::scatter::{NodeOutcome, Round, ask_all};
 use super::store::RedlockStore;
-use super::unknown_nodes::UnknownNodes;
 use crate::base::error::{Error, Result};
 use crate::base::holder::is_foreign;
 use crate::base::lease::Moment;

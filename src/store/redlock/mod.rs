@@ -16,7 +16,6 @@ mod renew;
 mod scatter;
 mod store;
 mod supported;
-mod unknown_nodes;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,13 +23,12 @@ use std::time::Duration;
 
 use self::acquire::Tally;
 use self::node::{Node, Voting};
-use self::node_set::NodeSet;
+use self::node_set::{NodeSet, UnknownNodes};
 pub(crate) use self::quarantine::QuarantineSettings;
 use self::quorum::{is_final, majority};
 use self::scatter::{NodeOutcome, Round};
 pub(crate) use self::store::RedlockStore;
 use self::supported::{check_kind, unsupported};
-use self::unknown_nodes::UnknownNodes;
 use crate::base::diagnosis::Finding;
 use crate::base::error::{Error, Result};
 use crate::base::holder::hold_on_many;

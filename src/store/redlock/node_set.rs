@@ -1,6 +1,8 @@
-//! A set of masters.
+//! A set of masters, and which of them have requests of unknown outcome.
 
 use std::ops::BitOr;
+
+use crate::store::UnknownOutcomes;
 
 /// Some of the masters of one Redlock, each by its index in the configuration. `Builder` permits
 /// fewer than 64 of them.
@@ -59,6 +61,28 @@ impl BitOr for NodeSet {
 
     fn bitor(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+}
+
+/// The masters on which a request of a call may have run, or may still run. Each [`Node`] keeps the
+/// requests of one holder in order, so a set is all that has to be remembered here.
+///
+/// [`Node`]: super::node::Node
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct UnknownNodes {
+    pub(super) nodes: NodeSet,
+    /// Those of `nodes` that were already sent the release, on the same connection: only its reply
+    /// is missing.
+    pub(super) unread: NodeSet,
+}
+
+impl UnknownNodes {
+    pub(super) fn of(unknowns: &UnknownOutcomes) -> Self {
+        unknowns.get().copied().unwrap_or_default()
+    }
+
+    pub(super) fn store(self, unknowns: &mut UnknownOutcomes) {
+        if self.nodes.is_empty() { unknowns.clear() } else { unknowns.set(self) }
     }
 }
 

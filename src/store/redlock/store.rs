@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use parking_lot::{Condvar, Mutex};
 
 use super::node::{Node, error_of, single};
-use super::node_set::NodeSet;
+use super::node_set::{NodeSet, UnknownNodes};
 use super::quarantine::{Quarantine, QuarantineSettings};
 use super::quorum::majority;
 use super::scatter::{NodeOutcome, Round, ask_all};
-use super::unknown_nodes::UnknownNodes;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;

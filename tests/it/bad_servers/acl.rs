@@ -91,12 +91,12 @@ fn the_others(a: &LockClient, b: &LockClient, name: &str) -> leasehold::Result<(
     let permit = semaphore.acquire()?;
     permit.extend(LEASE + ms(5000))?;
     assert!(b.semaphore(semaphore.name()).try_acquire_for(ms(10))?.is_none());
-    permit.unlock()?;
+    permit.release()?;
     assert_eq!((semaphore.add_permits(1)?, semaphore.available_permits()?), (2, 2));
     semaphore.delete()?;
     let counting = a.counting_semaphore(named("count"));
     counting.add_permits(1)?;
-    counting.acquire()?.unlock()?;
+    counting.acquire()?.release()?;
     counting.delete()?;
     let latch = a.latch(named("latch"));
     latch.set_count(1)?;

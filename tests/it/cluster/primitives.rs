@@ -75,7 +75,7 @@ fn latches_counts_and_fenced_values_work_on_the_node_of_their_slot() {
         assert!(permits.try_set_permits(1).unwrap());
         let permit = permits.acquire().unwrap();
         assert!(two.counting_semaphore(format!("{name}-permits")).try_acquire().unwrap().is_none());
-        permit.unlock().unwrap();
+        permit.release().unwrap();
         permits.delete().unwrap();
 
         let guard = one.lock(&name).unwrap();

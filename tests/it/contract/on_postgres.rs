@@ -1,6 +1,7 @@
 //! The contract in a PostgreSQL database: all rows of a test share one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold::Builder;
 
@@ -22,8 +23,10 @@ impl Elsewhere for Database {
         self.0.url()
     }
 
+    /// One server for the tests that run beside each other, with copies of databases in between: it can
+    /// stand still for longer than the default.
     fn builder(&self, builder: Builder) -> Builder {
-        builder
+        builder.io_timeout(Duration::from_secs(7))
     }
 
     fn assert_clean(&self) {

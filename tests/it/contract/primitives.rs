@@ -75,9 +75,12 @@ pub(crate) struct Primitive {
     pub(crate) has_token: bool,
 }
 
-/// `$token`: how to read its fencing token.
+/// `$token`: how to read its fencing token. `$give_up`: what gives it up.
 macro_rules! held {
     ($guard:ident, $token:expr) => {
+        held!($guard, $token, unlock);
+    };
+    ($guard:ident, $token:expr, $give_up:ident) => {
         // Inherent methods take precedence over those of the trait.
         impl Held for $guard {
             fn is_held(&self) -> bool {
@@ -109,7 +112,7 @@ macro_rules! held {
             }
 
             fn unlock(self: Box<Self>) -> Result<()> {
-                (*self).unlock()
+                (*self).$give_up()
             }
 
             fn token(&self) -> Option<u64> {
@@ -129,7 +132,7 @@ held!(FairMutexGuard);
 held!(OwnedFairMutexGuard);
 held!(RwLockWriteGuard);
 held!(OwnedRwLockWriteGuard);
-held!(SemaphorePermit, |_| None);
+held!(SemaphorePermit, |_| None, release);
 held!(MultiLockGuard, |guard| guard
     .names()
     .next()

@@ -185,7 +185,7 @@ fn a_semaphore_has_redisson_s_names() {
             assert_eq!(member.len(), 16);
             assert_near(ends - bench.now(), 32_000);
         }
-        two.unlock().unwrap();
+        two.release().unwrap();
         assert_eq!(bench.published_to_redisson(), messages(&[(&channel, "3")]));
 
         // Redisson's ids of these permits are the members in hexadecimal digits.
@@ -200,7 +200,7 @@ fn a_semaphore_has_redisson_s_names() {
             bench.cmd::<()>(&[&b"ZREM"[..], leases.as_bytes(), &members[1]]);
             bench.cmd::<()>(&["INCR", name]);
             bench.cmd::<()>(&["PUBLISH", &channel, "1"]);
-            waiter.join().unwrap().unlock().unwrap();
+            waiter.join().unwrap().release().unwrap();
         });
         assert_eq!(semaphore.acquired_permits().unwrap(), 2);
         assert!(semaphore.delete().unwrap());
@@ -226,8 +226,8 @@ fn a_counting_semaphore_has_redisson_s_names() {
         std::thread::scope(|s| {
             let waiter = s.spawn(|| semaphore.acquire().unwrap());
             wait_until("it waits", || server.channels().contains(&channel));
-            permits.unlock().unwrap();
-            waiter.join().unwrap().unlock().unwrap();
+            permits.release().unwrap();
+            waiter.join().unwrap().release().unwrap();
         });
         assert_eq!(semaphore.add_permits(3).unwrap(), 5);
         assert!(semaphore.delete().unwrap());

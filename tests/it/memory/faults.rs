@@ -273,7 +273,7 @@ fn counts_meet_faults_once() {
     wait_until("what was taken is given back", || permits.available_permits().unwrap() == 2);
     let permit = permits.acquire().unwrap();
     faults.fail_next(Operation::Release, Failure::AfterItRan);
-    let _ = permit.unlock();
+    let _ = permit.release();
     wait_until("given back once", || permits.available_permits().unwrap() == 2);
     faults.advance(Duration::from_secs(3600));
     assert_eq!(permits.available_permits().unwrap(), 2);

@@ -150,7 +150,7 @@ fn semaphore(mut run: Run) {
                 let state = model.taken[n].state;
                 run.note(format!("give back {} that are {state:?}", model.taken[n].permits));
                 let broken = run.maybe_break();
-                let outcome = Outcome::of_release(model.taken[n].guard.take().unwrap().unlock());
+                let outcome = Outcome::of_release(model.taken[n].guard.take().unwrap().release());
                 let wanted = model.give_back(n);
                 // A repeat cannot tell its own first attempt from a loss.
                 let allowed = if broken { vec![wanted, Outcome::Done] } else { vec![wanted] };
@@ -282,7 +282,7 @@ fn counting_semaphore(mut run: Run) {
                 let permits = i64::from(guard.permits());
                 run.note(format!("give back {permits}"));
                 let broken = run.maybe_break();
-                let outcome = Outcome::of_release(guard.unlock());
+                let outcome = Outcome::of_release(guard.release());
                 soon = run.answered(outcome, &[Outcome::Done], broken);
                 free = Some(free.unwrap_or(0) + permits);
             }

@@ -114,7 +114,7 @@ fn a_role_needs_few_rights() {
     db.batch_execute("SET ROLE app").unwrap();
     let fence = guard.fence_sql().unwrap();
     for sql in [fence.sql(), fence.sql_at_commit()] {
-        db.execute(sql, &[&fence.name(), &fence.token()]).unwrap();
+        db.execute(sql, &[&fence.name(), &fence.token().as_i64()]).unwrap();
     }
     guard.unlock().unwrap();
     let fair = client.fair("f").lock().unwrap();
@@ -126,7 +126,7 @@ fn a_role_needs_few_rights() {
     client.rw_lock("r").write().unwrap().unlock().unwrap();
     client.multi(["a", "b"]).lock().unwrap().unlock().unwrap();
     client.semaphore("s").try_set_permits(1).unwrap();
-    client.semaphore("s").acquire().unwrap().unlock().unwrap();
+    client.semaphore("s").acquire().unwrap().release().unwrap();
     client.counting_semaphore("c").try_set_permits(1).unwrap();
     drop(client.counting_semaphore("c").acquire().unwrap());
     client.latch("l").set_count(1).unwrap();

@@ -76,7 +76,7 @@ fn a_fence_does_not_hold_beside_a_reader_that_took_the_lock_over() {
     let fence = write.fence_sql().unwrap();
     server.run_sql("UPDATE leasehold.lock SET ends = now() - interval '1 ms'");
     let read = b.rw_lock("r").try_read().unwrap().expect("the lease of the writer has ended");
-    let refused = server.connect().execute(fence.sql(), &[&fence.name(), &fence.token()]).unwrap_err();
+    let refused = server.connect().execute(fence.sql(), &[&fence.name(), &fence.token().as_i64()]).unwrap_err();
     assert_eq!(refused.code().unwrap().code(), leasehold::fencing::TransactionFence::STALE);
     read.unlock().unwrap();
     drop((write, a, b));
@@ -188,7 +188,7 @@ fn changes_of_counts_leave_no_rows_behind() {
     let permits = client.counting_semaphore("c");
     permits.try_set_permits(3).unwrap();
     for n in 0..200 {
-        permits.acquire().unwrap().unlock().unwrap();
+        permits.acquire().unwrap().release().unwrap();
         permits.add_permits(if n % 2 == 0 { 1 } else { -1 }).unwrap();
         client.latch("l").set_count(1).unwrap();
         client.latch("l").count_down().unwrap();
@@ -200,7 +200,7 @@ fn changes_of_counts_leave_no_rows_behind() {
     let out = permits.acquire().unwrap();
     let taken = "SELECT count(*) FROM leasehold.once WHERE status = 3";
     assert_eq!(server.number_of(taken), 1);
-    out.unlock().unwrap();
+    out.release().unwrap();
     assert_eq!(server.number_of(taken), 0);
     drop((permits, client));
     server.assert_clean();

@@ -84,7 +84,7 @@ fn two_releases_check_a_fence() {
     let fence = guard.fence_sql().unwrap();
     let mut db = server.connect();
     for version in ["leasehold_v1", "leasehold_v2"] {
-        for (token, holds) in [(fence.token(), true), (fence.token() - 1, false)] {
+        for (token, holds) in [(fence.token().as_i64(), true), (fence.token().as_i64() - 1, false)] {
             let sql = format!("SELECT {version}.fence_at_commit($1, $2)");
             assert_eq!(db.execute(&sql, &[&fence.name(), &token]).is_ok(), holds, "{version}");
         }

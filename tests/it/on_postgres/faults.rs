@@ -101,7 +101,7 @@ fn locks_outlive_a_restart_and_a_crash() {
     wait_until("it serves again", || client.try_lock("other").is_ok_and(|won| won.is_some()));
     guard.extend(LONG).unwrap();
     guard.unlock().unwrap();
-    permit.unlock().unwrap();
+    permit.release().unwrap();
     drop(client);
     server.assert_clean();
 }

@@ -16,7 +16,7 @@ fn state_of(error: &postgres::Error) -> String {
 }
 
 fn run(db: &mut impl postgres::GenericClient, sql: &str, fence: &TransactionFence) -> Result<(), postgres::Error> {
-    db.execute(sql, &[&fence.name(), &fence.token()]).map(drop)
+    db.execute(sql, &[&fence.name(), &fence.token().as_i64()]).map(drop)
 }
 
 fn accounts(server: &Postgres) {

@@ -130,11 +130,11 @@ fn a_full_disk_takes_no_new_lock_and_loses_none() {
     other.lock("held").unwrap().unlock().unwrap();
     fair.unlock().unwrap();
     read.unlock().unwrap();
-    permit.unlock().unwrap();
+    permit.release().unwrap();
     disk.empty();
     assert!(other.try_lock(&late).unwrap().is_some(), "there is room again");
     let permit = client.semaphore("permits").acquire_many(2).expect("all are free");
-    permit.unlock().unwrap();
+    permit.release().unwrap();
     assert_eq!(client.latch("latch").count_down().unwrap(), 1, "what was refused did not count");
     drop((client, other, crowd));
     server.assert_clean();

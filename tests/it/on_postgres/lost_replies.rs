@@ -298,7 +298,7 @@ fn of_several_locks_and_permits() {
         "permits",
         |client, arm| {
             arm();
-            client.semaphore(NAME).try_acquire_many(2).map(|guard| left(guard.expect("all are free").unlock()))
+            client.semaphore(NAME).try_acquire_many(2).map(|guard| left(guard.expect("all are free").release()))
         },
         check,
     );
@@ -307,7 +307,7 @@ fn of_several_locks_and_permits() {
         |client, arm| {
             let guard = client.semaphore(NAME).acquire_many(2)?;
             arm();
-            guard.unlock()
+            guard.release()
         },
         check,
     );
@@ -338,7 +338,7 @@ fn of_counts() {
         |client, arm| {
             let guard = client.counting_semaphore(NAME).acquire_many(2)?;
             arm();
-            guard.unlock()
+            guard.release()
         },
         check,
     );

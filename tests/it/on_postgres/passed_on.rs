@@ -214,7 +214,7 @@ fn a_turn_fences_with_a_token_of_its_block() {
     for lost in [false, true] {
         let errors = in_the_middle_of_a_block(&client, &server, |guard| {
             let fence = guard.fence_sql().unwrap();
-            assert_eq!(fence.token(), guard.fencing_token().unwrap().as_i64());
+            assert_eq!(fence.token(), guard.fencing_token().unwrap());
             let mut db = server.connect();
             if lost {
                 forget(&server);

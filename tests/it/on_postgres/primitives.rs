@@ -124,11 +124,11 @@ fn permits_are_counted() {
     assert!(b.semaphore("pool").try_acquire_many(2).unwrap().is_none());
     assert_eq!(pool.try_acquire_many(4).unwrap_err().kind(), ErrorKind::Conflict);
     std::thread::scope(|s| {
-        let waits = s.spawn(|| b.semaphore("pool").acquire_many(2).unwrap().unlock().unwrap());
+        let waits = s.spawn(|| b.semaphore("pool").acquire_many(2).unwrap().release().unwrap());
         wait_until("it is told", || {
             server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0
         });
-        two.unlock().unwrap();
+        two.release().unwrap();
         waits.join().unwrap();
     });
     assert_eq!(pool.add_permits(2).unwrap(), 5);

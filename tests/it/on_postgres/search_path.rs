@@ -96,7 +96,7 @@ fn the_library_calls_no_function_of_another_role() {
     write.downgrade().unwrap().unlock().unwrap();
     client.multi(["a", "b"]).lock().unwrap().unlock().unwrap();
     client.semaphore("s").try_set_permits(1).unwrap();
-    client.semaphore("s").acquire().unwrap().unlock().unwrap();
+    client.semaphore("s").acquire().unwrap().release().unwrap();
     client.counting_semaphore("c").try_set_permits(1).unwrap();
     drop(client.counting_semaphore("c").acquire().unwrap());
     client.latch("l").set_count(1).unwrap();
@@ -127,11 +127,11 @@ fn a_fence_calls_no_function_of_another_role() {
     let mut db = session(&server);
     for sql in [fence.sql(), fence.sql_at_commit()] {
         let mut transaction = db.transaction().unwrap();
-        transaction.execute(sql, &[&fence.name(), &fence.token()]).unwrap();
+        transaction.execute(sql, &[&fence.name(), &fence.token().as_i64()]).unwrap();
         transaction.commit().unwrap();
     }
     let mut transaction = db.transaction().unwrap();
-    transaction.execute(fence.sql(), &[&fence.name(), &fence.token()]).unwrap();
+    transaction.execute(fence.sql(), &[&fence.name(), &fence.token().as_i64()]).unwrap();
     // The function has a search path of its own, and what it sets lasts for the transaction.
     let idle = "SHOW idle_in_transaction_session_timeout";
     assert_eq!(transaction.query_one(idle, &[]).unwrap().get::<_, String>(0), "10s");

@@ -267,7 +267,7 @@ fn permits_are_counted() {
     assert_eq!(pool.acquired_permits().unwrap(), 1);
     assert_eq!(pool.add_permits(-6).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert!(pool.delete().unwrap() && !pool.delete().unwrap());
-    assert_eq!(one.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(one.release().unwrap_err().kind(), ErrorKind::Lost);
     drop((pool, a, b));
     server.assert_clean();
 }

@@ -123,9 +123,9 @@ fn send_and_sync_are_promised() {
 fn there_is_no_other_public_module() {
     let text = fs::read_to_string(root().join("src/lib.rs")).unwrap();
     let public: Vec<_> = text.lines().filter(|line| line.starts_with("pub mod ")).collect();
-    // The second and the third have no code; the fourth is public in a build for the scheduler only;
-    // the test of the fifth asserts what of it is Send and Sync.
-    let expected = ["pub mod fencing;", "pub mod guide;", "pub mod interop;", "pub mod os;", "pub mod testing;"];
+    // The second has no code; the third is public in a build for the scheduler only; the test of the
+    // fourth asserts what of it is Send and Sync.
+    let expected = ["pub mod fencing;", "pub mod guide;", "pub mod os;", "pub mod testing;"];
     assert_eq!(public, expected);
     assert!(text.contains("#[cfg(shuttle)]\n#[doc(hidden)]\n#[allow("), "`os` is hidden");
 }

@@ -96,7 +96,8 @@ fn first_word(text: &str) -> &str {
 fn exports(file: &str) -> BTreeMap<String, String> {
     let text = fs::read_to_string(root().join(file)).unwrap();
     let mut names = BTreeMap::new();
-    for line in text.lines().filter_map(|line| line.strip_prefix("pub use ")) {
+    // What is not of this crate has no path.
+    for line in text.lines().filter_map(|line| line.strip_prefix("pub use ")).filter(|line| line.contains("::")) {
         let (path, list) = line.trim_end_matches(';').rsplit_once("::").unwrap();
         let folder = path.split("::").next().unwrap();
         for name in list.trim_matches(['{', '}']).split(',') {

@@ -11,7 +11,7 @@ pub(crate) fn semaphore() {
         stage.spawn(move |stage| {
             let permit = stage.client(is_one).semaphore("pool").acquire().expect("one is free some time");
             stage.book.section("pool", As::Permit(2), None, &permit);
-            permit.unlock().expect("it is held");
+            permit.release().expect("it is held");
         })
     }));
     assert_eq!(stage.one.semaphore("pool").available_permits().expect("the store answers"), 2);
@@ -44,7 +44,7 @@ pub(crate) fn added() {
     assert!(stage.one.counting_semaphore("pool").try_set_permits(0).expect("the store answers"));
     let waiting = [true, false].map(|is_one| {
         stage.spawn(move |stage| {
-            stage.client(is_one).counting_semaphore("pool").acquire().expect("it is added").unlock().expect("taken");
+            stage.client(is_one).counting_semaphore("pool").acquire().expect("it is added").release().expect("taken");
         })
     });
     pause();

@@ -1,13 +1,11 @@
 //! What there is to say of the hosts of a database.
 
 mod facts;
-mod rows;
 mod schema;
 
 use std::time::{Duration, Instant};
 
 use self::facts::{FACTS, Facts, about_server};
-use self::rows::rows;
 use self::schema::about_schema;
 use super::PostgresStore;
 use super::wire::{BareConnection, Connector, OLDEST};
@@ -67,7 +65,7 @@ fn examine(client: &Client<'_>, host: &Address) -> Examined {
     let connector = client.connector;
     let mut examined = Examined::default();
     let asked = connector.connect_bare(host).and_then(|mut connection| {
-        let facts = rows(&mut connection, FACTS)?;
+        let facts = connection.rows(FACTS)?;
         let facts = facts.first().and_then(Facts::read).ok_or_else(no_answer)?;
         examined.add(reachable(connection.connected_in));
         examined.add(secured(connection.stream(), &*connector.server.clock));
@@ -97,7 +95,7 @@ fn measure(connection: &mut BareConnection, client: &Client<'_>, examined: &mut 
     let Client { connector, lease, .. } = *client;
     let clock = &*connector.server.clock;
     let asked = wall_micros(clock);
-    let time = rows(connection, "SELECT (extract(epoch FROM clock_timestamp()) * 1000000.0)::bigint")?;
+    let time = connection.rows("SELECT (extract(epoch FROM clock_timestamp()) * 1000000.0)::bigint")?;
     let answered = wall_micros(clock);
     if let Some(server) = time.first().and_then(|row| row.first()?.as_deref()?.parse().ok()) {
         examined.add_clock(ClockSample { server, asked, answered }, lease);
@@ -105,7 +103,7 @@ fn measure(connection: &mut BareConnection, client: &Client<'_>, examined: &mut 
     let (began, mut round_trips) = (Instant::now(), Vec::with_capacity(ROUND_TRIPS));
     while round_trips.len() < ROUND_TRIPS && began.elapsed() < connector.io_timeout {
         let sent = Instant::now();
-        rows(connection, "SELECT 1")?;
+        connection.rows("SELECT 1")?;
         round_trips.push(sent.elapsed());
     }
     examined.slowest = round_trips.iter().max().copied();

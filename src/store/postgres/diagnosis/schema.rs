@@ -1,11 +1,10 @@
 //! Whether tables and functions are there, and which rights the role lacks.
 
 use super::facts::Facts;
-use super::rows::rows;
 use crate::base::diagnosis::{Check, Finding};
 use crate::base::error::Result;
 use crate::store::findings::Examined;
-use crate::store::postgres::schema::TABLES;
+use crate::store::postgres::wire::TABLES;
 use crate::store::postgres::wire::{BareConnection, Connector};
 
 /// Each right that is missing: on what, its name, which right.
@@ -66,7 +65,7 @@ pub(super) fn about_schema(
         // Connecting would install it, and a diagnosis changes nothing.
         return Ok(false);
     }
-    let missing = rows(connection, MISSING)?;
+    let missing = connection.rows(MISSING)?;
     let (mut complete, mut lacking) = (true, Vec::new());
     for row in &missing {
         let [Some(on), Some(name), Some(right)] = &row[..] else { continue };
@@ -114,7 +113,7 @@ pub(super) fn about_schema(
         examined.add(Finding::ok(Check::Right, "the role has every right that locks need"));
     }
     if may_read {
-        let version = rows(connection, "SELECT tables FROM leasehold.meta")?;
+        let version = connection.rows("SELECT tables FROM leasehold.meta")?;
         let version = version.first().and_then(|row| row.first()?.clone()).unwrap_or_default();
         examined.add(match version == TABLES.to_string() {
             true => Finding::ok(

@@ -36,6 +36,11 @@ impl BareConnection {
         Connection::simple(&mut self.transport, &format!("{OWN_PATH}; {sql}"))
     }
 
+    /// The same, where a refusal is an error.
+    pub(crate) fn rows(&mut self, sql: &str) -> Result<Vec<Row>> {
+        self.ask(sql)?.map_err(|refused| refused.to_error())
+    }
+
     pub(crate) fn stream(&self) -> &Stream {
         &self.transport.stream
     }

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::answer::{Answer, Outcome};
 use super::connection::{Connection, InFlight, Section};
+use super::outcome::{Answer, Outcome, PostgresFailure, UnknownOutcome};
 use super::request::{Batching, Request, Row};
-use super::unknown_outcome::{PostgresFailure, UnknownOutcome};
 use crate::base::error::{Error, ErrorKind};
 
 /// A queued request and the place where its caller waits.

@@ -8,11 +8,10 @@ use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::{DataRowBody, Message};
 use postgres_protocol::message::frontend;
 
-use super::answer::Answer;
+use super::outcome::{Answer, Boot, Facts, PostgresFailure, UnknownOutcome};
 use super::request::{Request, Row, Statement};
 use super::server_error::ServerError;
 use super::transport::{ENDED, MessageReader, Transport, malformed};
-use super::unknown_outcome::{Boot, Facts, PostgresFailure, UnknownOutcome};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;

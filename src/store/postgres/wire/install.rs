@@ -6,7 +6,16 @@ use super::connection::Connection;
 use super::server_error::ServerError;
 use super::transport::Transport;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::postgres::schema::{POSTGRES_SCHEMA, TABLES};
+
+/// The version of the tables that this release knows.
+pub(crate) const TABLES: u32 = 1;
+
+/// The schema that [`LockClient`](crate::LockClient)s on PostgreSQL need, as one SQL script for an
+/// administrator: for databases in which the application's role may not create it. See
+/// [`guide::postgres`](crate::guide::postgres) for the rights that the role then needs.
+///
+/// It is one transaction. To run it again does no harm.
+pub const POSTGRES_SCHEMA: &str = include_str!("../schema.sql");
 
 /// For the first connection of all: another client may be installing, and a busy server takes its
 /// time for so many statements.

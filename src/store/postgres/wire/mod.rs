@@ -3,7 +3,6 @@
 //! Nothing is retried here. A failure says whether the request can have run ([`PostgresFailure`]);
 //! the store decides what to do.
 
-mod answer;
 mod bare;
 mod batch;
 mod connection;
@@ -11,21 +10,22 @@ mod connector;
 mod install;
 mod listener;
 mod one_cluster;
+mod outcome;
 mod password;
 mod pool;
 mod request;
 mod server_error;
 mod startup;
 mod transport;
-mod unknown_outcome;
 
-pub(super) use answer::{Answer, Outcome};
 pub(super) use bare::BareConnection;
 pub(super) use connection::Connection;
 pub(super) use connector::{Connector, OLDEST};
 pub(crate) use connector::{Known, Server};
+pub use install::POSTGRES_SCHEMA;
+pub(super) use install::TABLES;
 pub(super) use listener::{Frame, ListenReader, ListenWriter};
+pub(super) use outcome::{Answer, Outcome, PostgresFailure, UnknownOutcome};
 pub(super) use pool::Pool;
 pub(super) use request::{Batching, Request, Row, Statement};
 pub(super) use server_error::ServerError;
-pub(super) use unknown_outcome::{PostgresFailure, UnknownOutcome};

@@ -11,12 +11,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::answer::{Answer, Outcome};
 use super::batch::{Batch, QueuedRequest, RequestState};
 use super::connection::{Connection, Section};
 use super::connector::Connector;
+use super::outcome::{Answer, Outcome, PostgresFailure};
 use super::request::{Batching, Request};
-use super::unknown_outcome::PostgresFailure;
 use crate::base::error::{Error, ErrorKind, Result};
 
 /// After a SIGSTOP and SIGCONT the callers that wait for a connection find their time over, while

@@ -12,8 +12,8 @@ use super::nodes::Cluster;
 use super::topology::NodeAddress;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::store::redis::keys::Slot;
 use crate::store::redis::server::{Answered, Unanswered};
-use crate::store::redis::slot::Slot;
 use crate::store::redis::wire::{Redirect, Reply};
 
 impl Cluster {

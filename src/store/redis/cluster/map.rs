@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use super::topology::{NodeAddress, SlotRange};
 use crate::base::node_status::NodeStatus;
+use crate::store::redis::keys::Slot;
 use crate::store::redis::server::Server;
-use crate::store::redis::slot::Slot;
 
 const SLOTS: u16 = 16384;
 

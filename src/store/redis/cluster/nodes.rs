@@ -11,8 +11,8 @@ use super::map::{Primary, Route, SlotMap};
 use super::topology::{NodeAddress, SlotRange, slot_ranges};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::node_status::NodeStatus;
+use crate::store::redis::keys::Slot;
 use crate::store::redis::server::Server;
-use crate::store::redis::slot::Slot;
 use crate::store::redis::wire::{Connector, Publishing, Request, ask_all};
 
 /// The map is not read more often than this, however many requests find it wrong.

@@ -13,7 +13,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::store::Undo;
 use crate::store::redis::background::Resolution;
-use crate::store::redis::slot::Slot;
+use crate::store::redis::keys::Slot;
 use crate::store::redis::wire::{Reply, Request, ask_all};
 
 /// How often a request is sent at most: a redirect is followed, and one more that comes of it.

@@ -16,7 +16,7 @@ use super::topology::NodeAddress;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::net::Waker;
-use crate::store::redis::slot::Slot;
+use crate::store::redis::keys::Slot;
 use crate::store::redis::subscription::channel_name;
 use crate::store::redis::wire::{Frame, PubSubReader, PubSubWriter, Publishing, wait_for_input};
 use crate::store::{Received, Subscriber, SubscriptionSender, Topic};

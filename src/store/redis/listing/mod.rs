@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 pub(crate) use self::waited_for::{answer as waited_for, channels};
+use super::keys::Slot;
 use super::keys::{check_name, is_reserved, untagged};
 use super::script::{look, look_answer};
 use super::server::Server;
-use super::slot::Slot;
 use super::wire::{Connection, Publishing, RedisFailure, Reply, Request, Shape, fail_on_error};
 use super::{RedisStore, slot_of};
 use crate::base::error::{Error, ErrorKind, Result};

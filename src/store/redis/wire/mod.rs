@@ -3,7 +3,6 @@
 //! Nothing is retried here. A failure says whether the request can have run ([`RedisFailure`]); the
 //! store decides what to do.
 
-mod again;
 mod ask;
 mod bare;
 mod batch;

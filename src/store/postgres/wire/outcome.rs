@@ -1,8 +1,22 @@
-//! Requests whose connection failed before the reply: whether they can have run, or can still run.
+//! What came back of a request; of one whose connection failed before the reply, whether it can
+//! have run, or can still run.
 
 use std::sync::Arc;
 
+use super::request::Row;
+use super::server_error::ServerError;
 use crate::base::error::Error;
+use crate::base::lease::Moment;
+
+/// An answer, and the instant before the first byte of its request went out.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// An error: the transaction was rolled back.
+    pub(crate) rows: std::result::Result<Vec<Row>, ServerError>,
+    pub(crate) sent_at: Moment,
+}
+
+pub(crate) type Outcome = std::result::Result<Answer, PostgresFailure>;
 
 /// A server process. After a restart, the numbers of its backends start again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
