@@ -10,7 +10,8 @@ use std::str::FromStr;
 /// 2<sup>53</sup>, so it survives an SQL `BIGINT`, a JSON number and a double unchanged. Tokens of
 /// different locks cannot be compared.
 ///
-/// `Display` prints the plain decimal number, for a header or a command line, and `FromStr` reads it.
+/// `Display` prints the plain decimal number, for a header or a command line, and `FromStr` reads
+/// it.
 ///
 /// # Examples
 ///

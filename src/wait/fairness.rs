@@ -97,6 +97,9 @@ struct Order {
     others: u64,
     /// Until so many this client comes after the others; 0: it need not.
     last_until: u64,
+    /// At so many it has let the others go first. None of them has had the lock since then, so it
+    /// asks: whoever listened may have left.
+    waited_at: Option<u64>,
 }
 
 impl Default for Fairness {
@@ -182,7 +185,8 @@ impl Fairness {
             self.since = now.checked_sub(run.lasted);
         }
         self.released = Some(now);
-        (self.order.others, self.order.own) = (others, messages.received + messages.own);
+        // Of two threads the one that released first may come here second.
+        (self.order.others, self.order.own) = (others, self.order.own.max(messages.received + messages.own));
         self.tokens = self.tokens_after(run, waiters);
     }
 
@@ -196,6 +200,7 @@ impl Fairness {
             self.gap_is_open = true;
         }
         self.order.last_until = if taken { self.order.own + self.order.others } else { 0 };
+        self.order.waited_at = None;
     }
 
     /// How many messages there will have been once another client has had the lock.
@@ -211,9 +216,16 @@ impl Fairness {
         if self.order.last_until == 0 {
             return None;
         }
-        let before = self.order.last_until.saturating_sub(messages());
-        let is_first = before == 0 || !self.knows_others();
+        let messages = messages();
+        let before = self.order.last_until.saturating_sub(messages);
+        let is_first = before == 0 || self.order.waited_at == Some(messages) || !self.knows_others();
         (!is_first).then(|| COURTESY * u32::try_from(before).map_or(MOST_COURTESIES, |n| n.min(MOST_COURTESIES)))
+    }
+
+    /// It has let others go first, as [`courtesy`](Self::courtesy) says, with so many messages
+    /// received before.
+    pub(super) fn showed_courtesy(&mut self, messages: u64) {
+        self.order.waited_at = Some(messages);
     }
 
     /// Whether the release after this run may take the acquire of another thread along: then the

@@ -39,6 +39,29 @@ fn beside_others_a_span_of_possession_is_followed_by_a_gap() {
     assert_eq!(fairness.courtesy(|| 12), None, "as many have had it as there are others");
 }
 
+/// Those who listen may have left: then no message ever comes.
+#[test]
+fn courtesy_is_shown_once_for_each_message() {
+    let mut fairness = Fairness::default();
+    fairness.released(run(1, FIRST_SPAN), 3, received(8, 1), true);
+    fairness.left_gap(true);
+    assert_eq!(fairness.courtesy(|| 10), Some(2 * COURTESY));
+    fairness.showed_courtesy(10);
+    assert_eq!(fairness.courtesy(|| 10), None, "nobody came");
+    assert_eq!(fairness.courtesy(|| 11), Some(COURTESY), "one did, and another may");
+    fairness.left_gap(true);
+    assert_eq!(fairness.courtesy(|| 10), Some(2 * COURTESY), "after the next gap");
+}
+
+/// Two threads of the client release one after the other, and the second comes here first.
+#[test]
+fn a_release_that_is_told_late_does_not_make_earlier_messages_new() {
+    let mut fairness = Fairness::default();
+    fairness.released(run(1, SHORT), 3, received(8, 1), true);
+    fairness.released(run(1, SHORT), 3, received(7, 1), true);
+    assert_eq!(fairness.next_message(), 10);
+}
+
 #[test]
 fn a_run_after_a_gap_has_its_full_length() {
     let mut fairness = Fairness::default();

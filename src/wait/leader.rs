@@ -186,9 +186,11 @@ impl Leader<'_> {
             }
             state().fairness.left_gap(taken);
         }
+        let messages = self.event().messages();
         let courtesy = state().courtesy(self.event());
         if let Some(courtesy) = courtesy {
             self.event().wait_for(Awaited::Nothing, patience(courtesy));
+            state().fairness.showed_courtesy(messages);
         }
     }
 }

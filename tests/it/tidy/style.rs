@@ -1,12 +1,10 @@
-//! How sources look: sizes, file layout, names of threads, script headers, words and widths of
+//! How sources look: file layout, names of threads, script headers, words and widths of
 //! comments.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use super::{Source, files, root};
-
-const MAX_LINES: usize = 500;
 
 /// A thread without a name cannot be identified in a dump, and `spawn` panics where a builder
 /// returns an error.
@@ -15,13 +13,6 @@ fn threads_have_names() {
     // The scheduler's are no threads of the system.
     let of_the_system = |file: &&Source| !file.path.starts_with("os/scheduled");
     Source::all().iter().filter(of_the_system).for_each(|file| file.lacks("thread::spawn("));
-}
-
-#[test]
-fn files_stay_readable() {
-    for file in Source::all() {
-        assert!(file.lines < MAX_LINES, "src/{} has {} lines before its tests", file.path, file.lines);
-    }
 }
 
 /// What a script's header says of KEYS and ARGV is what its body uses: no number missing, none too

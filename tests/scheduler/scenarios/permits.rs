@@ -29,7 +29,7 @@ pub(crate) fn counting() {
             (0..permits).for_each(|_| stage.book.enter("pool", As::Permit(2), None));
             pause();
             (0..permits).for_each(|_| stage.book.leave("pool", As::Permit(2)));
-            taken.unlock().expect("they are taken");
+            taken.release().expect("they are taken");
         })
     }));
     let semaphore = stage.one.counting_semaphore("pool");
