@@ -94,7 +94,7 @@
 //! # assert!(!start.try_wait()?);
 //! start.count_down()?; // all waiters continue
 //! start.wait()?;
-//! # call.unlock()?;
+//! # call.release()?;
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
