@@ -474,7 +474,9 @@ tests() {
     fi
     test_on_postgres
     test_on_zookeeper
-    step 'a short storm' env STORM_PROGRAM="$(program storm)" sh tests/storm.sh --short
+    # As `tests/storm.sh --short` does.
+    step 'a short storm' with LEASEHOLD_ZOOKEEPER="${LEASEHOLD_ZOOKEEPER:-1}" \
+        run_tests storm storm:: --test-threads="${STORM_THREADS:-5}"
     [ "$form" = all ] || return 0
     test_on 'tests on Redis 6.2' "${LEASEHOLD_REDIS62:-}"
     test_on 'tests on Valkey' "${LEASEHOLD_VALKEY:-}"

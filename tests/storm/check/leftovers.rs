@@ -101,6 +101,17 @@ mod tests {
         assert_eq!(count(&history), 1);
         history.load = 3.0;
         assert_eq!(count(&history), 0);
+        history.load = 1.0;
+        let mut other = history.attempts[1].clone();
+        history.attempts.push(other.clone());
+        assert_eq!(count(&history), 2, "of one process");
+        history.attempts.pop();
+        other.process = 1;
+        history.attempts.push(other);
+        assert_eq!(count(&history), 0, "the server stood still");
+        history.attempts[2].asked = millis(110);
+        assert_eq!(count(&history), 2, "at another time");
+        history.attempts.pop();
         history.attempts[1].outcome = fails("InvalidInput");
         assert_eq!(count(&history), 1);
         history.attempts[1].outcome = fails("Cancelled");

@@ -50,15 +50,22 @@ const BUSY: f64 = 2.0;
 /// is lost would look like a slow one.
 const MOST_LOAD: f64 = 1.6;
 
-/// When a machine was too busy for a server to answer in time, if this attempt shows that.
+/// When a server stood still, if this attempt shows that: the machine was too busy for it, or
+/// another process got no answer either, and the two share nothing but the servers.
 fn stalled(history: &History, attempt: &Attempt) -> Option<(Nanos, Nanos)> {
-    match &attempt.outcome {
-        Outcome::Failed { at, message, .. } if history.load > BUSY => {
-            let words = ["did not answer within", "has not answered for"];
-            words.iter().any(|words| message.contains(words)).then_some((attempt.asked, *at))
-        }
-        _ => None,
-    }
+    let span = unanswered(attempt)?;
+    let is_other = |other: &Attempt| {
+        let meets = |theirs: (Nanos, Nanos)| theirs.0 < span.1 && span.0 < theirs.1;
+        other.process != attempt.process && unanswered(other).is_some_and(meets)
+    };
+    (history.load > BUSY || history.attempts.iter().any(is_other)).then_some(span)
+}
+
+/// From when to when it waited, if it failed because no server answered.
+fn unanswered(attempt: &Attempt) -> Option<(Nanos, Nanos)> {
+    let Outcome::Failed { at, message, .. } = &attempt.outcome else { return None };
+    let words = ["did not answer within", "has not answered for"];
+    words.iter().any(|words| message.contains(words)).then_some((attempt.asked, *at))
 }
 
 /// The times in which faults may explain what happens, sorted and without overlaps: from each fault
