@@ -66,9 +66,10 @@ impl OnTrouble {
     }
 }
 
-/// What was registered through one guard.
+/// What was registered through one guard. Made when it is first needed: few guards of many have
+/// any.
 #[derive(Default)]
-pub(crate) struct Callbacks(Mutex<Registered>);
+pub(crate) struct Callbacks(Mutex<Option<Box<Registered>>>);
 
 #[derive(Default)]
 struct Registered {
@@ -81,26 +82,27 @@ struct Registered {
 
 impl Callbacks {
     pub(crate) fn add(&self, callback: OnLost) {
-        self.0.lock().on_lost.push(callback);
+        self.0.lock().get_or_insert_default().on_lost.push(callback);
     }
 
     pub(crate) fn add_on_trouble(&self, callback: TroubleCallback) -> Arc<OnTrouble> {
         let callback = Arc::new(OnTrouble { callback: Mutex::new(Some(callback)), called: AtomicBool::new(false) });
-        self.0.lock().on_trouble.push(callback.clone());
+        self.0.lock().get_or_insert_default().on_trouble.push(callback.clone());
         callback
     }
 
     /// A channel that is disconnected when the lease is lost; at the first call `register` is given
     /// what disconnects it.
     pub(crate) fn lost(&self, register: impl FnOnce(&OnLost)) -> Receiver<Infallible> {
-        let mut registered = self.0.lock();
+        let mut own = self.0.lock();
+        let registered = own.get_or_insert_default();
         if let Some(lost) = &registered.lost {
             return lost.clone();
         }
         let (sender, receiver) = crossbeam_channel::bounded(0);
         let on_lost = OnLost::of(Callback::Disconnect(sender));
         registered.lost = Some(receiver.clone());
-        drop(registered);
+        drop(own);
         // Without the mutex: this may start a thread and log.
         register(&on_lost);
         self.add(on_lost);
@@ -111,10 +113,7 @@ impl Callbacks {
     /// is given up, they run if and only if that finds a loss, and otherwise they are dropped here,
     /// not by the thread that keeps deadlines.
     pub(crate) fn take(&mut self, is_forked: impl FnOnce() -> bool) -> Vec<Callback> {
-        let all = std::mem::take(self.0.get_mut());
-        if all.on_lost.is_empty() && all.on_trouble.is_empty() {
-            return Vec::new();
-        }
+        let Some(all) = self.0.get_mut().take() else { return Vec::new() };
         if is_forked() {
             // They are the parent's: neither run nor dropped here, where a place may be locked for
             // ever.

@@ -185,22 +185,27 @@ impl Fairness {
             self.since = now.checked_sub(run.lasted);
         }
         self.released = Some(now);
+        let own = messages.received + messages.own;
         // Of two threads the one that released first may come here second.
-        (self.order.others, self.order.own) = (others, self.order.own.max(messages.received + messages.own));
+        if own >= self.order.own {
+            self.order = Order { own, others, ..Order::default() };
+        }
         self.tokens = self.tokens_after(run, waiters);
     }
 
     /// This client has left a gap. `taken`: another client had the lock meanwhile, and has given it
-    /// up.
-    pub(super) fn left_gap(&mut self, taken: bool) {
+    /// up. `messages`: how many it has received.
+    pub(super) fn left_gap(&mut self, taken: bool, messages: u64) {
         self.since = None;
         if taken {
             self.gap_was_taken(true);
         } else {
             self.gap_is_open = true;
         }
-        self.order.last_until = if taken { self.order.own + self.order.others } else { 0 };
-        self.order.waited_at = None;
+        self.order.last_until = self.order.own + self.order.others;
+        // If nobody came it asks at once. The answer may be that one came late, or stays for longer
+        // than the gap: then the order counts from the next message on.
+        self.order.waited_at = (!taken).then_some(messages);
     }
 
     /// How many messages there will have been once another client has had the lock.
@@ -254,15 +259,23 @@ impl Fairness {
         self.blind_gap_from = None;
     }
 
-    /// Twice as many as the last run used, so that the number grows with the runs; half as many as
-    /// before while nobody waits. In all at most two for every three microseconds of possession: a
-    /// token that the server has forgotten is replaced by its clock in microseconds, which must be
-    /// ahead of all tokens ever drawn.
+    /// Four times as many as the last run used, if it used all; else at least twice as many, and
+    /// seven eighths of those before, because a run that had to end early says little of the next
+    /// one. A run that is out of tokens costs a request, wakes all who wait elsewhere, and looks to
+    /// them like a turn. Half as many while nobody waits.
+    ///
+    /// In all at most two for every three microseconds of possession: a token that the server has
+    /// forgotten is replaced by its clock in microseconds, which must be ahead of all tokens ever
+    /// drawn.
     fn tokens_after(&mut self, run: RunLength, waiters: bool) -> u32 {
         let earned = u64::try_from(run.lasted.as_micros()).unwrap_or(u64::MAX / 2) * 2 / 3;
         let drawn = u64::from(self.tokens.max(run.turns));
         self.spare_tokens = (self.spare_tokens + earned).saturating_sub(drawn).min(u64::from(MOST_TOKENS));
-        let wanted = if waiters { run.turns.saturating_mul(2) } else { self.tokens / 2 };
+        let wanted = match waiters {
+            true if run.turns >= self.tokens => run.turns.saturating_mul(4),
+            true => run.turns.saturating_mul(2).max(self.tokens / 8 * 7),
+            false => self.tokens / 2,
+        };
         wanted.min(MOST_TOKENS).min(u32::try_from(self.spare_tokens).unwrap_or(MOST_TOKENS)).max(1)
     }
 

@@ -32,7 +32,7 @@ fn beside_others_a_span_of_possession_is_followed_by_a_gap() {
     fairness.released(run(1, FIRST_SPAN), 3, received(8, 1), true);
     assert!(fairness.owes_gap());
     assert_eq!(fairness.next_message(), 10);
-    fairness.left_gap(true);
+    fairness.left_gap(true, 10);
     assert!(!fairness.owes_gap());
     assert_eq!(fairness.courtesy(|| 10), Some(2 * COURTESY));
     assert_eq!(fairness.courtesy(|| 11), Some(COURTESY));
@@ -44,13 +44,25 @@ fn beside_others_a_span_of_possession_is_followed_by_a_gap() {
 fn courtesy_is_shown_once_for_each_message() {
     let mut fairness = Fairness::default();
     fairness.released(run(1, FIRST_SPAN), 3, received(8, 1), true);
-    fairness.left_gap(true);
+    fairness.left_gap(true, 10);
     assert_eq!(fairness.courtesy(|| 10), Some(2 * COURTESY));
     fairness.showed_courtesy(10);
     assert_eq!(fairness.courtesy(|| 10), None, "nobody came");
     assert_eq!(fairness.courtesy(|| 11), Some(COURTESY), "one did, and another may");
-    fairness.left_gap(true);
+    fairness.left_gap(true, 10);
     assert_eq!(fairness.courtesy(|| 10), Some(2 * COURTESY), "after the next gap");
+}
+
+/// Another client takes the lock late in the gap, and keeps it for longer than the rest of the gap.
+#[test]
+fn the_order_counts_after_a_gap_that_was_taken_late() {
+    let mut fairness = Fairness::default();
+    fairness.released(run(1, FIRST_SPAN), 3, received(8, 1), true);
+    fairness.left_gap(false, 9);
+    assert_eq!(fairness.courtesy(|| 9), None, "it asks at once, and the lock is taken");
+    assert_eq!(fairness.courtesy(|| 10), Some(2 * COURTESY), "two others have waited for longer");
+    fairness.released(run(1, SHORT), 3, received(10, 1), true);
+    assert_eq!(fairness.courtesy(|| 11), None, "it has had its turn");
 }
 
 /// Two threads of the client release one after the other, and the second comes here first.
@@ -67,7 +79,7 @@ fn a_run_after_a_gap_has_its_full_length() {
     let mut fairness = Fairness::default();
     fairness.released(run(9, FIRST_SPAN), 3, received(6, 1), true);
     assert!(fairness.owes_gap());
-    fairness.left_gap(true);
+    fairness.left_gap(true, 8);
     assert!(fairness.goes_on(run(100, FIRST_SPAN - SHORT)), "the run before does not count");
     fairness.released(run(9, SHORT), 3, received(7, 1), true);
     assert!(!fairness.owes_gap());
@@ -80,13 +92,13 @@ fn a_gap_that_nobody_uses_makes_the_next_span_longer() {
     for (count, span) in (7..).zip([8, 16, 32, 32].map(Duration::from_millis)) {
         fairness.since = None;
         assert!(fairness.is_over(run(9, span)) && !fairness.is_over(run(9, span - SHORT)));
-        fairness.left_gap(false);
-        assert_eq!(fairness.courtesy(|| 0), None, "nobody wanted it");
+        fairness.left_gap(false, count);
+        assert_eq!(fairness.courtesy(|| count), None, "nobody wanted it");
         assert!(fairness.counts_messages(run(1, SHORT)));
         fairness.released(run(9, SHORT), 3, received(count, 1), true);
         assert!(!fairness.counts_messages(run(1, SHORT)));
     }
-    fairness.left_gap(true);
+    fairness.left_gap(true, 8);
     assert!(fairness.is_over(run(9, FIRST_SPAN)));
 }
 
@@ -96,7 +108,7 @@ fn a_gap_that_nobody_uses_makes_the_next_span_longer() {
 fn a_gap_whose_message_comes_late_was_used() {
     let mut fairness = Fairness::default();
     fairness.released(run(9, FIRST_SPAN), 3, received(6, 1), true);
-    fairness.left_gap(false);
+    fairness.left_gap(false, 7);
     fairness.released(run(9, SHORT), 3, received(8, 1), true);
     fairness.since = None;
     assert!(fairness.is_over(run(9, FIRST_SPAN)), "one message of its own, and one of another");
@@ -155,6 +167,9 @@ fn tokens_are_drawn_no_faster_than_time_passes() {
     }
     assert!(drawn < micros * 3 / 4, "{drawn} in {micros} µs");
     assert!(fairness.tokens(false) > 50, "and enough for a run: {}", fairness.tokens(false));
+    let before = fairness.tokens(false);
+    fairness.released(run(1, SHORT), 0, received(0, 0), true);
+    assert!(fairness.tokens(false) > before / 2, "a run that ended early says little");
     (0..10).for_each(|_| fairness.released(run(1000, FIRST_SPAN), 0, received(0, 0), false));
     assert_eq!(fairness.tokens(false), 1, "nobody waits");
 }
@@ -164,7 +179,7 @@ fn tokens_are_drawn_no_faster_than_time_passes() {
 fn one_who_has_the_lock_for_long_has_taken_the_gap() {
     let mut fairness = Fairness::default();
     fairness.released(run(1, FIRST_SPAN), 1, received(0, 0), true);
-    fairness.left_gap(false);
+    fairness.left_gap(false, 7);
     fairness.is_busy();
     fairness.released(run(1, FIRST_SPAN), 1, received(0, 1), true);
     assert!(fairness.owes_gap(), "the next span is no longer than the first");

@@ -184,7 +184,8 @@ impl Leader<'_> {
                 // The next leader leaves it.
                 return;
             }
-            state().fairness.left_gap(taken);
+            let messages = self.event().messages();
+            state().fairness.left_gap(taken, messages);
         }
         let messages = self.event().messages();
         let courtesy = state().courtesy(self.event());
