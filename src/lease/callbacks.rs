@@ -135,4 +135,6 @@ pub(super) struct Listeners {
     pub(super) on_trouble: Vec<Weak<OnTrouble>>,
     /// Events of threads that wait until any of several holds has ended.
     pub(super) events: Vec<Arc<Event>>,
+    /// How the tenure was lost, kept from the first time that somebody asks for it.
+    pub(super) loss: Option<Loss>,
 }

@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::base::error::Error;
 use crate::base::holder::Holder;
 use crate::base::lease::{Ends, Lease, Moment};
 use crate::base::lock_name::LockName;
-use crate::base::loss::Loss;
 use crate::base::primitive::Primitive;
 use crate::lease::callbacks::Listeners;
 use crate::lease::ending::{ReleaseRace, Told};
 use crate::lease::min_hold::MinHold;
 use crate::lease::visits::Visits;
 use crate::os::{
-    Condvar, Mutex, OnceLock,
+    Condvar, Mutex,
     atomic::{AtomicBool, AtomicU64},
     thread::{Thread, ThreadId},
 };
@@ -91,6 +91,8 @@ pub(super) struct Users {
     pub(super) token: u64,
     /// How many tokens are left for tenures to come; `None`: it does not pass on.
     pub(super) spare_tokens: Option<u32>,
+    /// Why the last renewal failed.
+    pub(super) failed: Option<Error>,
 }
 
 pub(crate) struct Tenure {
@@ -109,9 +111,7 @@ pub(crate) struct Tenure {
     /// belongs to.
     pub(super) counts: AtomicU64,
     pub(super) told: Told,
-    /// How it was lost, kept from the first time that somebody asks for it.
-    pub(super) loss: OnceLock<Box<Loss>>,
-    /// Made when it is first needed: few tenures of many have any.
+    /// Made when they are first needed: few tenures of many have any.
     pub(super) listeners: Mutex<Option<Box<Listeners>>>,
     pub(super) ended: Condvar,
 }

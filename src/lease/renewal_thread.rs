@@ -193,11 +193,9 @@ impl RenewalThread {
             // Sorted and spelled without the mutex: there may be thousands.
             let held: Vec<_> = table.due.holds().cloned().collect();
             drop(table);
-            let told = |hold: &Arc<StoreHold>| {
-                let Asked { at, holder, name, .. } = &hold.asked;
-                HeldNow { taken: *at, holder: holder.clone(), key: name.key.clone() }
-            };
-            announcer.announce(&*self.store, held.iter().map(told).collect(), now);
+            let asked = held.iter().map(|hold| &hold.asked);
+            let told = asked.map(|Asked { at, holder, name, .. }| HeldNow { taken: *at, holder, key: &name.key });
+            announcer.announce(&*self.store, told.collect(), now);
         } else {
             self.sleep(&mut table, now, [round.maintain_at, round.announce_at]);
         }

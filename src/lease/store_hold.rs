@@ -100,6 +100,7 @@ impl StoreHold {
             turns: 0,
             token,
             spare_tokens: None,
+            failed: None,
         };
         Self {
             next: next.map(String::into_boxed_str),

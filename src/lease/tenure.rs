@@ -23,7 +23,7 @@ use crate::lease::ending::Told;
 use crate::lease::records::{Side, Tenure, User};
 use crate::lease::store_hold::Admission;
 use crate::os::{
-    self, Condvar, Mutex, OnceLock,
+    self, Condvar, Mutex,
     atomic::{AtomicU64, Ordering},
 };
 use crate::store::HoldCounts;
@@ -53,7 +53,6 @@ impl Tenure {
                 own: Lease::new(Moment::NEVER),
                 counts: AtomicU64::new(side.one()),
                 told: Told::default(),
-                loss: OnceLock::new(),
                 listeners: Mutex::new(None),
                 ended: Condvar::new(),
             })
@@ -189,11 +188,12 @@ impl Tenure {
         // Looking makes a loss by time stick.
         self.state();
         let (how, at) = self.lost_at()?;
-        let loss = self.loss.get_or_init(|| {
+        let kept = self.listeners.lock().as_ref().and_then(|listeners| listeners.loss.clone());
+        Some(kept.unwrap_or_else(|| {
             let (reason, cause) = self.explain(how, at);
-            Box::new(Loss::new(reason, cause, at.since(self.since)))
-        });
-        Some((**loss).clone())
+            let loss = Loss::new(reason, cause, at.since(self.since));
+            self.listeners.lock().get_or_insert_default().loss.get_or_insert(loss).clone()
+        }))
     }
 
     /// How and when it was lost or closed, if somebody has seen that.

@@ -124,7 +124,7 @@ impl StoreHold {
     fn answered(&self, state: LeaseState) -> LeaseState {
         let is_live = matches!(state, LeaseState::Held | LeaseState::Suspect);
         if is_live && self.visits.in_trouble.swap(false, Ordering::AcqRel) {
-            *self.visits.failed.lock() = None;
+            self.users.lock().failed = None;
             self.tenures().iter().for_each(|tenure| tenure.trouble_is_over());
         }
         state
@@ -134,7 +134,7 @@ impl StoreHold {
     /// that can still be renewed.
     pub(super) fn renewal_failed(&self, error: &Error, now: Moment) -> Option<(Vec<Arc<OnTrouble>>, RenewalTrouble)> {
         // Set before the tenures are listed: one that is told of trouble from now on looks here.
-        *self.visits.failed.lock() = Some(error.clone());
+        self.users.lock().failed = Some(error.clone());
         let is_first = !self.visits.in_trouble.swap(true, Ordering::AcqRel);
         let is_live = self.lease.suspect(now) == LeaseState::Suspect;
         if !is_first || !is_live {
@@ -146,16 +146,20 @@ impl StoreHold {
         (!to_tell.is_empty()).then(|| (to_tell, RenewalTrouble::new(error.clone(), self.remaining())))
     }
 
+    fn why_it_failed(&self) -> Option<Error> {
+        self.users.lock().failed.clone()
+    }
+
     /// Why renewals fail now.
     pub(super) fn trouble(&self) -> Option<Error> {
-        self.visits.failed.lock().clone().filter(|_| self.state() == LeaseState::Suspect)
+        self.why_it_failed().filter(|_| self.state() == LeaseState::Suspect)
     }
 
     /// Why it was not renewed up to this moment: the error of the last renewal; if the first one is
     /// still under way, that nobody answers.
     pub(super) fn why_not_renewed(&self, at: Moment) -> Option<Error> {
         let sent = self.visits.sent.load(Ordering::Acquire);
-        self.visits.failed.lock().clone().or_else(|| {
+        self.why_it_failed().or_else(|| {
             let waited = at.since(Moment::from_nanos(sent));
             let why = || format!("the server has not answered the renewal that was sent {waited:.1?} before");
             (sent > 0).then(|| Error::named(ErrorKind::Unreachable, &self.asked.name.name, why()))

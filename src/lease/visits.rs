@@ -2,11 +2,7 @@
 
 use std::time::Duration;
 
-use crate::base::error::Error;
-use crate::os::{
-    Mutex,
-    atomic::{AtomicBool, AtomicU64},
-};
+use crate::os::atomic::{AtomicBool, AtomicU64};
 
 /// The watchdog does not visit the hold.
 pub(super) const NOT_SCHEDULED: u64 = u64::MAX;
@@ -27,17 +23,10 @@ pub(super) struct Visits {
     pub(super) sent: AtomicU64,
     /// The last renewal failed.
     pub(super) in_trouble: AtomicBool,
-    /// Why the last renewal failed.
-    pub(super) failed: Mutex<Option<Error>>,
 }
 
 impl Default for Visits {
     fn default() -> Self {
-        Self {
-            due: AtomicU64::new(NOT_SCHEDULED),
-            sent: AtomicU64::new(0),
-            in_trouble: AtomicBool::new(false),
-            failed: Mutex::new(None),
-        }
+        Self { due: AtomicU64::new(NOT_SCHEDULED), sent: AtomicU64::new(0), in_trouble: AtomicBool::new(false) }
     }
 }

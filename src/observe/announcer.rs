@@ -12,7 +12,6 @@
 //! Without a label a hold of less than a tick is not announced. Nobody could ask for it in time,
 //! and a program that takes a lock for a moment would pay with one more connection.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::{ErrorKind, Result};
@@ -49,10 +48,10 @@ struct AnnouncementState {
 }
 
 /// A hold of the client, as it is announced.
-pub(crate) struct HeldNow {
+pub(crate) struct HeldNow<'h> {
     pub(crate) taken: Moment,
-    pub(crate) holder: Holder,
-    pub(crate) key: Arc<str>,
+    pub(crate) holder: &'h Holder,
+    pub(crate) key: &'h str,
 }
 
 /// When something is to be announced.
@@ -157,21 +156,26 @@ impl Announcer {
     }
 
     /// Writes it. `held`: all holds.
-    pub(crate) fn announce(&self, store: &dyn LockStore, mut held: Vec<HeldNow>, now: Moment) {
-        held.sort_by(|a, b| a.taken.cmp(&b.taken).then_with(|| a.holder.as_str().cmp(b.holder.as_str())));
+    pub(crate) fn announce(&self, store: &dyn LockStore, mut held: Vec<HeldNow<'_>>, now: Moment) {
+        held.sort_unstable_by(|a, b| (a.taken, a.holder.as_str(), a.key).cmp(&(b.taken, b.holder.as_str(), b.key)));
         let number = |hold: &HeldNow| {
             let (client, number) = client_and_number(hold.holder.as_str())?;
             (client == self.client).then_some(number)
         };
-        let age = |hold: &HeldNow| Some((number(hold)?, now.since(hold.taken)));
-        let mut ages: Vec<(u64, Duration)> = held.iter().filter_map(age).collect();
-        // Locks that were taken as one have one holder.
-        ages.dedup_by_key(|(number, _)| *number);
-        ages.truncate(MOST_AGES);
+        let mut ages: Vec<(u64, Duration)> = Vec::new();
+        for hold in &held {
+            // Locks that were taken as one have one holder.
+            if let Some(number) = number(hold).filter(|number| ages.last().is_none_or(|(last, _)| last != number)) {
+                ages.push((number, now.since(hold.taken)));
+            }
+            if ages.len() == MOST_AGES {
+                break;
+            }
+        }
         let hold = |hold: &HeldNow| NamedHold {
             id: number(hold).map_or_else(|| hold.holder.as_str().to_owned(), |number| number.to_string()),
             age: now.since(hold.taken),
-            key: hold.key.to_string(),
+            key: hold.key.to_owned(),
         };
         let announcement = Announcement::new(self.owner.clone(), self.lease, ages, held.iter().map(hold));
         self.write(store, &announcement.to_text(), now);
