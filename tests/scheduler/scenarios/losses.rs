@@ -129,6 +129,39 @@ pub(crate) fn renewed() {
     stage.end();
 }
 
+/// A hold passes to another thread of its client while the store cannot be asked. That thread
+/// believes for as long as the store has confirmed, and the other client gets the lock just after
+/// that.
+pub(crate) fn passed_on_in_an_outage() {
+    // Without tokens: the first acquire draws none for a second turn.
+    let stage = Stage::with(|builder| builder.lease(Duration::from_millis(300)).fencing(false));
+    let first = owned(&stage.one).expect("it is free");
+    let next = [true, false].map(|is_one| {
+        stage.spawn(move |stage| {
+            let looks = |guard: &Arc<OwnedMutexGuard>| {
+                for _ in 0..330 {
+                    stage.book.check_alone(guard);
+                    if !guard.is_held() {
+                        break;
+                    }
+                    sleep(Duration::from_millis(1));
+                }
+            };
+            if !is_one {
+                sleep(Duration::from_millis(300));
+            }
+            believe(&stage, || owned(stage.client(is_one)), looks);
+        })
+    });
+    sleep(Duration::from_millis(12));
+    // Over a moment before the lease ends in the store, so that the other client can ask.
+    stage.faults.cut(Duration::from_millis(286));
+    // Released in the background if nobody waits for it yet.
+    let _ = first.unlock();
+    join_all(next);
+    stage.end();
+}
+
 /// The store loses the lock. The callback runs if and only if `unlock` says that it was lost.
 pub(crate) fn callbacks() {
     let stage = Stage::with(|builder| builder.lease(Duration::from_millis(300)));

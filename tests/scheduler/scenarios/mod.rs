@@ -80,6 +80,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     within(5, "losses::suspended", losses::suspended),
     within(5, "losses::fixed_leases", losses::fixed_leases),
     within(5, "losses::renewed", losses::renewed),
+    within(5, "losses::passed_on_in_an_outage", losses::passed_on_in_an_outage),
     within(5, "losses::callbacks", losses::callbacks),
     within(5, "losses::lost_reads", losses::lost_reads),
     within(5, "losses::its_guard_lives", losses::its_guard_lives),
