@@ -125,6 +125,7 @@ impl Callbacks {
     }
 }
 
+/// Who is told how a tenure ends, and how it was lost.
 #[derive(Default)]
 pub(super) struct Listeners {
     /// The callbacks of all guards; those of dropped guards can no longer be upgraded.
@@ -135,6 +136,6 @@ pub(super) struct Listeners {
     pub(super) on_trouble: Vec<Weak<OnTrouble>>,
     /// Events of threads that wait until any of several holds has ended.
     pub(super) events: Vec<Arc<Event>>,
-    /// How the tenure was lost, kept from the first time that somebody asks for it.
+    /// How it was lost, kept from the first time that somebody asks for it.
     pub(super) loss: Option<Loss>,
 }

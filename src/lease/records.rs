@@ -91,7 +91,8 @@ pub(super) struct Users {
     pub(super) token: u64,
     /// How many tokens are left for tenures to come; `None`: it does not pass on.
     pub(super) spare_tokens: Option<u32>,
-    /// Why the last renewal failed.
+    /// Why the last renewal failed; `None`: it did not. Guarded with the tenures, because those are
+    /// told of it that are here when it is set.
     pub(super) failed: Option<Error>,
 }
 
@@ -111,7 +112,7 @@ pub(crate) struct Tenure {
     /// belongs to.
     pub(super) counts: AtomicU64,
     pub(super) told: Told,
-    /// Made when they are first needed: few tenures of many have any.
+    /// Made when it is first needed: few tenures of many need it.
     pub(super) listeners: Mutex<Option<Box<Listeners>>>,
     pub(super) ended: Condvar,
 }

@@ -123,8 +123,8 @@ impl StoreHold {
     /// then was lost because renewals had failed.
     fn answered(&self, state: LeaseState) -> LeaseState {
         let is_live = matches!(state, LeaseState::Held | LeaseState::Suspect);
-        if is_live && self.visits.in_trouble.swap(false, Ordering::AcqRel) {
-            self.users.lock().failed = None;
+        let failed = if is_live { self.users.lock().failed.take() } else { None };
+        if failed.is_some() {
             self.tenures().iter().for_each(|tenure| tenure.trouble_is_over());
         }
         state
@@ -134,10 +134,9 @@ impl StoreHold {
     /// that can still be renewed.
     pub(super) fn renewal_failed(&self, error: &Error, now: Moment) -> Option<(Vec<Arc<OnTrouble>>, RenewalTrouble)> {
         // Set before the tenures are listed: one that is told of trouble from now on looks here.
-        self.users.lock().failed = Some(error.clone());
-        let is_first = !self.visits.in_trouble.swap(true, Ordering::AcqRel);
+        let before = self.users.lock().failed.replace(error.clone());
         let is_live = self.lease.suspect(now) == LeaseState::Suspect;
-        if !is_first || !is_live {
+        if before.is_some() || !is_live {
             return None;
         }
         let tenures = self.tenures();
@@ -146,6 +145,7 @@ impl StoreHold {
         (!to_tell.is_empty()).then(|| (to_tell, RenewalTrouble::new(error.clone(), self.remaining())))
     }
 
+    /// Why the last renewal failed, if it did.
     fn why_it_failed(&self) -> Option<Error> {
         self.users.lock().failed.clone()
     }

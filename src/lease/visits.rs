@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::os::atomic::{AtomicBool, AtomicU64};
+use crate::os::atomic::AtomicU64;
 
 /// The watchdog does not visit the hold.
 pub(super) const NOT_SCHEDULED: u64 = u64::MAX;
@@ -21,12 +21,10 @@ pub(super) struct Visits {
     pub(super) due: AtomicU64,
     /// When the renewal was sent that has not been answered, in nanoseconds; 0 for none.
     pub(super) sent: AtomicU64,
-    /// The last renewal failed.
-    pub(super) in_trouble: AtomicBool,
 }
 
 impl Default for Visits {
     fn default() -> Self {
-        Self { due: AtomicU64::new(NOT_SCHEDULED), sent: AtomicU64::new(0), in_trouble: AtomicBool::new(false) }
+        Self { due: AtomicU64::new(NOT_SCHEDULED), sent: AtomicU64::new(0) }
     }
 }

@@ -162,16 +162,9 @@ impl Announcer {
             let (client, number) = client_and_number(hold.holder.as_str())?;
             (client == self.client).then_some(number)
         };
-        let mut ages: Vec<(u64, Duration)> = Vec::new();
-        for hold in &held {
-            // Locks that were taken as one have one holder.
-            if let Some(number) = number(hold).filter(|number| ages.last().is_none_or(|(last, _)| last != number)) {
-                ages.push((number, now.since(hold.taken)));
-            }
-            if ages.len() == MOST_AGES {
-                break;
-            }
-        }
+        let age = |holds: &[HeldNow]| Some((number(&holds[0])?, now.since(holds[0].taken)));
+        // Locks that were taken as one have one holder.
+        let ages = held.chunk_by(|a, b| a.holder == b.holder).filter_map(age).take(MOST_AGES).collect();
         let hold = |hold: &HeldNow| NamedHold {
             id: number(hold).map_or_else(|| hold.holder.as_str().to_owned(), |number| number.to_string()),
             age: now.since(hold.taken),

@@ -184,8 +184,7 @@ impl Leader<'_> {
                 // The next leader leaves it.
                 return;
             }
-            let messages = self.event().messages();
-            state().fairness.left_gap(taken, messages);
+            state().fairness.left_gap(taken, self.event().messages());
         }
         let messages = self.event().messages();
         let courtesy = state().courtesy(self.event());

@@ -130,8 +130,7 @@ pub(crate) fn renewed() {
 }
 
 /// A hold passes to another thread of its client while the store cannot be asked. That thread
-/// believes for as long as the store has confirmed, and the other client gets the lock just after
-/// that.
+/// believes no longer than the store has confirmed: just after that another client gets the lock.
 pub(crate) fn passed_on_in_an_outage() {
     // Without tokens: the first acquire draws none for a second turn.
     let stage = Stage::with(|builder| builder.lease(Duration::from_millis(300)).fencing(false));

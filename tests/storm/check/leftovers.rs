@@ -109,7 +109,8 @@ mod tests {
         other.process = 1;
         history.attempts.push(other);
         assert_eq!(count(&history), 0, "the server stood still");
-        history.attempts[2].asked = millis(110);
+        let Outcome::Failed { at, .. } = &mut history.attempts[2].outcome else { unreachable!() };
+        *at += millis(501);
         assert_eq!(count(&history), 2, "at another time");
         history.attempts.pop();
         history.attempts[1].outcome = fails("InvalidInput");

@@ -50,22 +50,26 @@ const BUSY: f64 = 2.0;
 /// is lost would look like a slow one.
 const MOST_LOAD: f64 = 1.6;
 
+/// How far apart two processes give up a request to a server that stands still: an I/O timeout at
+/// most, because it answers neither.
+const AT_ONCE: Nanos = millis(500);
+
 /// When a server stood still, if this attempt shows that: the machine was too busy for it, or
-/// another process got no answer either, and the two share nothing but the servers.
+/// another process gave up waiting for an answer at about the same moment, and the two share
+/// nothing but the servers.
 fn stalled(history: &History, attempt: &Attempt) -> Option<(Nanos, Nanos)> {
-    let span = unanswered(attempt)?;
-    let is_other = |other: &Attempt| {
-        let meets = |theirs: (Nanos, Nanos)| theirs.0 < span.1 && span.0 < theirs.1;
-        other.process != attempt.process && unanswered(other).is_some_and(meets)
+    let at = unanswered(attempt)?;
+    let as_well = |other: &Attempt| {
+        other.process != attempt.process && unanswered(other).is_some_and(|theirs| theirs.abs_diff(at) <= AT_ONCE)
     };
-    (history.load > BUSY || history.attempts.iter().any(is_other)).then_some(span)
+    (history.load > BUSY || history.attempts.iter().any(as_well)).then_some((attempt.asked, at))
 }
 
-/// From when to when it waited, if it failed because no server answered.
-fn unanswered(attempt: &Attempt) -> Option<(Nanos, Nanos)> {
+/// When it failed because a server did not answer.
+fn unanswered(attempt: &Attempt) -> Option<Nanos> {
     let Outcome::Failed { at, message, .. } = &attempt.outcome else { return None };
     let words = ["did not answer within", "has not answered for"];
-    words.iter().any(|words| message.contains(words)).then_some((attempt.asked, *at))
+    words.iter().any(|words| message.contains(words)).then_some(*at)
 }
 
 /// The times in which faults may explain what happens, sorted and without overlaps: from each fault
