@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{LockClient, NodeState};
+use leasehold::{LockClient, NodeState, Redlock};
 
 use crate::common::Bench;
 use crate::common::scripts::script;
@@ -27,7 +27,8 @@ impl Masters {
     fn start(count: usize) -> Self {
         let servers: Vec<Server> = (0..count).map(|_| Server::start(false)).collect();
         let urls: Vec<&str> = servers.iter().map(|server| &*server.url).collect();
-        let client = LockClient::builder().urls(urls).redlock().admit_fresh_nodes().build().expect("private servers");
+        let client =
+            LockClient::builder().redlock(Redlock::new(urls).admit_fresh_nodes(true)).build().expect("private servers");
         let give_up = Instant::now() + Duration::from_secs(10);
         while client.nodes().iter().any(|node| node.state() != NodeState::Voting) {
             assert!(Instant::now() < give_up, "{:?}", client.nodes());

@@ -18,7 +18,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::LockClient;
+use leasehold::{Cluster, LockClient};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -169,7 +169,7 @@ fn main() -> Outcome<()> {
     let dir = Dir(std::env::temp_dir().join(format!("leasehold-cluster-{}", std::process::id())));
     let nodes = start_cluster(&dir.0)?;
 
-    let client = LockClient::builder().urls(nodes.iter().map(Node::url)).cluster().build()?;
+    let client = LockClient::builder().cluster(Cluster::new(nodes.iter().map(Node::url))).build()?;
     for node in client.nodes() {
         println!("{} has {} slots", node.address(), node.slots().iter().map(|range| range.len()).sum::<usize>());
     }

@@ -19,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use leasehold::fencing::FenceGate;
-use leasehold::{ErrorKind, LockClient, ReentrantMutexGuard};
+use leasehold::{ErrorKind, LockClient, ReentrantMutexGuard, Sentinel};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -88,7 +88,7 @@ fn wait_until_ready(urls: &[String]) -> Outcome<()> {
         }
     }
     // A replica can be chosen once it follows the master.
-    while LockClient::builder().urls(urls).sentinel("shop").replicas(2).build()?.lock("ready").is_err() {
+    while LockClient::builder().sentinel(Sentinel::new(urls, "shop").replicas(2)).build()?.lock("ready").is_err() {
         if Instant::now() > deadline {
             return Err("the replicas do not follow the master".into());
         }
@@ -144,7 +144,7 @@ fn main() -> Outcome<()> {
     let urls: Vec<String> = sentinels.iter().map(|port| format!("redis://127.0.0.1:{port}/")).collect();
     wait_until_ready(&urls)?;
 
-    let client = LockClient::builder().urls(&urls).sentinel("shop").build()?;
+    let client = LockClient::builder().sentinel(Sentinel::new(&urls, "shop")).build()?;
     let before = client.nodes()[0].address().to_owned();
     println!("the sentinels name {before}");
     let total = FenceGate::new(0u32);

@@ -16,7 +16,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use leasehold::fencing::FenceGate;
-use leasehold::{LockClient, NodeState};
+use leasehold::{LockClient, NodeState, Redlock};
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -76,7 +76,7 @@ fn main() -> Outcome<()> {
     // of one of them safe.
     let deadline = Instant::now() + Duration::from_secs(20);
     let client = loop {
-        match LockClient::builder().urls(&urls).redlock().admit_fresh_nodes().build() {
+        match LockClient::builder().redlock(Redlock::new(&urls).admit_fresh_nodes(true)).build() {
             Ok(client) if client.nodes().iter().all(|node| node.state() == NodeState::Voting) => break client,
             Err(e) if Instant::now() > deadline => return Err(e.into()),
             _ => std::thread::sleep(Duration::from_millis(20)),

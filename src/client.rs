@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use crate::base::diagnosis::{Check, Diagnosis, Finding};
 use crate::base::error::Result;
 use crate::base::node_status::NodeStatus;
-use crate::builder::Builder;
 use crate::fencing::FencedValue;
 use crate::listing::{self, AnnouncedLocks, LockReport, LockSummary};
 use crate::snapshot::Snapshot;
@@ -31,9 +30,9 @@ use crate::wait::client_state::ClientState;
 /// resolved, at a server that hangs, say. Make one client per process and share it.
 ///
 /// A client has no thread until it needs one, then at most two whatever the load (one renews
-/// leases, one receives release messages), one more behind [sentinels](Builder::sentinel), and one
+/// leases, one receives release messages), one more behind [sentinels](crate::Sentinel), and one
 /// more once an `on_lost` callback is set, besides up to 16 while callbacks run. One for
-/// [Redlock](Builder::redlock) has the first of them from the start: it checks masters that are
+/// [Redlock](crate::Redlock) has the first of them from the start: it checks masters that are
 /// down or have no vote.
 ///
 /// # Forks
@@ -53,42 +52,10 @@ impl LockClient {
         &self.state
     }
 
-    /// Connects to a [URL](Builder::url) such as `redis://user:password@host:6379/0` with the
-    /// default settings, and checks the server and the user's permissions. Blocks for the I/O
-    /// timeout of 2 s at most, whatever addresses the host has and however slowly it answers;
-    /// looking up a host name is not bounded.
-    ///
-    /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput): the URL is not understood in all of its
-    /// parts, or the server does not have its database.
-    /// [`Unreachable`](crate::ErrorKind::Unreachable), [`NotReady`](crate::ErrorKind::NotReady)
-    /// (loading, or as many clients as its `maxclients`),
-    /// [`Protocol`](crate::ErrorKind::Protocol).
-    /// [`Unsupported`](crate::ErrorKind::Unsupported): older than Redis 6.2, or a node of a cluster
-    /// or a sentinel that is named as a single server. [`ReadOnly`](crate::ErrorKind::ReadOnly): a
-    /// replica. [`Denied`](crate::ErrorKind::Denied): the user or password is wrong, or may not
-    /// run one of the [commands](crate#in-redis) that locks need.
-    /// [`Tls`](crate::ErrorKind::Tls): a certificate is refused.
-    ///
-    /// # Examples
-    /// ```no_run
-    /// let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
-    /// let _guard = client.lock("job")?;
-    /// # Ok::<(), leasehold::Error>(())
-    /// ```
-    pub fn open(url: &str) -> Result<Self> {
-        Self::builder().url(url).build()
-    }
-
-    /// For other settings than the default ones.
-    pub fn builder() -> Builder {
-        Builder::new()
-    }
-
     /// A handle to the lock of this name; no I/O.
     ///
-    /// A name has 1 to 1024 bytes, the [prefix](Builder::key_prefix) included. Braces either do not
-    /// occur in it, or as a pair with something in it, as in `a{b}c`: [In
+    /// A name has 1 to 1024 bytes, the [prefix](crate::Builder::key_prefix) included. Braces either
+    /// do not occur in it, or as a pair with something in it, as in `a{b}c`: [In
     /// Redis](crate#in-redis) says why. The first call on the handle reports any other name as
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput). The same holds for the other primitives.
     /// Every name may be a `&str` or a `String`, such as `format!("report:{day}")`.
@@ -206,13 +173,14 @@ impl LockClient {
     /// servers have to be found first (sentinels, a cluster); mostly for some milliseconds. Looking
     /// up host names is not bounded. It may be repeated and called by several threads, also while
     /// locks are held: it takes no lock, writes no key, and makes no table. (With
-    /// [Redlock](Builder::redlock), the background thread of the client notes at each master what
+    /// [Redlock](crate::Redlock), the background thread of the client notes at each master what
     /// it always notes.) On servers older than Redis 7, rights that are missing are found by
     /// trying, which the `ACL LOG` shows.
     ///
     /// A server that cannot be asked is a finding, not an error: a problem, or a warning where the
     /// others do without it and locks work. To diagnose servers to which a client cannot be
-    /// [built](Builder::build), build it with [`connect_lazily`](Builder::connect_lazily).
+    /// [built](crate::Builder::build), build it with
+    /// [`connect_lazily`](crate::Builder::connect_lazily).
     ///
     /// # Examples
     /// ```no_run
@@ -233,7 +201,7 @@ impl LockClient {
         Diagnosis::new(state.store.diagnose(&asked))
     }
 
-    /// How many acquisitions of a [Redlock](Builder::redlock) client needed a second round for
+    /// How many acquisitions of a [Redlock](crate::Redlock) client needed a second round for
     /// their fencing token, since it was built: those for which a clock was behind. No I/O.
     #[must_use]
     pub fn token_rounds(&self) -> u64 {
@@ -278,7 +246,7 @@ impl LockClient {
         Snapshot::of(&self.state)
     }
 
-    /// What the store has under the [prefix](Builder::key_prefix) of this client, whichever
+    /// What the store has under the [prefix](crate::Builder::key_prefix) of this client, whichever
     /// client or language it is of, sorted by name: for people who look for what hangs. It only
     /// reads, and may be repeated.
     ///

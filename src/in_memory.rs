@@ -68,8 +68,7 @@ impl Builder {
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for settings that do not fit together, and for
-    /// those of servers: [`url`](Self::url), [`urls`](Self::urls), [`redlock`](Self::redlock),
-    /// [`replicas`](Self::replicas).
+    /// those of servers, such as [`url`](Self::url).
     ///
     /// # Examples
     /// ```

@@ -12,17 +12,20 @@
 //! ```
 //!
 //! You need Rust 1.88, and Redis 6.2 or later, or Valkey 7.2 or later: one server, a primary behind
-//! [sentinels](Builder::sentinel), a [cluster](Builder::cluster), or [several independent
-//! servers](Builder::redlock). See [`guide::servers`], and [`guide::choosing_a_store`] for which to
-//! take: PostgreSQL and ZooKeeper keep the same locks.
+//! [sentinels](Sentinel), a [cluster](Cluster), or [several independent servers](Redlock). See
+//! [`guide::servers`], and [`guide::choosing_a_store`] for which to take: PostgreSQL and ZooKeeper
+//! keep the same locks.
 //!
-//! All cargo features are off by default:
+//! Only the cargo feature `redis` is on by default. A program whose locks are in another store, or
+//! in memory, does without it: `default-features = false`.
 //!
 //! | feature | what it adds |
 //! |---|---|
+//! | `redis` | [`Redis`], [`Sentinel`] and [`Cluster`]: `redis://` URLs. 43 crates more than without it |
+//! | `redlock` | [`Redlock`], and the feature `redis`. No crate more |
 //! | `tls` | `rediss://` and `zookeeper+tls://` URLs and `Tls`, by rustls. 14 crates more, three of which only build ring, for which they need a C compiler |
 //! | `postgres` | `postgres://` URLs: the same locks in a [PostgreSQL database](guide::postgres). About 20 small crates more |
-//! | `zookeeper` | `zookeeper://` URLs: the same locks in a [ZooKeeper ensemble](guide::zookeeper), in turns with Apache Curator. No crate more |
+//! | `zookeeper` | `zookeeper://` URLs: the same locks in a [ZooKeeper ensemble](guide::zookeeper), in turns with Apache Curator. No crate more than `redis` has |
 //! | `metrics` | `Stats::publish`: the figures for the facade of the crate `metrics`. Three small crates more, that one included |
 //! | `testing` | [`testing`](guide::testing): a clock that your test moves, and faults, for clients in memory |
 //!
@@ -66,7 +69,7 @@
 //! | at most *n* at a time | [`semaphore(name)`](LockClient::semaphore) | unordered, but no client starves |
 //! | a start signal, or to wait until *n* things are done | [`latch(name)`](LockClient::latch) | all waiters continue together |
 //! | a count shared with Java's `RSemaphore`, or a count of things that nobody holds | [`counting_semaphore(name)`](LockClient::counting_semaphore) | as `semaphore` |
-//! | one at a time, also when a server is lost | `lock` or `mutex` with [`Builder::redlock`] | as `lock` |
+//! | one at a time, also when a server is lost | `lock` or `mutex` with [`Redlock`] | as `lock` |
 //!
 //! All but the latch and the counting semaphore are leases and have the same guard methods, which
 //! the trait [`Held`] has as well. The exclusive ones also give a fencing token. For names that
@@ -185,6 +188,12 @@
 
 // The published pages say of each item which feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// Some of what stores share is used by only one of them, and is dead in a build without that store.
+// The build with all features has no dead code.
+#![cfg_attr(
+    not(all(feature = "postgres", feature = "redlock", feature = "zookeeper")),
+    allow(dead_code, unused_imports)
+)]
 
 mod base;
 mod builder;
@@ -215,6 +224,7 @@ pub use crossbeam_channel;
 
 pub use base::cancel::CancelToken;
 pub use base::counters::Figures;
+#[cfg(feature = "redis")]
 pub use base::credentials::{Credentials, CredentialsProvider};
 pub use base::diagnosis::{Check, Diagnosis, Finding, Severity};
 pub use base::error::{Error, ErrorKind, Result};
@@ -228,12 +238,24 @@ pub use base::primitive::Primitive;
 #[cfg(feature = "tls")]
 pub use base::tls::Tls;
 pub use builder::Builder;
+#[cfg(feature = "redis")]
+pub use builder::cluster::Cluster;
 #[cfg(feature = "postgres")]
-pub use builder::POSTGRES_SCHEMA;
+pub use builder::postgres::Postgres;
+#[cfg(feature = "redis")]
+pub use builder::redis::Redis;
+#[cfg(feature = "redlock")]
+pub use builder::redlock::Redlock;
+#[cfg(feature = "redis")]
+pub use builder::sentinel::Sentinel;
+#[cfg(feature = "zookeeper")]
+pub use builder::zookeeper::ZooKeeper;
 pub use client::LockClient;
 pub use listing::{AnnouncedLocks, LockReport, LockSummary, LockWaiter};
 pub use snapshot::{Blocker, Deadlock, HoldInfo, Snapshot, ThreadInfo, WaitInfo};
 pub use stats::{NameStats, Stats};
+#[cfg(feature = "postgres")]
+pub use store::postgres::POSTGRES_SCHEMA;
 pub use sync::counting_semaphore::{CountingPermit, CountingSemaphore};
 pub use sync::fair_mutex::{FairMutex, FairMutexGuard, OwnedFairMutexGuard};
 pub use sync::held::Held;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold::{Builder, LockClient};
+use leasehold::{Builder, Cluster, LockClient, Redis, Redlock, Sentinel};
 
 use crate::duration;
 use crate::failure::{Failure, status};
@@ -70,13 +70,13 @@ pub(crate) struct StoreArgs {
 
     /// The longest lease of any client of these masters, the same for all of them (with --redlock).
     /// Without it 30s
-    #[arg(long, value_name = "TIME", value_parser = duration::parse, global = true)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse, global = true, requires = "redlock")]
     longest_lease: Option<Duration>,
 
     /// Let masters vote at once that remember nothing (with --redlock). Only for a first
     /// installation and tests: a master that has forgotten its locks could help to grant them a
     /// second time
-    #[arg(long, global = true)]
+    #[arg(long, global = true, requires = "redlock")]
     admit_fresh_nodes: bool,
 
     /// Put this in front of every name in the store, to keep the locks of programs apart
@@ -108,23 +108,7 @@ impl StoreArgs {
     /// The same for a subcommand that also takes URLs without `--url`.
     pub(crate) fn builder_at(&self, named: &[String]) -> Result<Builder, Failure> {
         let urls = self.urls(named)?;
-        let mut builder = LockClient::builder().urls(urls).client_name("leasehold-cli");
-        if self.redlock {
-            // Not the library's default, which grows with the lease of this one client.
-            builder = builder.redlock().longest_lease(LONGEST_LEASE);
-        }
-        if let Some(longest) = self.longest_lease {
-            builder = builder.longest_lease(longest);
-        }
-        if self.admit_fresh_nodes {
-            builder = builder.admit_fresh_nodes();
-        }
-        if let Some(file) = &self.password_file {
-            builder = builder.password_file(file);
-        }
-        if let Some(file) = &self.sentinel_password_file {
-            builder = builder.sentinel_password_file(file);
-        }
+        let mut builder = self.servers(&urls)?.client_name("leasehold-cli");
         if let Some(prefix) = &self.key_prefix {
             builder = builder.key_prefix(prefix);
         }
@@ -133,6 +117,65 @@ impl StoreArgs {
             builder = builder.tls(tls);
         }
         Ok(builder)
+    }
+
+    fn servers(&self, urls: &[String]) -> Result<Builder, Failure> {
+        let builder = LockClient::builder();
+        if self.redlock {
+            return Ok(builder.redlock(self.masters(urls)?));
+        }
+        let [url] = urls else {
+            let why = format!(
+                "{} URLs need --redlock; the nodes of a cluster, or the sentinels, go into one URL: redis+cluster://a,b or \
+                 redis+sentinel://a,b/master",
+                urls.len()
+            );
+            return Err(Failure::new(status::USAGE, why));
+        };
+        let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+        let refuse = |option: &str, whose: &str| {
+            Err(Failure::new(status::USAGE, format!("{option} is for {whose}, and this URL is not one; leave it out")))
+        };
+        if self.sentinel_password_file.is_some() && !scheme.contains("sentinel") {
+            return refuse("--sentinel-password-file", "redis+sentinel:// URLs");
+        }
+        let Some(file) = &self.password_file else {
+            return Ok(match &self.sentinel_password_file {
+                Some(file) => builder.sentinel(Sentinel::from(url).sentinel_password_file(file)),
+                None => builder.url(url),
+            });
+        };
+        match &*scheme {
+            scheme if scheme.starts_with("postgres") || scheme.starts_with("zookeeper") => {
+                refuse("--password-file", "Redis")
+            }
+            scheme if scheme.contains("sentinel") => {
+                let sentinel = Sentinel::from(url).password_file(file);
+                Ok(builder.sentinel(match &self.sentinel_password_file {
+                    Some(file) => sentinel.sentinel_password_file(file),
+                    None => sentinel,
+                }))
+            }
+            scheme if scheme.contains("cluster") => Ok(builder.cluster(Cluster::from(url).password_file(file))),
+            _ => Ok(builder.redis(Redis::new(url).password_file(file))),
+        }
+    }
+
+    fn masters(&self, urls: &[String]) -> Result<Redlock, Failure> {
+        if self.sentinel_password_file.is_some() {
+            return Err(Failure::new(
+                status::USAGE,
+                "the masters of Redlock have no sentinels; leave --sentinel-password-file out",
+            ));
+        }
+        // Not the library's default, which grows with the lease of this one client.
+        let masters = Redlock::new(urls)
+            .longest_lease(self.longest_lease.unwrap_or(LONGEST_LEASE))
+            .admit_fresh_nodes(self.admit_fresh_nodes);
+        Ok(match &self.password_file {
+            Some(file) => masters.password_file(file),
+            None => masters,
+        })
     }
 
     /// The URLs of the arguments or, without one, of the environment.

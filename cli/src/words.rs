@@ -2,7 +2,7 @@
 //! options and subcommands instead.
 
 /// What the library says, and what the command says in its place, one after the other.
-const WORDS: [(&str, &str); 37] = [
+const WORDS: [(&str, &str); 28] = [
     ("the crate docs have the ACL rule, in guide::operations", "`leasehold doctor --acl` prints the ACL rule"),
     ("the crate docs have the rule, in guide::operations", "`leasehold doctor --acl` prints the rule"),
     ("what else guide::operations says", "what else `leasehold doctor --acl` prints"),
@@ -22,35 +22,19 @@ const WORDS: [(&str, &str); 37] = [
     ),
     ("leasehold::POSTGRES_SCHEMA", "what `leasehold schema --postgres` prints"),
     (", see Builder::outage_timeout", ""),
+    ("use Builder::cluster", "its URL is redis+cluster://host"),
+    ("use Builder::redis", "its URL is redis://host"),
+    ("use Builder::sentinel", "give redis+sentinel://host,../master"),
+    ("(of the URL, or of the settings credentials or password_file)", "(of the URL or --password-file)"),
     (
-        "URLs need Builder::sentinel, Builder::cluster or Builder::redlock; without one of these, name one server",
-        "URLs need --redlock; the nodes of a cluster, or the sentinels, go into one URL: redis+cluster://a,b or \
-         redis+sentinel://a,b/master",
-    ),
-    ("it is a URL of a server; the master is named by Builder::sentinel", "give redis+sentinel://host,../master"),
-    (
-        "the server is a node of a cluster; call Builder::cluster",
-        "the server is a node of a cluster: its URL is redis+cluster://host",
-    ),
-    ("leave Builder::cluster out", "its URL is redis://host"),
-    ("or name that in Builder::sentinel", "or give redis+sentinel://host,../master"),
-    ("; call Builder::redlock, or leave it out", "; give --redlock, or leave it out"),
-    ("; call Builder::cluster, or leave it out", "; give a redis+cluster:// URL, or leave it out"),
-    ("give it to Builder::url alone", "give it alone"),
-    ("a URL is needed: Builder::url", "a URL is needed: --url or LEASEHOLD_URL"),
-    ("is needed: Builder::urls", "is needed: --url or LEASEHOLD_URL"),
-    ("are needed: Builder::urls", "are needed: --url or LEASEHOLD_URL"),
-    ("(of the URL, Builder::credentials or password_file)", "(of the URL or --password-file)"),
-    (
-        "name it as in redis://user:password@host, or by Builder::credentials",
+        "name it as in redis://user:password@host, or by the setting credentials",
         "give it in LEASEHOLD_URL, or by --password-file",
     ),
     ("the URL and Builder::tls both", "the URL and --ca-file, --cert-file or --key-file both"),
     ("Builder::tls", "--ca-file, --cert-file or --key-file"),
-    ("Builder::admit_fresh_nodes", "--admit-fresh-nodes"),
-    ("Builder::longest_lease", "--longest-lease"),
+    ("Redlock::admit_fresh_nodes", "--admit-fresh-nodes"),
+    ("Redlock::longest_lease", "--longest-lease"),
     ("Builder::lease", "--lease"),
-    ("Builder::redlock", "--redlock"),
     ("longest_lease", "--longest-lease"),
     ("admit_fresh_nodes", "--admit-fresh-nodes"),
     ("a key_prefix", "a --key-prefix"),
@@ -61,13 +45,19 @@ const WORDS: [(&str, &str); 37] = [
     ("or ask for one lock by its name with inspect", "or ask for one lock by its name with `leasehold show`"),
 ];
 
+/// The types of the library that have settings.
+const SETTINGS: [&str; 7] =
+    ["Builder::", "Cluster::", "Postgres::", "Redis::", "Redlock::", "Sentinel::", "ZooKeeper::"];
+
 /// A text of the library in the words of the command. What only a program can set stays a setting
 /// of the program.
 pub(crate) fn in_words_of_the_command(text: &str) -> String {
     let mut said = WORDS.iter().fold(text.to_owned(), |text, (library, command)| text.replace(library, command));
     said = said.replace("----", "--");
-    while let Some((front, name, rest)) = named(&said, "Builder::") {
-        said = format!("{front}{name} of your programs{rest}");
+    for settings in SETTINGS {
+        while let Some((front, name, rest)) = named(&said, settings) {
+            said = format!("{front}{name} of your programs{rest}");
+        }
     }
     while let Some((front, name, rest)) = named(&said, "guide::") {
         said = format!("{front}the chapter {name} of the crate's guide{rest}");
@@ -90,13 +80,10 @@ mod tests {
     fn methods_become_options() {
         for (library, command) in [
             (
-                "2 URLs need Builder::sentinel, Builder::cluster or Builder::redlock; without one of these, name one server",
-                "--redlock",
-            ),
-            (
-                "a lease of 9 ms is longer than the longest lease of this Redlock, 3s (Builder::longest_lease)",
+                "a lease of 9 ms is longer than the longest lease of this Redlock, 3s (Redlock::longest_lease)",
                 "(--longest-lease)",
             ),
+            ("0 replicas of the 1 that must acknowledge each grant (Redis::replicas)", "(replicas of your programs)"),
             ("a role needs; run leasehold::POSTGRES_SCHEMA", "`leasehold schema --postgres`"),
             ("choose another name or another key_prefix", "another --key-prefix"),
             (
@@ -128,11 +115,11 @@ mod tests {
         let lines = all.iter().flat_map(|source| source.lines().filter(is_text));
         let texts = lines.flat_map(|line| line.split('"').skip(1).step_by(2));
         let mut count = 0;
-        for text in
-            texts.filter(|text| ["Builder::", "guide::", "POSTGRES_SCHEMA"].iter().any(|name| text.contains(name)))
-        {
+        let names_of_ours =
+            |text: &str| SETTINGS.iter().chain(&["guide::", "POSTGRES_SCHEMA"]).any(|name| text.contains(name));
+        for text in texts.filter(|text| names_of_ours(text)) {
             let said = in_words_of_the_command(text);
-            assert!(!["Builder::", "guide::", "POSTGRES_SCHEMA"].iter().any(|name| said.contains(name)), "{said}");
+            assert!(!names_of_ours(&said), "{said}");
             count += 1;
         }
         assert!(count > 20, "{count}");

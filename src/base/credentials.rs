@@ -39,7 +39,7 @@ impl fmt::Debug for Credentials {
 }
 
 /// Where a client gets its credentials from, for
-/// [`Builder::credentials`](crate::Builder::credentials). Every closure that returns such a result
+/// [`Redis::credentials`](crate::Redis::credentials). Every closure that returns such a result
 /// is one.
 pub trait CredentialsProvider: Send + Sync {
     /// The credentials to log in with now.

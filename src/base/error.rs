@@ -28,7 +28,7 @@ pub enum ErrorKind {
     /// returned just because another holder has the lock.
     NoQuorum,
     /// Fewer replicas acknowledged the grant in time than
-    /// [`Builder::replicas`](crate::Builder::replicas) requires. The grant was undone.
+    /// [`Redis::replicas`](crate::Redis::replicas) requires. The grant was undone.
     NotReplicated,
     /// The server answers, but cannot serve now: it is loading its data, is busy with a script, or
     /// has reached its `maxclients`; or the sentinels do not agree on the master. Nothing was

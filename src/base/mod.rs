@@ -4,6 +4,7 @@ pub(crate) mod backoff;
 pub(crate) mod cancel;
 pub(crate) mod clock;
 pub(crate) mod counters;
+#[cfg(feature = "redis")]
 pub(crate) mod credentials;
 pub(crate) mod deadline;
 pub(crate) mod diagnosis;

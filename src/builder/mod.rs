@@ -1,52 +1,91 @@
 //! The settings of a client, checked against each other once.
+//!
+//! [`Builder`] has what clients of all stores can be set to. What only one kind of servers can be
+//! set to is in a type of its own, which implements [`Servers`]: a setting that does not fit does
+//! not compile.
 
-mod cluster;
-mod credentials;
-mod observed;
+#[cfg(feature = "redis")]
+pub(crate) mod cluster;
 #[cfg(feature = "postgres")]
-mod postgres;
-mod redlock;
-mod sentinel;
-mod stores;
-#[cfg(feature = "tls")]
-mod tls;
+pub(crate) mod postgres;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
+#[cfg(feature = "redlock")]
+pub(crate) mod redlock;
+#[cfg(feature = "redis")]
+pub(crate) mod sentinel;
+mod servers;
+mod settings;
 #[cfg(feature = "zookeeper")]
-mod zookeeper;
-
-#[cfg(feature = "postgres")]
-pub use postgres::POSTGRES_SCHEMA;
+pub(crate) mod zookeeper;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "redis")]
+use self::cluster::Cluster;
+#[cfg(feature = "postgres")]
+use self::postgres::Postgres;
+#[cfg(feature = "redis")]
+use self::redis::Redis;
+#[cfg(feature = "redlock")]
+use self::redlock::Redlock;
+#[cfg(feature = "redis")]
+use self::sentinel::Sentinel;
+use self::servers::Servers;
+use self::settings::{DEFAULT_IO_TIMEOUT, NewClient, Settings, invalid};
+#[cfg(feature = "zookeeper")]
+use self::zookeeper::ZooKeeper;
 use crate::base::clock::{Clock, SystemClock};
-use crate::base::credentials::CredentialsProvider;
-use crate::base::error::{Error, ErrorKind, Result};
+#[cfg(not(all(feature = "redis", feature = "postgres", feature = "zookeeper")))]
+use crate::base::error::Error;
+use crate::base::error::Result;
 use crate::base::holder::ClientId;
-use crate::base::limits::check_lease;
 use crate::base::listener::Listener;
-use crate::base::lock_name::MAX_NAME_BYTES;
-use crate::base::owner::{LONGEST_CLIENT_NAME, is_in_client_name, program_as_client_name};
+#[cfg(feature = "tls")]
+use crate::base::tls::Tls;
 use crate::base::traffic::Traffic;
 use crate::client::LockClient;
+use crate::observe::observer::Observer;
 use crate::store::LockStore;
 use crate::store::memory::{Memory, MemoryStore};
 #[cfg(feature = "tls")]
 use crate::store::tls::TlsClient;
-#[cfg(feature = "zookeeper")]
-use crate::store::zookeeper::ZooKeeperOptions;
+use crate::wait::client_state::{ClientState, Config};
 
-const DEFAULT_LEASE: Duration = Duration::from_secs(30);
-const DEFAULT_IO_TIMEOUT: Duration = Duration::from_secs(2);
-const DEFAULT_WAITER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Redisson's default.
-const DEFAULT_JAVA_WAITER_TIMEOUT: Duration = Duration::from_secs(300);
-const MOST_CONNECTIONS: usize = 1024;
-/// See [`Builder::connections`].
-const CONNECTIONS: usize = 8;
-/// What a master of Redlock has for an answer: far below the lease, because one that hangs must not
-/// cost it.
-const NODE_TIMEOUT: Duration = Duration::from_millis(500);
+impl LockClient {
+    /// Connects to a [URL](Builder::url) such as `redis://user:password@host:6379/0` with the
+    /// default settings, and checks the server and the user's permissions. Blocks for the I/O
+    /// timeout of 2 s at most, whatever addresses the host has and however slowly it answers;
+    /// looking up a host name is not bounded.
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput): the URL is not understood in all of its
+    /// parts, or the server does not have its database.
+    /// [`Unreachable`](crate::ErrorKind::Unreachable), [`NotReady`](crate::ErrorKind::NotReady)
+    /// (loading, or as many clients as its `maxclients`),
+    /// [`Protocol`](crate::ErrorKind::Protocol).
+    /// [`Unsupported`](crate::ErrorKind::Unsupported): older than Redis 6.2, or a node of a cluster
+    /// or a sentinel that is named as a single server. [`ReadOnly`](crate::ErrorKind::ReadOnly): a
+    /// replica. [`Denied`](crate::ErrorKind::Denied): the user or password is wrong, or may not
+    /// run one of the [commands](crate#in-redis) that locks need.
+    /// [`Tls`](crate::ErrorKind::Tls): a certificate is refused.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
+    /// let _guard = client.lock("job")?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    pub fn open(url: &str) -> Result<Self> {
+        Self::builder().url(url).build()
+    }
+
+    /// For other settings than the default ones.
+    pub fn builder() -> Builder {
+        Builder { servers: None, settings: Settings::default() }
+    }
+}
 
 /// Settings for a [`LockClient`]; made by [`LockClient::builder`].
 ///
@@ -63,124 +102,111 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(500);
 #[derive(Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
-    urls: Vec<String>,
-    #[cfg(feature = "tls")]
-    tls: Option<Arc<TlsClient>>,
-    #[cfg(feature = "tls")]
-    sentinel_tls: Option<Arc<TlsClient>>,
-    credentials: Option<Arc<dyn CredentialsProvider>>,
-    sentinel: Option<String>,
-    sentinel_credentials: Option<Arc<dyn CredentialsProvider>>,
-    redlock: bool,
-    cluster: bool,
-    sharded_channels: Option<bool>,
-    longest_lease: Option<Duration>,
-    admit_fresh_nodes: bool,
-    durable_nodes: bool,
-    replicas: Option<u32>,
-    lease: Duration,
-    io_timeout: Option<Duration>,
-    connections: Option<usize>,
-    key_prefix: String,
-    client_name: String,
-    max_hold: Option<Duration>,
-    fencing: bool,
-    outage_timeout: Option<Duration>,
-    waiter_timeout: Duration,
-    java_waiter_timeout: Duration,
-    #[cfg(feature = "postgres")]
-    create_schema: bool,
-    #[cfg(feature = "zookeeper")]
-    zookeeper: ZooKeeperOptions,
-    listener: Option<Arc<dyn Listener>>,
-    owner: Option<String>,
-    announce_owner: bool,
-    /// The traffic of all connections of the client to be built.
-    traffic: Arc<Traffic>,
-    busy_poll: bool,
-    lazy: bool,
+    /// What was chosen last, or why that is impossible.
+    servers: Option<Result<Arc<dyn Servers>>>,
+    settings: Settings,
 }
 
 impl Builder {
-    pub(crate) fn new() -> Self {
-        Self {
-            urls: Vec::new(),
-            #[cfg(feature = "tls")]
-            tls: None,
-            #[cfg(feature = "tls")]
-            sentinel_tls: None,
-            credentials: None,
-            sentinel: None,
-            sentinel_credentials: None,
-            redlock: false,
-            cluster: false,
-            sharded_channels: None,
-            longest_lease: None,
-            admit_fresh_nodes: false,
-            durable_nodes: false,
-            replicas: None,
-            lease: DEFAULT_LEASE,
-            io_timeout: None,
-            connections: None,
-            key_prefix: String::new(),
-            client_name: program_as_client_name(),
-            max_hold: None,
-            fencing: true,
-            outage_timeout: None,
-            waiter_timeout: DEFAULT_WAITER_TIMEOUT,
-            java_waiter_timeout: DEFAULT_JAVA_WAITER_TIMEOUT,
-            #[cfg(feature = "postgres")]
-            create_schema: true,
-            #[cfg(feature = "zookeeper")]
-            zookeeper: ZooKeeperOptions::default(),
-            listener: None,
-            owner: None,
-            announce_owner: true,
-            traffic: Arc::default(),
-            busy_poll: true,
-            lazy: false,
-        }
-    }
-
-    /// The server: `redis://[user:password@]host[:port][/db]`, the same with `rediss://` for TLS
-    /// (cargo feature `tls`; `Builder::tls` has its settings), or `redis+unix:///path`. All take
-    /// `?db=..&user=..&pass=..`. Or sentinels and the master that they watch:
-    /// `redis+sentinel://[user:password@]host[:port][,host[:port]..]/master[/db]`; see
-    /// [`sentinel`](Self::sentinel). Required, or [`urls`](Self::urls).
+    /// The servers of the locks, of any kind that has a URL:
     ///
-    /// Whatever else a URL says is refused and never skipped: unknown parameters, a `#` (also
-    /// `#insecure`), a database that is named twice, a user without a password, and `rediss://`
-    /// where the feature is off. Write `/`, `?`, `#` and `@` in a user or password as `%2F`,
-    /// `%3F`, `%23` and `%40`.
+    /// | URL | locks live in |
+    /// |---|---|
+    /// | `redis://[user:password@]host[:port][/db]`, `redis+unix:///path` | one server: [`redis`](Self::redis) |
+    /// | `redis+sentinel://[user:password@]host[:port][,host[:port]..]/master[/db]` | the master that sentinels watch: [`sentinel`](Self::sentinel) |
+    /// | `redis+cluster://[user:password@]host:port[,host:port..]` | a cluster: [`cluster`](Self::cluster) |
+    /// | `postgres://user@host[:port][,host[:port]..]/database` | a PostgreSQL database: [`postgres`](Self::postgres) |
+    /// | `zookeeper://host[:port][,host[:port]..][/chroot]` | a ZooKeeper ensemble: [`zookeeper`](Self::zookeeper) |
+    ///
+    /// Take this if the URL comes from a configuration. The methods in the right column take the
+    /// same URL, and also settings that only this kind of servers has. The last of these methods
+    /// that is called counts; one of them, or [`redlock`](Self::redlock), is required.
+    ///
+    /// `rediss`, `rediss+sentinel`, `rediss+cluster` and `zookeeper+tls` are the same over TLS
+    /// (cargo feature `tls`; [`tls`](Self::tls) has the settings). A kind of servers whose cargo
+    /// feature is off is refused by [`build`](Self::build).
+    ///
+    /// Everything that a URL says is understood or refused, never skipped. Write `/`, `?`, `#` and
+    /// `@` in a user or password as `%2F`, `%3F`, `%23` and `%40`.
     pub fn url(mut self, url: impl Into<String>) -> Self {
-        self.urls = vec![url.into()];
+        self.servers = Some(by_url(url.into()));
         self
     }
 
-    /// Several servers, each as for [`url`](Self::url): the sentinels of
-    /// [`sentinel`](Self::sentinel), or the independent masters of [`redlock`](Self::redlock).
-    pub fn urls<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
-        self.urls = urls.into_iter().map(Into::into).collect();
+    /// The locks live in one server of Redis or Valkey: a `redis://` URL, or a [`Redis`] with its
+    /// settings. Cargo feature `redis`.
+    #[cfg(feature = "redis")]
+    pub fn redis(self, server: impl Into<Redis>) -> Self {
+        self.servers(server.into())
+    }
+
+    /// The locks live in the master that sentinels watch: a `redis+sentinel://` URL, or a
+    /// [`Sentinel`] with its settings. Cargo feature `redis`.
+    #[cfg(feature = "redis")]
+    pub fn sentinel(self, servers: impl Into<Sentinel>) -> Self {
+        self.servers(servers.into())
+    }
+
+    /// The locks live in a Redis Cluster: a `redis+cluster://` URL, or a [`Cluster`] with its
+    /// settings. Cargo feature `redis`.
+    #[cfg(feature = "redis")]
+    pub fn cluster(self, servers: impl Into<Cluster>) -> Self {
+        self.servers(servers.into())
+    }
+
+    /// Each lock is held on a majority of several independent servers: [`Redlock`]. Cargo feature
+    /// `redlock`.
+    #[cfg(feature = "redlock")]
+    pub fn redlock(self, servers: Redlock) -> Self {
+        self.servers(servers)
+    }
+
+    /// The locks live in a PostgreSQL database: a `postgres://` URL, or a [`Postgres`] with its
+    /// settings. Cargo feature `postgres`.
+    #[cfg(feature = "postgres")]
+    pub fn postgres(self, database: impl Into<Postgres>) -> Self {
+        self.servers(database.into())
+    }
+
+    /// The locks live in a ZooKeeper ensemble: a `zookeeper://` URL, or a [`ZooKeeper`] with its
+    /// settings. Cargo feature `zookeeper`.
+    #[cfg(feature = "zookeeper")]
+    pub fn zookeeper(self, ensemble: impl Into<ZooKeeper>) -> Self {
+        self.servers(ensemble.into())
+    }
+
+    #[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
+    fn servers(mut self, servers: impl Servers + 'static) -> Self {
+        self.servers = Some(Ok(Arc::new(servers)));
         self
     }
 
-    /// Every grant and every renewal must be acknowledged by so many replicas of the server
-    /// (`WAIT`, in the same write) within half the I/O timeout. A grant that is not is taken
-    /// back, and the call fails with [`NotReplicated`](crate::ErrorKind::NotReplicated); a
-    /// renewal that is not counts as failed, and the lease ends in time. A call that is already
-    /// waiting tries again, as in an outage. A waiter of a [fair lock](crate::FairMutex) whose
-    /// grant was taken back has had its turn, and queues again behind the others.
+    /// How connections over TLS are secured: authorities, a client certificate, the server's name.
+    /// For `rediss://` and `zookeeper+tls://` URLs, which without it trust the system's authorities
+    /// and show no client certificate, and for PostgreSQL, where it means `sslmode=verify-full`.
+    /// Cargo feature `tls`.
     ///
-    /// The smaller step before [`redlock`](Self::redlock): a failover to one of these replicas
-    /// keeps the lock. What it does not give: nothing makes the failover choose one of them;
-    /// one that restarts without its data has forgotten what it acknowledged; and a release is
-    /// not waited for, so after a failover a lock may stay taken for the rest of its lease (a
-    /// permit for two seconds more), also where a replica acknowledged its grant. Let the [fencing
-    /// token](crate::fencing) decide where it must not happen twice.
+    /// A connect takes two round trips and about a millisecond of work more; its limit, the [I/O
+    /// timeout](Self::io_timeout), covers the TLS handshake as well. A call over an open connection
+    /// costs some microseconds more.
     ///
-    /// Not with `redlock`, and 1 at least. Defaults to none.
-    pub fn replicas(mut self, count: u32) -> Self {
-        self.replicas = Some(count);
+    /// [`build`](Self::build) reads the files and refuses those that are missing or broken, and
+    /// these settings for servers whose URL asks for no TLS, with
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput). A certificate that is refused, on either
+    /// side, is [`Tls`](crate::ErrorKind::Tls).
+    ///
+    /// ```no_run
+    /// use leasehold::{LockClient, Tls};
+    ///
+    /// let client = LockClient::builder()
+    ///     .url("rediss://app:secret@redis.internal:6380/")
+    ///     .tls(Tls::new().ca_file("/etc/redis/ca.pem"))
+    ///     .build()?;
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.settings.tls = Some(Arc::new(TlsClient::new(tls)));
         self
     }
 
@@ -195,7 +221,7 @@ impl Builder {
     /// short time that is *not* renewed there is
     /// [`with_lease`](crate::ReentrantMutex::with_lease).
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
+        self.settings.lease = lease;
         self
     }
 
@@ -205,7 +231,7 @@ impl Builder {
     /// Must be shorter than the lease. Defaults to 2 s, or a quarter of the lease if that is less;
     /// renewals never wait longer than a quarter of the lease.
     pub fn io_timeout(mut self, timeout: Duration) -> Self {
-        self.io_timeout = Some(timeout);
+        self.settings.io_timeout = Some(timeout);
         self
     }
 
@@ -215,13 +241,13 @@ impl Builder {
     /// or the system grants no more, renewals go over one of these. Defaults to 8, with PostgreSQL
     /// to 4: there each is a process of the server.
     pub fn connections(mut self, connections: usize) -> Self {
-        self.connections = Some(connections);
+        self.settings.connections = Some(connections);
         self
     }
 
     /// Put in front of every lock name, as Redisson's `NameMapper` does. Defaults to none.
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
-        self.key_prefix = prefix.into();
+        self.settings.key_prefix = prefix.into();
         self
     }
 
@@ -231,14 +257,14 @@ impl Builder {
     /// digits, `-`, `_`, `.`, `:`. Defaults to the name of the program, with `-` in the place of
     /// every other character.
     pub fn client_name(mut self, name: impl Into<String>) -> Self {
-        self.client_name = name.into();
+        self.settings.client_name = name.into();
         self
     }
 
     /// Renewal of every lock stops once it has been held this long; see
     /// [`ReentrantMutex::max_hold`](crate::ReentrantMutex::max_hold). Defaults to no limit.
     pub fn max_hold(mut self, most: Duration) -> Self {
-        self.max_hold = Some(most);
+        self.settings.max_hold = Some(most);
         self
     }
 
@@ -248,14 +274,14 @@ impl Builder {
     /// for each job, and no resource checks tokens: then a released lock leaves nothing. A million
     /// names a day keep up to 190 MB with it. Defaults to true.
     pub fn fencing(mut self, on: bool) -> Self {
-        self.fencing = on;
+        self.settings.fencing = on;
         self
     }
 
     /// How long a call that is *already waiting* puts up with a server that cannot be asked (a
     /// restart, a failover) before it fails. A first attempt never does. Defaults to one lease.
     pub fn outage_timeout(mut self, longest: Duration) -> Self {
-        self.outage_timeout = Some(longest);
+        self.settings.outage_timeout = Some(longest);
         self
     }
 
@@ -265,21 +291,7 @@ impl Builder {
     /// command each time. Clients may differ: for each waiter its own client's counts.
     /// Between 200 ms and 5 minutes. Defaults to 5 s.
     pub fn waiter_timeout(mut self, timeout: Duration) -> Self {
-        self.waiter_timeout = timeout;
-        self
-    }
-
-    /// How long the Java services on the same [fair locks](crate::FairMutex) wait at most: the
-    /// longest of their `fairLockWaitTimeout`s and of the times given to a `tryLock`. A Java
-    /// waiter takes so much from the deadlines of all behind it when it gets the lock, so this
-    /// crate's waiters add it to theirs. If it is too short, waiters behind several
-    /// Java waiters can lose their places while somebody holds the lock for long. If it is too
-    /// long, a dead waiter of this crate behind a Java waiter keeps its place for longer,
-    /// unless another client of this crate asks for the lock and [corrects
-    /// that](crate::FairMutex#order). Between 1 ms and a day. Defaults to 5 minutes, as Redisson's
-    /// own. Without Java it has no effect.
-    pub fn java_waiter_timeout(mut self, timeout: Duration) -> Self {
-        self.java_waiter_timeout = timeout;
+        self.settings.waiter_timeout = timeout;
         self
     }
 
@@ -295,14 +307,48 @@ impl Builder {
     /// where cores are paid for by use. No effect on [`redlock`](Self::redlock) and with
     /// PostgreSQL, which flushes its log for a grant. Defaults to true.
     pub fn busy_poll(mut self, on: bool) -> Self {
-        self.busy_poll = on;
+        self.settings.busy_poll = on;
+        self
+    }
+
+    /// Tells `listener` of what happens to the locks of this client, as it happens. See
+    /// [`Listener`]. Defaults to nobody; then nothing is done for it on any call.
+    pub fn listener(mut self, listener: Arc<dyn Listener>) -> Self {
+        self.settings.listener = Some(listener);
+        self
+    }
+
+    /// Says who this client is, for people who ask [who holds a lock](crate::LockHolder): 1 to 100
+    /// characters without control characters, such as `billing-7`. Defaults to the name of the
+    /// program. The process id and the name of the host are said in any case.
+    ///
+    /// While the client holds something, its background thread keeps this where other clients can
+    /// read it, with the lease as its time to live: in Redis under a key of its own, in PostgreSQL
+    /// in a row, over ZooKeeper in the nodes of its holds. Whoever may read there can see it. No
+    /// call waits for it. It costs one command for each third of a lease, whatever the number of
+    /// holds.
+    ///
+    /// With a label it is said as soon as the client holds something, or waits in the queue of a
+    /// fair lock. Without one, a hold that lasts less than a second (with leases below 10 s, less
+    /// than a tenth of the lease) costs
+    /// nothing and is not known.
+    pub fn owner(mut self, label: impl Into<String>) -> Self {
+        self.settings.owner = Some(label.into());
+        self
+    }
+
+    /// Whether the client says [who it is](Self::owner), and asks who others are. Without it
+    /// nothing is written or read for that: its holds are seen as holder ids, as those of Java
+    /// are, and only a [search](crate::LockClient::locks) finds them. Defaults to true.
+    pub fn announce_owner(mut self, on: bool) -> Self {
+        self.settings.announce_owner = on;
         self
     }
 
     /// [`build`](Self::build) does not connect: a server that is down shows at the first lock call
     /// instead.
     pub fn connect_lazily(mut self) -> Self {
-        self.lazy = true;
+        self.settings.lazy = true;
         self
     }
 
@@ -315,175 +361,110 @@ impl Builder {
         self.build_with(Arc::new(SystemClock))
     }
 
-    pub(crate) fn build_with(mut self, clock: Arc<dyn Clock>) -> Result<LockClient> {
-        let io_timeout = self.check()?;
-        // A builder may make several clients.
-        self.traffic = Arc::default();
-        if self.names_postgres() {
-            return self.build_postgres(io_timeout, clock);
-        }
-        if self.names_zookeeper() {
-            return self.build_zookeeper(io_timeout, clock);
-        }
-        #[cfg(feature = "tls")]
-        self.prepare_tls()?;
-        let (id, redlock) = (ClientId::random(self.waiter_timeout), self.redlock);
-        let store: Arc<dyn LockStore> = if redlock {
-            Arc::new(self.redlock_store(io_timeout, &clock)?)
-        } else if self.is_cluster() {
-            Arc::new(self.cluster_store(io_timeout, &id, &clock)?)
-        } else {
-            Arc::new(self.redis_store(io_timeout, &id, &clock)?)
+    pub(crate) fn build_with(self, clock: Arc<dyn Clock>) -> Result<LockClient> {
+        let servers = match &self.servers {
+            Some(servers) => servers.clone()?,
+            None => return Err(invalid("the client has no server: name it with Builder::url")),
         };
-        let client = self.client_of_servers(id, io_timeout, store, clock);
-        if redlock {
+        let io_timeout = self.settings.check(servers.usual_io_timeout())?;
+        let new = NewClient {
+            settings: &self.settings,
+            io_timeout,
+            id: ClientId::random(self.settings.waiter_timeout),
+            clock,
+            traffic: Arc::default(),
+        };
+        let store = servers.store(&new)?;
+        let NewClient { id, clock, traffic, .. } = new;
+        let client = self.client(id, io_timeout, store, clock, Some(traffic));
+        if servers.needs_the_watchdog_at_once() {
             client.state().watchdog.begin()?;
         }
         Ok(client)
     }
 
-    fn names_postgres(&self) -> bool {
-        self.has_scheme("postgres")
-    }
-
-    fn names_zookeeper(&self) -> bool {
-        self.has_scheme("zookeeper")
-    }
-
-    fn has_scheme(&self, begin: &str) -> bool {
-        let is_one = |url: &String| {
-            url.split_once(':').is_some_and(|(scheme, _)| scheme.to_ascii_lowercase().starts_with(begin))
-        };
-        self.urls.iter().any(is_one)
-    }
-
-    #[cfg(feature = "postgres")]
-    fn build_postgres(self, io_timeout: Duration, clock: Arc<dyn Clock>) -> Result<LockClient> {
-        let id = ClientId::random(self.waiter_timeout);
-        let store = Arc::new(self.postgres_store(io_timeout, &id, &clock)?);
-        Ok(self.client_of_servers(id, io_timeout, store, clock))
-    }
-
-    #[cfg(not(feature = "postgres"))]
-    fn build_postgres(self, _io_timeout: Duration, _clock: Arc<dyn Clock>) -> Result<LockClient> {
-        Err(invalid("a postgres:// URL needs leasehold's cargo feature \"postgres\", which is off here"))
-    }
-
-    #[cfg(not(feature = "zookeeper"))]
-    fn build_zookeeper(self, _io_timeout: Duration, _clock: Arc<dyn Clock>) -> Result<LockClient> {
-        Err(invalid("a zookeeper:// URL needs leasehold's cargo feature \"zookeeper\", which is off here"))
-    }
-
     /// A client of a store in memory.
     pub(crate) fn build_on(self, memory: &Arc<Memory>) -> Result<LockClient> {
-        let io_timeout = self.check()?;
-        if self.has_servers() {
-            return Err(invalid(
-                "a client in memory has no server: leave out the URLs, credentials, sentinel, redlock, cluster and replicas",
-            ));
+        let io_timeout = self.settings.check(DEFAULT_IO_TIMEOUT)?;
+        if self.servers.is_some() {
+            return Err(invalid("a client in memory has no server: leave out the URL"));
         }
         #[cfg(feature = "tls")]
-        if self.tls.is_some() {
+        if self.settings.tls.is_some() {
             return Err(invalid("a client in memory has no server: leave out tls"));
         }
-        let store = Arc::new(MemoryStore::new(memory, self.waiter_timeout));
-        let id = ClientId::random(self.waiter_timeout);
+        let store = Arc::new(MemoryStore::new(memory, self.settings.waiter_timeout));
+        let id = ClientId::random(self.settings.waiter_timeout);
         Ok(self.client(id, io_timeout, store, memory.clock.clone(), None))
     }
 
-    /// All cross-checks in one place. Returns the I/O timeout.
-    fn check(&self) -> Result<Duration> {
-        check_lease(self.lease)?;
-        let usual = if self.redlock { NODE_TIMEOUT } else { DEFAULT_IO_TIMEOUT };
-        let io_timeout = self.io_timeout.unwrap_or(usual.min(self.lease / 4));
-        if io_timeout < Duration::from_millis(1) || io_timeout >= self.lease {
-            return Err(invalid(format!(
-                "an io_timeout of {io_timeout:?} is not between 1 ms and the lease of {:?}",
-                self.lease
-            )));
-        }
-        if let Some(connections) = self.connections.filter(|n| !(1..=MOST_CONNECTIONS).contains(n)) {
-            return Err(invalid(format!("{connections} connections are not 1 to {MOST_CONNECTIONS}")));
-        }
-        if self.key_prefix.len() >= MAX_NAME_BYTES {
-            return Err(invalid(format!("a key_prefix of {} bytes leaves no room for names", self.key_prefix.len())));
-        }
-        if self.replicas == Some(0) || self.redlock && self.replicas.is_some() {
-            return Err(invalid("replicas(n) is for one server, and n at least 1; the masters of Redlock have none"));
-        }
-        self.check_cluster()?;
-        self.check_redlock()?;
-        self.check_sentinel()?;
-        #[cfg(feature = "zookeeper")]
-        if !self.names_zookeeper() {
-            self.refuse_zookeeper_options()?;
-        }
-        if self.max_hold.is_some_and(|most| most.is_zero()) {
-            return Err(invalid("a max_hold of zero would never let a lock be renewed; use with_lease"));
-        }
-        if !(Duration::from_millis(200)..=Duration::from_secs(300)).contains(&self.waiter_timeout) {
-            return Err(invalid(format!(
-                "a waiter_timeout of {:?} is not between 200 ms and 5 minutes",
-                self.waiter_timeout
-            )));
-        }
-        if !(Duration::from_millis(1)..=Duration::from_secs(24 * 3600)).contains(&self.java_waiter_timeout) {
-            return Err(invalid(format!(
-                "a java_waiter_timeout of {:?} is not between 1 ms and a day",
-                self.java_waiter_timeout
-            )));
-        }
-        self.holder_owner()?;
-        let length = self.client_name.len();
-        if !(1..=LONGEST_CLIENT_NAME).contains(&length) || !self.client_name.chars().all(is_in_client_name) {
-            return Err(invalid(format!(
-                "the client_name {:?} is not 1 to 64 of letters, digits, '-', '_', '.', ':'",
-                self.client_name
-            )));
-        }
-        Ok(io_timeout)
+    /// `traffic`: what the connections of the store count.
+    fn client(
+        self,
+        id: ClientId,
+        io_timeout: Duration,
+        store: Arc<dyn LockStore>,
+        clock: Arc<dyn Clock>,
+        traffic: Option<Arc<Traffic>>,
+    ) -> LockClient {
+        let has_label = self.settings.owner.is_some();
+        // It was checked with the other settings.
+        let owner = self.settings.holder_owner().ok().flatten();
+        let config = Config {
+            lease: self.settings.lease,
+            io_timeout,
+            key_prefix: self.settings.key_prefix,
+            max_hold: self.settings.max_hold,
+            fencing: self.settings.fencing,
+            outage_timeout: self.settings.outage_timeout.unwrap_or(self.settings.lease),
+            owner,
+            has_label,
+        };
+        let observer = Arc::new(Observer::new(self.settings.listener));
+        LockClient::new(ClientState::new(config, self.settings.client_name, id, store, clock, observer, traffic))
     }
 }
 
-#[cold]
-fn invalid(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidInput, message)
+/// The servers of a URL, by its scheme.
+fn by_url(url: String) -> Result<Arc<dyn Servers>> {
+    let scheme = url.split_once(':').map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+    if scheme.starts_with("postgres") {
+        #[cfg(feature = "postgres")]
+        return Ok(Arc::new(Postgres::new(url)));
+        #[cfg(not(feature = "postgres"))]
+        return Err(is_off("postgres"));
+    }
+    if scheme.starts_with("zookeeper") {
+        #[cfg(feature = "zookeeper")]
+        return Ok(Arc::new(ZooKeeper::new(url)));
+        #[cfg(not(feature = "zookeeper"))]
+        return Err(is_off("zookeeper"));
+    }
+    #[cfg(feature = "redis")]
+    return Ok(match &*scheme {
+        scheme if scheme.contains("sentinel") => Arc::new(Sentinel::from(url)),
+        scheme if scheme.contains("cluster") => Arc::new(Cluster::from(url)),
+        // Whatever else it is, the parser of these URLs says which there are.
+        _ => Arc::new(Redis::new(url)),
+    });
+    #[cfg(not(feature = "redis"))]
+    Err(if ["redis", "valkey"].iter().any(|begin| scheme.starts_with(begin)) {
+        is_off("redis")
+    } else {
+        invalid("the URL is not one of redis://, postgres:// and zookeeper://")
+    })
+}
+
+#[cfg(not(all(feature = "redis", feature = "postgres", feature = "zookeeper")))]
+fn is_off(feature: &str) -> Error {
+    invalid(format!("a {feature}:// URL needs leasehold's cargo feature \"{feature}\", which is off here"))
 }
 
 impl std::fmt::Debug for Builder {
-    /// Shows only the address of each URL: the rest may hold a password.
+    /// Shows only the addresses of servers: the rest of their URLs may hold a password.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Builder");
-        shown.field("addresses", &self.addresses());
-        #[cfg(feature = "tls")]
-        shown.field("tls", &self.tls).field("sentinel_tls", &self.sentinel_tls);
-        #[cfg(feature = "zookeeper")]
-        shown.field("zookeeper", &self.zookeeper);
-        shown
-            .field("credentials", &self.credentials.is_some())
-            .field("sentinel", &self.sentinel)
-            .field("sentinel_credentials", &self.sentinel_credentials.is_some())
-            .field("redlock", &self.redlock)
-            .field("cluster", &self.cluster)
-            .field("sharded_channels", &self.sharded_channels)
-            .field("longest_lease", &self.longest_lease)
-            .field("admit_fresh_nodes", &self.admit_fresh_nodes)
-            .field("durable_nodes", &self.durable_nodes)
-            .field("replicas", &self.replicas)
-            .field("lease", &self.lease)
-            .field("io_timeout", &self.io_timeout)
-            .field("connections", &self.connections)
-            .field("key_prefix", &self.key_prefix)
-            .field("client_name", &self.client_name)
-            .field("owner", &self.owner)
-            .field("announce_owner", &self.announce_owner)
-            .field("max_hold", &self.max_hold)
-            .field("fencing", &self.fencing)
-            .field("outage_timeout", &self.outage_timeout)
-            .field("waiter_timeout", &self.waiter_timeout)
-            .field("java_waiter_timeout", &self.java_waiter_timeout)
-            .field("busy_poll", &self.busy_poll)
-            .field("connect_lazily", &self.lazy)
-            .finish()
+        shown.field("servers", &self.servers);
+        self.settings.show(&mut shown).finish()
     }
 }

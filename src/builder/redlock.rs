@@ -1,134 +1,166 @@
-//! Redlock: its settings, and its store.
+//! Redlock: several independent servers of Redis.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Builder, CONNECTIONS, DEFAULT_LEASE, invalid};
-use crate::base::clock::Clock;
+use super::redis::{Address, log_in_settings};
+use super::servers::Servers;
+use super::settings::{DEFAULT_LEASE, NewClient, invalid};
+use crate::base::credentials::CredentialsProvider;
 use crate::base::error::Result;
 use crate::base::limits::check_lease;
+use crate::store::LockStore;
 use crate::store::redis::wire::Connector;
 use crate::store::redlock::{QuarantineSettings, RedlockStore};
 
-/// Of Redlock: one master of several must be able to fail, and each costs every lock call a
-/// request.
-const NODES: std::ops::RangeInclusive<usize> = 3..=31;
+/// One master of several must be able to fail, and each costs every lock call a request.
+const MASTERS: std::ops::RangeInclusive<usize> = 3..=31;
 
-impl Builder {
-    /// Locks on a majority of [`urls`](Self::urls): 3 to 31 masters that do not replicate each
-    /// other, better an odd number. The algorithm of the Redis documentation ("Distributed
-    /// Locks with Redis"): a lock is held as long as a majority of all *configured* masters
-    /// holds it, so that any minority may be dead, cut off, hung or slow. Everything else stays as
-    /// it is: the same methods, guards and waits, for [`lock`](crate::LockClient::lock) and
-    /// [`mutex`](crate::LockClient::mutex); the other primitives
-    /// answer [`Unsupported`](crate::ErrorKind::Unsupported).
-    ///
-    /// All masters are asked at once by the calling thread, and it waits for the quickest majority.
-    /// One that does not answer within the [I/O timeout](Self::io_timeout) (here by default 500
-    /// ms, and never more than a quarter of the lease) is not asked any more until it answers a
-    /// probe of the background thread, which this kind of client has from the start.
-    /// [`connections`](Self::connections) is how many calls are under way beside each other.
-    ///
-    /// **Admission.** A master that restarted, was flushed, failed over or is new may have
-    /// forgotten a hold or a token. It has no vote, for any client, until
-    /// [`longest_lease`](Self::longest_lease) has passed; the key `leasehold:node` on
-    /// it keeps the account. So a first installation takes that long before the first lock can be
-    /// had; see [`admit_fresh_nodes`](Self::admit_fresh_nodes). [`nodes`](crate::LockClient::nodes)
-    /// tells who votes. It needs the policy `noeviction`, and no proxy between that keeps
-    /// connections while the server behind it changes.
-    ///
-    /// ```no_run
-    /// let client = leasehold::LockClient::builder()
-    ///     .urls(["redis://a.example/", "redis://b.example/", "redis://c.example/"])
-    ///     .redlock()
-    ///     .build()?;
-    /// let _guard = client.lock("job")?; // as with one server
-    /// # Ok::<(), leasehold::Error>(())
-    /// ```
-    ///
-    /// **What it does not give.** Holds are leases here too: a holder that pauses for longer than
-    /// its lease can meet another one, and only the fencing token stops it. One master is
-    /// enough for that if its clock is stepped forward: it ends the leases on it early, and its
-    /// vote can make a second majority together with a master that the holder has not got. Tokens
-    /// grow strictly whatever the clocks, as long as no majority loses its memory at once; then
-    /// they go on from the masters' clocks.
-    pub fn redlock(mut self) -> Self {
-        self.redlock = true;
-        self
+/// The usual I/O timeout: far below the lease, because a master that hangs must not cost the lease.
+const MASTER_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Locks on a majority of several servers that do not replicate each other, for
+/// [`Builder::redlock`](crate::Builder::redlock). The algorithm of the Redis documentation
+/// ("Distributed Locks with Redis"): a lock is held as long as a majority of all *configured*
+/// masters holds it, so that any minority may be dead, cut off, hung or slow. Everything else stays
+/// as it is: the same methods, guards and waits, for [`lock`](crate::LockClient::lock) and
+/// [`mutex`](crate::LockClient::mutex); the other primitives answer
+/// [`Unsupported`](crate::ErrorKind::Unsupported).
+///
+/// All masters are asked at once by the calling thread, and it waits for the quickest majority. One
+/// that does not answer within the [I/O timeout](crate::Builder::io_timeout) (here by default 500
+/// ms, and never more than a quarter of the lease) is not asked any more until it answers a probe
+/// of the background thread, which this kind of client has from the start.
+/// [`connections`](crate::Builder::connections) is how many calls are under way beside each other.
+///
+/// **Admission.** A master that restarted, was flushed, failed over or is new may have
+/// forgotten a hold or a token. It has no vote, for any client, until
+/// [`longest_lease`](Self::longest_lease) has passed; the key `leasehold:node` on
+/// it keeps the account. So a first installation takes that long before the first lock can be
+/// had; see [`admit_fresh_nodes`](Self::admit_fresh_nodes). [`nodes`](crate::LockClient::nodes)
+/// tells who votes. It needs the policy `noeviction`, and no proxy between that keeps
+/// connections while the server behind it changes.
+///
+/// ```no_run
+/// use leasehold::{LockClient, Redlock};
+///
+/// let masters = Redlock::new(["redis://a.example/", "redis://b.example/", "redis://c.example/"]);
+/// let client = LockClient::builder().redlock(masters).build()?;
+/// let _guard = client.lock("job")?; // as with one server
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+///
+/// **What it does not give.** Holds are leases here too: a holder that pauses for longer than
+/// its lease can meet another one, and only the fencing token stops it. One master is
+/// enough for that if its clock is stepped forward: it ends the leases on it early, and its
+/// vote can make a second majority together with a master that the holder has not got. Tokens
+/// grow strictly whatever the clocks, as long as no majority loses its memory at once; then
+/// they go on from the masters' clocks.
+#[derive(Clone)]
+#[must_use = "it is a setting: give it to Builder::redlock"]
+pub struct Redlock {
+    urls: Vec<String>,
+    credentials: Option<Arc<dyn CredentialsProvider>>,
+    longest_lease: Option<Duration>,
+    admit_fresh_nodes: bool,
+    durable_nodes: bool,
+}
+
+impl Redlock {
+    /// The masters, each as a `redis://` URL: 3 to 31, better an odd number. None of them is a
+    /// replica of another.
+    pub fn new<U: Into<String>>(masters: impl IntoIterator<Item = U>) -> Self {
+        let urls = masters.into_iter().map(Into::into).collect();
+        Self { urls, credentials: None, longest_lease: None, admit_fresh_nodes: false, durable_nodes: false }
     }
 
-    /// For [`redlock`](Self::redlock): no client that uses these masters has a longer lease. A
+    /// No client that uses these masters has a longer lease. A
     /// longer one is refused, and a master that may have forgotten something is kept from
     /// voting for this long. All clients must have the same. Defaults to the
-    /// [lease](Self::lease), or 30 s if that is more.
+    /// [lease](crate::Builder::lease), or 30 s if that is more.
     pub fn longest_lease(mut self, longest: Duration) -> Self {
         self.longest_lease = Some(longest);
         self
     }
 
-    /// For [`redlock`](Self::redlock): a master that remembers nothing at all gets its vote at
+    /// Whether a master that remembers nothing at all gets its vote at
     /// once. For a first installation, and for tests. **Not to be left on**: a master that
     /// restarts empty then forgets holds that are still valid, and two such can give a lock to a
     /// second holder.
-    pub fn admit_fresh_nodes(mut self) -> Self {
-        self.admit_fresh_nodes = true;
+    pub fn admit_fresh_nodes(mut self, on: bool) -> Self {
+        self.admit_fresh_nodes = on;
         self
     }
 
-    /// For [`redlock`](Self::redlock): the masters sync every write before they answer (`appendonly
+    /// Whether the masters sync every write before they answer (`appendonly
     /// yes`, `appendfsync always`), so one that comes back *with* its data has forgotten
     /// nothing and votes at once. One that comes back empty waits all the same.
-    pub fn durable_nodes(mut self) -> Self {
-        self.durable_nodes = true;
+    pub fn durable_nodes(mut self, on: bool) -> Self {
+        self.durable_nodes = on;
         self
     }
 
-    pub(super) fn check_redlock(&self) -> Result<()> {
-        let for_redlock = [
-            ("longest_lease", self.longest_lease.is_some()),
-            ("admit_fresh_nodes", self.admit_fresh_nodes),
-            ("durable_nodes", self.durable_nodes),
-        ];
-        if let Some((setting, _)) = for_redlock.iter().find(|(_, given)| *given && !self.redlock) {
-            return Err(invalid(format!(
-                "{setting} is for the masters of Redlock; call Builder::redlock, or leave it out"
-            )));
-        }
-        Ok(())
-    }
-
-    pub(super) fn redlock_store(&self, io_timeout: Duration, clock: &Arc<dyn Clock>) -> Result<RedlockStore> {
-        let count = self.urls.len();
-        if !NODES.contains(&count) {
-            return Err(invalid(format!(
-                "Redlock over {count} masters; it takes {NODES:?}, none of which is a replica"
-            )));
-        }
-        let longest_lease = self.longest_lease.unwrap_or(DEFAULT_LEASE.max(self.lease));
+    fn quarantine(&self, lease: Duration) -> Result<QuarantineSettings> {
+        let longest_lease = self.longest_lease.unwrap_or(DEFAULT_LEASE.max(lease));
         check_lease(longest_lease)?;
-        if longest_lease < self.lease {
+        if longest_lease < lease {
             return Err(invalid(format!(
-                "a longest_lease of {longest_lease:?} is shorter than the lease of {:?}",
-                self.lease
+                "a longest_lease of {longest_lease:?} is shorter than the lease of {lease:?}"
             )));
         }
-        // A renewal waits for the answers of all masters, so one that hangs must not use up the
-        // lease.
-        let io_timeout = io_timeout.min(self.lease / 4);
-        let connector = |url: &String| Ok(self.connector(self.endpoint(url)?, io_timeout, clock));
-        let connectors: Vec<Connector> = self.urls.iter().map(connector).collect::<Result<_>>()?;
-        let mut addresses: Vec<String> =
-            connectors.iter().map(|connector| format!("{:?}", connector.endpoint)).collect();
+        Ok(QuarantineSettings { longest_lease, fresh: self.admit_fresh_nodes, durable: self.durable_nodes })
+    }
+}
+
+log_in_settings!(Redlock, credentials);
+
+impl Servers for Redlock {
+    fn store(&self, client: &NewClient<'_>) -> Result<Arc<dyn LockStore>> {
+        let count = self.urls.len();
+        if !MASTERS.contains(&count) {
+            return Err(invalid(format!(
+                "Redlock over {count} masters; it takes {MASTERS:?}, none of which is a replica"
+            )));
+        }
+        let quarantine = self.quarantine(client.settings.lease)?;
+        let endpoints = client.endpoints(&self.urls, self.credentials.as_ref())?;
+        let mut addresses: Vec<String> = endpoints.iter().map(|endpoint| format!("{endpoint:?}")).collect();
         addresses.sort();
         if let Some(pair) = addresses.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(invalid(format!("{} is listed twice among the masters of Redlock", pair[0])));
         }
-        let admission =
-            QuarantineSettings { longest_lease, fresh: self.admit_fresh_nodes, durable: self.durable_nodes };
-        let store = RedlockStore::new(connectors, self.connections.unwrap_or(CONNECTIONS), admission);
-        if !self.lazy {
+        // A renewal waits for the answers of all masters, so one that hangs must not use up the
+        // lease.
+        let io_timeout = client.background_timeout();
+        let connector = |endpoint| Connector { io_timeout, ..client.connector(Into::into(endpoint)) };
+        let connectors = endpoints.into_iter().map(connector).collect();
+        let store = RedlockStore::new(connectors, client.connections(), quarantine);
+        if !client.settings.lazy {
             store.connect_now()?;
         }
-        Ok(store)
+        Ok(Arc::new(store))
+    }
+
+    fn usual_io_timeout(&self) -> Duration {
+        MASTER_TIMEOUT
+    }
+
+    /// It probes masters that are down or have no vote.
+    fn needs_the_watchdog_at_once(&self) -> bool {
+        true
+    }
+}
+
+impl fmt::Debug for Redlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let masters: Vec<Address<'_>> = self.urls.iter().map(|url| Address(url)).collect();
+        f.debug_struct("Redlock")
+            .field("masters", &masters)
+            .field("credentials", &self.credentials.is_some())
+            .field("longest_lease", &self.longest_lease)
+            .field("admit_fresh_nodes", &self.admit_fresh_nodes)
+            .field("durable_nodes", &self.durable_nodes)
+            .finish()
     }
 }

@@ -81,8 +81,8 @@
 //! | ... with [Redlock](crate::guide::redlock) | 500 ms, and never more than a quarter of the lease | the answer of one master | lower it where masters are near: a call waits that long for one that hangs, until it is known to be down |
 //! | [`outage_timeout`](crate::Builder::outage_timeout) | one lease | how long a call that is *already waiting* tolerates a server that cannot be asked | raise it if waiters should outlast a long failover; zero makes them fail at the first error |
 //! | [`waiter_timeout`](crate::Builder::waiter_timeout) | 5 s | how long a dead waiter of a fair lock, or a dead waiting writer, delays the others | lower it for a quicker recovery; each living waiter sends one command every third of it |
-//! | [`java_waiter_timeout`](crate::Builder::java_waiter_timeout) | 5 minutes | what Java waiters in a fair queue are given | only beside Java: see [`redisson`](crate::guide::redisson) |
-//! | [`longest_lease`](crate::Builder::longest_lease) | the lease, or 30 s if that is more | with Redlock: the longest lease of any client of these masters, and so the quarantine of a master that restarted | the same on all clients |
+//! | [`java_waiter_timeout`](crate::Redis::java_waiter_timeout) | 5 minutes | what Java waiters in a fair queue are given | only beside Java: see [`redisson`](crate::guide::redisson) |
+//! | [`longest_lease`](crate::Redlock::longest_lease) | the lease, or 30 s if that is more | with Redlock: the longest lease of any client of these masters, and so the quarantine of a master that restarted | the same on all clients |
 //!
 //! `io_timeout` does not bound the lookup of a host name.
 //!

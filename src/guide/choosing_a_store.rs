@@ -11,7 +11,7 @@
 //!    cannot commit, which no other store can give you.
 //! 2. **A doubled run costs time or money, and you have a Redis**: one Redis is enough. If it fails
 //!    over, put it behind [sentinels](crate::Builder::sentinel) and set
-//!    [`replicas(1)`](crate::Builder::replicas).
+//!    [`replicas(1)`](crate::Redis::replicas).
 //! 3. **No lock may be forgotten when a server dies**, or Java services with Curator take part:
 //!    [ZooKeeper](crate::guide::zookeeper). PostgreSQL does not forget either if the standby that
 //!    is promoted was synchronous.
@@ -61,7 +61,7 @@
 //!
 //! | | one Redis | with `replicas(1)` | Redlock | PostgreSQL | ZooKeeper |
 //! |---|---|---|---|---|---|
-//! | a server restarts with its data | locks are kept | locks are kept | kept; it votes at once with [`durable_nodes`](crate::Builder::durable_nodes) | locks are kept, also over a crash | locks are kept |
+//! | a server restarts with its data | locks are kept | locks are kept | kept; it votes at once with [`durable_nodes`](crate::Redlock::durable_nodes) | locks are kept, also over a crash | locks are kept |
 //! | a server comes back empty | its locks are **forgotten**, and a holder hears of it at its next renewal | | no second holder: it has no vote until the longest lease is over | | holds are lost, and tokens begin anew |
 //! | the server is gone for good, another takes over | **the newest grants may be forgotten**; what the other has is renewed there | none forgotten, if that replica takes over: it has each grant that was answered | nobody notices | **the newest grants may be forgotten**; none with a synchronous standby | holds and places in the queue are kept |
 //! | one of several is away | | without its replica nothing is granted: `NotReplicated` | nobody notices | without its synchronous standby nothing is granted: `Unreachable` | holds are kept; clients go to another server |

@@ -65,7 +65,7 @@
 //! +eval +evalsha +script|load +client|setname +client|info +client|kill +info`.
 //!
 //! - [`Builder::redlock`](crate::Builder::redlock) needs `~leasehold:node +hmget +hkeys` and `info`
-//!   besides. [`Builder::replicas`](crate::Builder::replicas) needs `+wait`. A database other than
+//!   besides. [`Redis::replicas`](crate::Redis::replicas) needs `+wait`. A database other than
 //!   0 needs `+select`.
 //! - [`LockClient::locks`](crate::LockClient::locks) needs `+scan`, for the user of whoever looks.
 //!   How many wait, and what is waited for, is seen with `+pubsub|channels` and `+pubsub|numsub`

@@ -23,11 +23,10 @@
 //! # What works
 //!
 //! All primitives: mutexes, fair locks, read-write locks with downgrade, several locks as one,
-//! semaphores, counting semaphores, latches. Refused with the reason: [`fenced
-//! values`](crate::LockClient::fenced_value) (fence the transaction instead),
-//! [`replicas`](crate::Builder::replicas) (PostgreSQL waits for its standbys itself),
-//! [`redlock`](crate::Builder::redlock), [`cluster`](crate::Builder::cluster),
-//! [`sentinel`](crate::Builder::sentinel) and [`credentials`](crate::Builder::credentials).
+//! semaphores, counting semaphores, latches. Only [`fenced
+//! values`](crate::LockClient::fenced_value) are refused: fence the transaction instead. What
+//! [`Redis::replicas`](crate::Redis::replicas) is for, PostgreSQL does itself: it waits for its
+//! synchronous standbys.
 //!
 //! Clients of PostgreSQL and of Redis do not see each other's locks. One name is for one kind
 //! of thing: a lock (plain, fair and multi are one kind), a read-write lock, a semaphore, a
@@ -68,7 +67,7 @@
 //! The first connection installs what is missing: the schema `leasehold` with the tables, and
 //! `leasehold_v2` with the functions. A release with other functions puts them beside those of an
 //! earlier one (`leasehold_v1`), over the same tables, so that old and new clients work together.
-//! Where the role may not create schemas, or `Builder::create_schema(false)` says so, an
+//! Where the role may not create schemas, or `Postgres::create_schema(false)` says so, an
 //! administrator runs `leasehold::POSTGRES_SCHEMA` once for each release with other functions. A
 //! role `app` then needs these rights and no others:
 //!
@@ -174,7 +173,7 @@
 //! |---|---|
 //! | wrong password, no such role, no right; a role that switches to one without the rights; no schema, and the role may not make it | `Denied` |
 //! | no such database; hosts of several database clusters | `InvalidInput` |
-//! | no schema, and `Builder::create_schema(false)`; too old; a pooler | `Unsupported` |
+//! | no schema, and `Postgres::create_schema(false)`; too old; a pooler | `Unsupported` |
 //! | too many connections, starting up, a timeout of a lock or a statement | `NotReady`: waiters ride it out |
 //! | a standby, or read-only | `ReadOnly` |
 //! | disk full, out of memory | `Full` |

@@ -29,7 +29,7 @@
 //! [`cluster`](crate::Builder::cluster), each tested with Redisson in the same mode. In a cluster
 //! both sides choose sharded or classic channels by the same rule; if the Java side has
 //! `shardedSubscriptionMode` `OFF`, or is older than 3.22, say
-//! [`sharded_channels(false)`](crate::Builder::sharded_channels).
+//! [`sharded_channels(false)`](crate::Cluster::sharded_channels).
 //!
 //! **When a slot moves** under sharded channels, leasehold subscribes at the new node and Redisson
 //! (4.7.0 and older) does not. A Java waiter for a name of that slot gets a lock only when the
@@ -92,7 +92,7 @@
 //!
 //! | Redisson | consequence | leasehold |
 //! |---|---|---|
-//! | keeps a dead waiter in the queue for five minutes | it delays everybody behind it, leasehold's waiters too | Java waiters keep Java's timeout; a dead leasehold waiter stays for [`waiter_timeout`](crate::Builder::waiter_timeout). A shorter `fairLockWaitTimeout` in Java helps if nobody holds the lock for that long (Java's waiters lose their places then); pass it to leasehold as [`java_waiter_timeout`](crate::Builder::java_waiter_timeout) |
+//! | keeps a dead waiter in the queue for five minutes | it delays everybody behind it, leasehold's waiters too | Java waiters keep Java's timeout; a dead leasehold waiter stays for [`waiter_timeout`](crate::Builder::waiter_timeout). A shorter `fairLockWaitTimeout` in Java helps if nobody holds the lock for that long (Java's waiters lose their places then); pass it to leasehold as [`java_waiter_timeout`](crate::Redis::java_waiter_timeout) |
 //! | drops a living waiter whose time is over, without telling it | the waiter sleeps until its own hint, or for ever | the leasehold waiter that passes it wakes it, and it queues anew; if the lock is free, the next waiter is woken as well |
 //! | counts each deadline from the one before it, and a leaving waiter takes its own time back | leasehold waiters in between must do the same, or the deadlines run ahead of the clock, and a dead waiter stays as long | when a leasehold waiter gets its turn, those behind it are put back to the lock's lease |
 //! | a leasehold waiter behind a Java waiter has Java's time on top, which may be more than Java takes back | if that leasehold waiter is dead by then, it would delay everybody for that time (34 s behind a `lock()`, 280 s behind a `tryLock` of 20 s) | the next leasehold waiter or `try_lock` puts it back to its own `waiter_timeout`; where only Java waits, [it stays](crate::FairMutex#order) |
@@ -181,7 +181,7 @@
 //!
 //! | `RedissonRedLock` | consequence | leasehold |
 //! |---|---|---|
-//! | counts a master that restarted empty at once | if that master takes another's vote, Java works beside leasehold, or beside Java | leasehold waits for the [longest lease](crate::Builder::longest_lease), which should be Java's longest as well; only masters that sync every write keep Java out |
+//! | counts a master that restarted empty at once | if that master takes another's vote, Java works beside leasehold, or beside Java | leasehold waits for the [longest lease](crate::Redlock::longest_lease), which should be Java's longest as well; only masters that sync every write keep Java out |
 //! | checks no time: neither how long the acquisition took nor whether a majority still has it | a Java holder that lost its majority continues beside leasehold, and has no fencing token | no remedy |
 //! | asks the masters one after the other, a dead one as well, until its client gives up (5 s by default) | each call takes that long; a `lock()` hardly ever ends while the first or second of three is dead, because its rounds last 4.5 s | no remedy here: `setRetryAttempts(0)` in Java helps |
 //! | waits for a third master when it has two | for a third of its wait (`lock()`: 1.5 s) nobody has the lock, if it misses the end of a leasehold vote there | a vote that is taken back by a client that has seen a Java holder publishes `00`: a release to Java, nothing to leasehold |

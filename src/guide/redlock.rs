@@ -2,20 +2,20 @@
 //! [`choosing_a_store`](crate::guide::choosing_a_store).
 //!
 //! One Redis that fails over to a replica that lags, or restarts empty, forgets its locks. With
-//! [`Builder::redlock()`](crate::Builder::redlock) over [`urls`](crate::Builder::urls) a lock is
-//! held on a majority of several masters that do not know each other. Any minority of them may be
-//! dead, cut off, hung or slow, and only an operator notices.
+//! [`Redlock`](crate::Redlock) (cargo feature `redlock`) a lock is held on a majority of several
+//! masters that do not know each other. Any minority of them may be dead, cut off, hung or slow,
+//! and only an operator notices.
 //!
 //! ```no_run
-//! let client = leasehold::LockClient::builder()
-//!     .urls(["redis://a.example/", "redis://b.example/", "redis://c.example/"])
-//!     .redlock()
-//!     .build()?;
+//! use leasehold::{LockClient, Redlock};
+//!
+//! let masters = Redlock::new(["redis://a.example/", "redis://b.example/", "redis://c.example/"]);
+//! let client = LockClient::builder().redlock(masters).build()?;
 //! let _guard = client.lock("job")?; // as with one server
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! Only the list of URLs changes. Calls, guards, renewal and waiting stay the same, for the
+//! Only the settings change. Calls, guards, renewal and waiting stay the same, for the
 //! re-entrant lock and the owned lock. The other primitives return
 //! [`Unsupported`](crate::ErrorKind::Unsupported): two clients could each have a majority of
 //! *different* permits, and a queue has no order that several masters share.
@@ -33,13 +33,13 @@
 //!
 //! A master that restarted, was flushed, failed over, or is new may have forgotten a hold or a
 //! token. It is in *quarantine*: it has no vote, for any client, until
-//! [`longest_lease`](crate::Builder::longest_lease) has passed. Without that, a restart would hand
+//! [`longest_lease`](crate::Redlock::longest_lease) has passed. Without that, a restart would hand
 //! out a lock that somebody holds. The key `leasehold:node` on the master keeps the account.
 //!
 //! | situation | setting |
 //! |---|---|
-//! | a first installation waits for one `longest_lease` before the first lock | nothing, or [`admit_fresh_nodes`](crate::Builder::admit_fresh_nodes) for the first start only |
-//! | masters sync every write (`appendonly yes`, `appendfsync always`) and come back with their data | [`durable_nodes`](crate::Builder::durable_nodes): they vote at once |
+//! | a first installation waits for one `longest_lease` before the first lock | nothing, or [`admit_fresh_nodes`](crate::Redlock::admit_fresh_nodes) for the first start only |
+//! | masters sync every write (`appendonly yes`, `appendfsync always`) and come back with their data | [`durable_nodes`](crate::Redlock::durable_nodes): they vote at once |
 //! | clients have different leases | the same `longest_lease` on all of them, and no lease longer than that |
 //!
 //! The masters need `maxmemory-policy noeviction`. There must be no proxy in between that keeps

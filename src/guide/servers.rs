@@ -7,10 +7,10 @@
 //!
 //! | you have | call | a failover |
 //! |---|---|---|
-//! | one server, or an endpoint that always leads to the primary | [`url`](crate::Builder::url) | is that of the endpoint: connections end, new ones find the new primary |
-//! | a primary with replicas, watched by sentinels | [`urls([..]).sentinel(name)`](crate::Builder::sentinel), see [below](#sentinels) | is followed within milliseconds after the sentinels have decided it |
-//! | a cluster | [`urls([..]).cluster()`](crate::Builder::cluster), see [below](#cluster) | of one shard is an outage of its names only |
-//! | three or more servers that do not replicate each other | [`urls([..]).redlock()`](crate::Builder::redlock), see [`redlock`](crate::guide::redlock) | is none: a minority may be gone |
+//! | one server, or an endpoint that always leads to the primary | [`redis(Redis::new(..))`](crate::Redis) | is that of the endpoint: connections end, new ones find the new primary |
+//! | a primary with replicas, watched by sentinels | [`sentinel(Sentinel::new([..], name))`](crate::Sentinel), see [below](#sentinels) | is followed within milliseconds after the sentinels have decided it |
+//! | a cluster | [`cluster(Cluster::new([..]))`](crate::Cluster), see [below](#cluster) | of one shard is an outage of its names only |
+//! | three or more servers that do not replicate each other | [`redlock(Redlock::new([..]))`](crate::Redlock), cargo feature `redlock`, see [`redlock`](crate::guide::redlock) | is none: a minority may be gone |
 //!
 //! | URL | server |
 //! |---|---|
@@ -21,7 +21,7 @@
 //! | `redis+unix:///path/to/socket?db=0&user=..&pass=..` | over a unix socket |
 //!
 //! A client refuses what it does not understand; it never skips part of a URL
-//! ([`Builder::url`](crate::Builder::url) has the rules). It also refuses a read-only replica, a
+//! ([`Redis::new`](crate::Redis::new) has the rules). It also refuses a read-only replica, a
 //! server that is too old, and a node of a cluster or a sentinel that is named as a single server.
 //!
 //! [`LockClient::open`](crate::LockClient::open) connects once and checks the server and the user's
@@ -71,8 +71,8 @@
 //!
 //! A password in the URL is the client's for as long as it lives. For one that is replaced (a cloud
 //! identity's token, a mounted secret) there are
-//! [`credentials`](crate::Builder::credentials), a closure that returns the latest, and
-//! [`password_file`](crate::Builder::password_file). Both are asked for each new connection, and
+//! [`credentials`](crate::Redis::credentials), a closure that returns the latest, and
+//! [`password_file`](crate::Redis::password_file). Both are asked for each new connection, and
 //! once more when the server refuses what they said. While they cannot answer, open connections go
 //! on, and holds are renewed over them; a call that needs a new connection fails with
 //! [`Denied`](crate::ErrorKind::Denied).
@@ -80,15 +80,15 @@
 //! # Sentinels
 //!
 //! ```no_run
-//! let client = leasehold::LockClient::builder()
-//!     .urls(["redis://s1:26379/", "redis://s2:26379/", "redis://s3:26379/"])
-//!     .sentinel("mymaster")
-//!     .build()?;
+//! use leasehold::{LockClient, Sentinel};
+//!
+//! let sentinels = ["redis://s1:26379/", "redis://s2:26379/", "redis://s3:26379/"];
+//! let client = LockClient::builder().sentinel(Sentinel::new(sentinels, "mymaster")).build()?;
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
 //! Everything works as on one server, on whichever server most sentinels name
-//! ([`Builder::sentinel`](crate::Builder::sentinel) has the rules). In a failover:
+//! ([`Sentinel`](crate::Sentinel) has the rules). In a failover:
 //!
 //! | who | sees |
 //! |---|---|
@@ -100,7 +100,7 @@
 //!
 //! | to close | set |
 //! |---|---|
-//! | a failover that forgets the newest grants, because replication is asynchronous | [`replicas(k)`](crate::Builder::replicas); it helps as far as one of these `k` is promoted |
+//! | a failover that forgets the newest grants, because replication is asynchronous | [`replicas(k)`](crate::Redis::replicas); it helps as far as one of these `k` is promoted |
 //! | an old master that is cut off together with this client and goes on granting | the same: it has no replica left that acknowledges. At the servers, `min-replicas-to-write 1` |
 //! | both, where a doubled run costs correctness | [fencing tokens](crate::guide::fencing) |
 //!
@@ -110,15 +110,15 @@
 //! # Cluster
 //!
 //! ```no_run
-//! let client = leasehold::LockClient::builder()
-//!     .urls(["redis://a:7000/", "redis://b:7000/"]) // the others are learned
-//!     .cluster()
-//!     .build()?;
+//! use leasehold::{Cluster, LockClient};
+//!
+//! let nodes = ["redis://a:7000/", "redis://b:7000/"]; // the others are learned
+//! let client = LockClient::builder().cluster(Cluster::new(nodes)).build()?;
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
 //! Every primitive works on the primary that has the slot of its name
-//! ([`Builder::cluster`](crate::Builder::cluster) has the rules). A client has a pool of
+//! ([`Cluster`](crate::Cluster) has the rules). A client has a pool of
 //! connections for each primary that it uses.
 //!
 //! | what happens | who sees what |
@@ -126,7 +126,7 @@
 //! | a slot moves to another primary | nobody anything: requests follow the redirect, renewals and wake-ups go on at the new primary |
 //! | a slot stays half moved | holds are renewed. Redis refuses to *take* a free lock whose keys are on both sides: a first attempt fails with [`NotReady`](crate::ErrorKind::NotReady) after the I/O timeout, a waiting call goes on |
 //! | a primary fails over | an outage of its names, until the replica is promoted (`cluster-node-timeout`, and a second or two). Holds that the replica has are renewed there, others are [lost](crate::guide::losing_a_lock) |
-//! | a primary hangs, and comes back after its replica was promoted | until it learns of that (Redis needs some 100 ms), it grants locks to clients that ask it, which others hold at the new primary; [fencing](crate::guide::fencing) refuses one of the two, and with [`replicas(1)`](crate::Builder::replicas) no such grant counts |
+//! | a primary hangs, and comes back after its replica was promoted | until it learns of that (Redis needs some 100 ms), it grants locks to clients that ask it, which others hold at the new primary; [fencing](crate::guide::fencing) refuses one of the two, and with [`replicas(1)`](crate::Redis::replicas) no such grant counts |
 //! | a primary hangs, or is gone without a replica | its holds are lost when their leases end. All other names go on as if nothing were |
 //!
 //! - A [multi-lock](crate::LockClient::multi) over several slots is still all or none, and holds
@@ -136,8 +136,8 @@
 //! - A [latch](crate::LockClient::latch) cannot have braces in its name: Redisson's rule would put
 //!   its channel into another slot.
 //! - Wake-ups use sharded channels where the first node that answers has them, as Redisson does;
-//!   [`sharded_channels`](crate::Builder::sharded_channels) overrides that. All clients must agree.
-//! - [`replicas(k)`](crate::Builder::replicas) works, and closes for each shard what it closes
+//!   [`sharded_channels`](crate::Cluster::sharded_channels) overrides that. All clients must agree.
+//! - [`replicas(k)`](crate::Redis::replicas) works, and closes for each shard what it closes
 //!   [behind sentinels](#sentinels). Each hold waits for its own acknowledgement there, so while a
 //!   replica is gone that is needed, a client with very many holds on that shard renews slowly.
 //!   Redlock over clusters is refused.
@@ -150,8 +150,8 @@
 //!
 //! | provider | which mode | settings | watch |
 //! |---|---|---|---|
-//! | run by yourself | any of the above | `maxmemory-policy noeviction`; with replicas `min-replicas-to-write 1` | failover without acknowledgement: [`replicas(k)`](crate::Builder::replicas) |
-//! | Amazon ElastiCache, cluster mode off | `url` with the primary endpoint | `rediss://`; IAM by [`credentials`](crate::Builder::credentials): a token is good for 15 minutes, a connection for 12 hours | the default policy is `volatile-lru`, which **evicts locks**: set `noeviction` in the parameter group. The endpoint's DNS name follows a failover after some seconds |
+//! | run by yourself | any of the above | `maxmemory-policy noeviction`; with replicas `min-replicas-to-write 1` | failover without acknowledgement: [`replicas(k)`](crate::Redis::replicas) |
+//! | Amazon ElastiCache, cluster mode off | `url` with the primary endpoint | `rediss://`; IAM by [`credentials`](crate::Redis::credentials): a token is good for 15 minutes, a connection for 12 hours | the default policy is `volatile-lru`, which **evicts locks**: set `noeviction` in the parameter group. The endpoint's DNS name follows a failover after some seconds |
 //! | ElastiCache, cluster mode on, or serverless | `cluster` with the configuration endpoint | as above | as above |
 //! | Amazon MemoryDB | `cluster` with the cluster endpoint | `rediss://`, ACL users | a failover forgets nothing that was acknowledged, so `replicas` is not needed; each grant takes some milliseconds |
 //! | Google Memorystore for Redis | `url`; TLS at port 6378 with the instance's CA as `ca_pem` | AUTH string as the password | the default policy is `volatile-lru`: set `noeviction` |
@@ -201,7 +201,7 @@
 //! else can have the lock. There are two remedies, in the order of their price. Neither replaces
 //! the [fencing token](crate::guide::fencing) where a doubled run costs correctness.
 //!
-//! 1. [`Builder::replicas(k)`](crate::Builder::replicas): a grant or a renewal counts only once `k`
+//! 1. [`Redis::replicas(k)`](crate::Redis::replicas): a grant or a renewal counts only once `k`
 //!    replicas have acknowledged it (`WAIT`, in the same write). A failover to one of these
 //!    replicas keeps the lock. Nothing makes a failover choose one of them.
 //! 2. [`Builder::redlock()`](crate::Builder::redlock): the lock is held on a majority of several

@@ -56,7 +56,7 @@
 //!
 //! - the leader asks the other servers for those reports at least every quarter of the session
 //!   while it gets writes agreed to. It asks every half tick. Say the tick with
-//!   `Builder::server_tick` if `minSessionTimeout` permits sessions of less than two ticks, and
+//!   `ZooKeeper::server_tick` if `minSessionTimeout` permits sessions of less than two ticks, and
 //!   twice the tick for observers behind an observer master;
 //! - the leader does not stop asking, and nothing else, right before the client is cut off: a
 //!   thread of the leader that hangs alone;
@@ -78,7 +78,7 @@
 //! | the process is stopped | lost at the first look | get in when the session has ended |
 //! | the session has expired | all holds lost; a new session is made; waiting calls queue up anew, at the end | |
 //! | a node is deleted by hand, or by [`force_unlock`](crate::ReentrantMutex::force_unlock) | that hold is lost; see below | get in at once |
-//! | the servers have lost their data | lost | get in at once, and tokens begin anew: raise `Builder::token_base` |
+//! | the servers have lost their data | lost | get in at once, and tokens begin anew: raise `ZooKeeper::token_base` |
 //!
 //! A [`with_lease`](crate::ReentrantMutex::with_lease) or `max_hold` is a bound of its own beside
 //! the session: at its end the hold is lost here and its node is deleted. It cannot make others
@@ -94,7 +94,7 @@
 //! The token is the number of the change that made the holder's node. It grows from holder to
 //! holder, over elections and restarts, and begins anew only with the data of a majority lost.
 //! Tokens of other stores may be larger: for a resource that has seen those, set
-//! `Builder::token_base`.
+//! `ZooKeeper::token_base`.
 //!
 //! # What works
 //!
@@ -128,11 +128,9 @@
 //! above about 14 000 nodes Java's limit for a frame (`jute.maxbuffer`) keeps *Java* from reading
 //! it.
 //!
-//! Refused with the reason: counting semaphores (permits without a holder),
-//! [`fenced_value`](crate::LockClient::fenced_value), [`redlock`](crate::Builder::redlock),
-//! [`replicas`](crate::Builder::replicas), [`cluster`](crate::Builder::cluster),
-//! [`sentinel`](crate::Builder::sentinel), [`credentials`](crate::Builder::credentials). There is
-//! no SASL (Kerberos), and the list of servers is the one of the URL.
+//! Refused with the reason: counting semaphores (permits without a holder) and
+//! [`fenced_value`](crate::LockClient::fenced_value). There is no SASL (Kerberos), and the list of
+//! servers is the one of the URL.
 //!
 //! # Names and nodes
 //!
@@ -162,7 +160,7 @@
 //! # The URL
 //!
 //! `zookeeper://[user:password@]host[:port][,host[:port]..][/chroot]`, or `zookeeper+tls://` (with
-//! the cargo feature `tls`). The identity is a digest identity; `Builder::creator_only` keeps
+//! the cargo feature `tls`). The identity is a digest identity; `ZooKeeper::creator_only` keeps
 //! everybody else from the nodes. There are no parameters, and anything else is refused.
 //!
 //! With TLS the port is the servers' `secureClientPort`, which they have with

@@ -7,13 +7,6 @@ use crate::base::diagnosis::{Check, ClockSample, Finding, Severity, clock_findin
 use crate::base::error::{Error, ErrorKind};
 use crate::store::net::Stream;
 
-/// What a diagnosis needs to know of the client.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Diagnose<'a> {
-    pub(crate) lease: Duration,
-    pub(crate) key_prefix: &'a str,
-}
-
 /// How many I/O timeouts the questions to one server take together at most.
 pub(super) const PATIENCE: u32 = 8;
 

@@ -6,14 +6,18 @@
 //! when a handle is made.
 
 mod capabilities;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
 mod findings;
 mod listing;
 pub(crate) mod memory;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
 mod net;
 mod owners;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
+#[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(feature = "redlock")]
 pub(crate) mod redlock;
 mod requests;
 mod resolve;
@@ -28,7 +32,6 @@ pub(crate) use capabilities::{
     AcquireAll, AcquiredAll, Count, CountAnswer, CountStore, FenceAnswer, FenceStatements, FenceStore, MultiStore,
     Part, QueueStore,
 };
-pub(crate) use findings::Diagnose;
 pub(crate) use listing::{Found, FoundHolder, FoundWaiter, ListingStore, MOST_LISTED, Wanted};
 pub(crate) use owners::{Announced, LockStatus, MOST_CLIENTS, OwnerStore};
 pub(crate) use requests::{
@@ -46,6 +49,13 @@ use crate::base::lock_name::LockName;
 use crate::base::node_status::NodeStatus;
 use std::any::Any;
 use std::time::Duration;
+
+/// What a diagnosis needs to know of the client.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Diagnose<'a> {
+    pub(crate) lease: Duration,
+    pub(crate) key_prefix: &'a str,
+}
 
 /// What guards, watchdog and wait loop need of the place where leases live.
 ///

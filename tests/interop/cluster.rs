@@ -10,7 +10,7 @@ use crate::jvm::{Jvm, listeners};
 use crate::players::Mode;
 use crate::rig::{Cluster, ClusterOptions, Server, ms};
 use crate::staying::{Java, are_woken_after};
-use crate::stress::{LEASE, length, patience};
+use crate::stress::{JAVA_WAITER_TIMEOUT, LEASE, WAITER_TIMEOUT, length};
 use crate::wakeups::{Primitive, wake_each_other};
 use crate::world::Home;
 
@@ -51,7 +51,11 @@ fn patient_cluster() -> Cluster {
 
 fn builder(cluster: &Cluster) -> Builder {
     // Leasehold waiters of a fair lock poll every third of it.
-    LockClient::builder().urls(cluster.urls()).cluster().waiter_timeout(Duration::from_secs(60))
+    LockClient::builder().cluster(leasehold::Cluster::new(cluster.urls())).waiter_timeout(Duration::from_secs(60))
+}
+
+fn classic(cluster: &Cluster) -> leasehold::Cluster {
+    leasehold::Cluster::new(cluster.urls()).sharded_channels(false)
 }
 
 /// All over the cluster.
@@ -111,7 +115,7 @@ fn wake_ups_cross_over_sharded_channels() {
 fn wake_ups_cross_over_classic_channels() {
     let mut cluster = patient_cluster();
     let jvm = Jvm::connect(&cluster.urls(), &["cluster=OFF"]);
-    let client = builder(&cluster).sharded_channels(false).build().unwrap();
+    let client = LockClient::builder().cluster(classic(&cluster)).build().unwrap();
     wake_each_other(&cluster, &client, &jvm, &names("before"), 2);
     are_woken_after(&mut cluster, &client, &jvm, &names_in_one_slot("off"), Java::SubscribesAgain, |cluster, names| {
         for lock in ["{off}-lock-a", "{off}-lock-b"] {
@@ -143,7 +147,9 @@ fn never_two_inside_while_slots_move() {
     let mut cluster = patient_cluster();
     let settings = ["cluster=OFF", &format!("watchdog={LEASE}"), "fairWait=2000"];
     let jvm = Jvm::connect(&cluster.urls(), &settings);
-    let client = patience(builder(&cluster).sharded_channels(false).lease(ms(LEASE))).build().unwrap();
+    let patient = classic(&cluster).java_waiter_timeout(JAVA_WAITER_TIMEOUT);
+    let builder = LockClient::builder().cluster(patient).waiter_timeout(WAITER_TIMEOUT);
+    let client = builder.lease(ms(LEASE)).build().unwrap();
     let dir = cluster.node(0).dir().to_owned();
     in_trouble(&mut cluster, &dir, &client, &jvm, Mode::Count, |cluster, _| {
         let moved = ["lock", "fenced", "fair", "rw", "multi", "multi-2", "permits"];

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use leasehold::{Builder, LockClient};
+use leasehold::{Builder, LockClient, Redis};
 
 use crate::jvm::Jvm;
 use crate::rig::{CAP, Child, Server, ms, wait_until};
-use crate::support::Clients;
 use crate::world::{World, prompt, world};
 
 fn wait_for_queue(server: &Server, name: &str, length: usize) {
@@ -65,15 +64,16 @@ fn a_waiter_that_gives_up_leaves_the_queue_to_the_others() {
     patient.call("fair leave unlock");
 }
 
-fn patience(builder: Builder) -> Builder {
-    builder.waiter_timeout(ms(1000)).java_waiter_timeout(ms(3000))
+fn impatient(url: String) -> Builder {
+    let server = Redis::new(url).java_waiter_timeout(ms(3000));
+    LockClient::builder().redis(server).waiter_timeout(ms(1000))
 }
 
 #[test]
 #[ignore = "a program for other tests"]
 fn waiting_process() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
-    let client = patience(LockClient::builder().url(url)).build().unwrap();
+    let client = impatient(url).build().unwrap();
     println!("@@id {}", client.id());
     drop(client.fair("killed").lock().unwrap());
 }
@@ -86,7 +86,7 @@ fn killed_waiters_hold_up_the_others_only_for_a_while() {
     let world = World::with(&["fairWait=3000"]);
     for first in ["ours", "Java"] {
         let doomed = Jvm::start(&world.server, &["fairWait=3000"]);
-        let client = patience(world.server.builder()).lease(ms(3000)).build().unwrap();
+        let client = impatient(world.server.url()).lease(ms(3000)).build().unwrap();
         let java = world.jvm.thread();
         let guard = client.fair("killed").lock_owned().unwrap();
         let queue = |ours: bool| {
@@ -124,7 +124,7 @@ fn killed_waiters_hold_up_the_others_only_for_a_while() {
 #[test]
 fn a_leasehold_waiter_that_died_behind_redisson_blocks_no_longer_once_redisson_has_left() {
     let world = world();
-    let client = patience(world.server.builder()).build().unwrap();
+    let client = impatient(world.server.url()).build().unwrap();
     let (java, last) = (world.jvm.thread(), world.jvm.thread());
     let guard = client.fair("killed").lock_owned().unwrap();
     java.begin("fair killed tryLock 20000");

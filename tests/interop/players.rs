@@ -9,7 +9,7 @@ use leasehold::{Error, ErrorKind, LockClient};
 
 pub(crate) use crate::counter::{Counter, Mode, Tally};
 use crate::rig::{Child, Server, ms};
-use crate::stress::patience;
+use crate::stress::builder;
 
 /// The longest wait: once all others have stopped while holding it, it never comes free.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -134,8 +134,7 @@ impl Process {
 #[ignore = "a program for other tests"]
 fn playing_process() {
     let lease = ms(std::env::var("LEASEHOLD_TEST_LEASE").unwrap().parse().unwrap());
-    let builder = LockClient::builder().url(std::env::var("LEASEHOLD_TEST_URL").unwrap());
-    let client = patience(builder.lease(lease)).build().unwrap();
+    let client = builder(std::env::var("LEASEHOLD_TEST_URL").unwrap()).lease(lease).build().unwrap();
     println!("@@ready");
     std::thread::scope(|s| {
         for line in std::io::stdin().lines().map_while(Result::ok) {

@@ -26,7 +26,7 @@ struct Trio {
 impl Trio {
     fn with(settings: &[&str]) -> Self {
         let masters = Masters((0..3).map(|_| Server::start_tcp(&[])).collect());
-        wait_for_votes(&masters.builder().admit_fresh_nodes().build().unwrap(), 3);
+        wait_for_votes(&masters.admitted().build().unwrap(), 3);
         Self { jvm: Jvm::start_on(&masters.0, settings), masters }
     }
 

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Builder, LockClient};
+use leasehold::{Builder, LockClient, Sentinel};
 
 use crate::faults::in_trouble;
 use crate::jvm::Jvm;
 use crate::players::Mode;
 use crate::rig::{SentinelOptions, Sentinels, Server, ms, wait_until};
 use crate::staying::{Java, are_woken_after};
-use crate::stress::{LEASE, length, patience};
+use crate::stress::{JAVA_WAITER_TIMEOUT, LEASE, WAITER_TIMEOUT, length};
 use crate::wakeups::{Primitive, wake_each_other};
 use crate::world::Home;
 
@@ -26,7 +26,11 @@ fn patient_sentinels() -> Sentinels {
 }
 
 fn builder(sentinels: &Sentinels) -> Builder {
-    LockClient::builder().urls(sentinels.urls()).sentinel("mymaster")
+    LockClient::builder().sentinel(servers(sentinels))
+}
+
+fn servers(sentinels: &Sentinels) -> Sentinel {
+    Sentinel::new(sentinels.urls(), "mymaster")
 }
 
 fn java(sentinels: &Sentinels, settings: &[&str]) -> Jvm {
@@ -82,7 +86,9 @@ fn wake_ups_cross_and_survive_failovers() {
 fn never_two_inside_while_the_master_is_killed() {
     let mut sentinels = patient_sentinels();
     let jvm = java(&sentinels, &[&format!("watchdog={LEASE}"), "fairWait=2000"]);
-    let client = patience(builder(&sentinels).lease(ms(LEASE)).replicas(1)).build().unwrap();
+    let careful = servers(&sentinels).replicas(1).java_waiter_timeout(JAVA_WAITER_TIMEOUT);
+    let builder = LockClient::builder().sentinel(careful).waiter_timeout(WAITER_TIMEOUT);
+    let client = builder.lease(ms(LEASE)).build().unwrap();
     let dir = sentinels.server(0).dir().to_owned();
     in_trouble(&mut sentinels, &dir, &client, &jvm, Mode::Count, |sentinels, _| {
         std::thread::sleep(length() / 2);

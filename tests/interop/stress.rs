@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use leasehold::{Builder, LockClient};
+use leasehold::{Builder, LockClient, Redis};
 
 use crate::jvm::{JavaThread, Jvm};
 use crate::players::{Counter, Mode, Process, Tally, play, rounds};
 use crate::rig::{Server, ms, wait_until};
-use crate::support::Clients;
 use crate::world::World;
 
 /// Threads in each process.
@@ -27,13 +26,17 @@ pub(crate) fn length() -> Duration {
     if is_long() { Duration::from_secs(15) } else { ms(1200) }
 }
 
-/// The timeout for killed waiters of fair locks.
-pub(crate) fn patience(builder: Builder) -> Builder {
-    builder.waiter_timeout(ms(1500)).java_waiter_timeout(ms(2000))
-}
+/// The timeouts for killed waiters of fair locks.
+pub(crate) const WAITER_TIMEOUT: Duration = ms(1500);
+pub(crate) const JAVA_WAITER_TIMEOUT: Duration = ms(2000);
 
 pub(crate) fn client(server: &Server) -> LockClient {
-    patience(server.builder().lease(ms(LEASE))).build().unwrap()
+    builder(server.url()).lease(ms(LEASE)).build().unwrap()
+}
+
+pub(crate) fn builder(url: String) -> Builder {
+    let server = Redis::new(url).java_waiter_timeout(JAVA_WAITER_TIMEOUT);
+    LockClient::builder().redis(server).waiter_timeout(WAITER_TIMEOUT)
 }
 
 pub(crate) fn java(server: &Server) -> Jvm {

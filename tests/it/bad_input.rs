@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use leasehold::{Error, ErrorKind, LockClient};
+use leasehold::{Error, ErrorKind, LockClient, Redis, Redlock};
 
 use crate::rig::{Server, ms};
 use crate::support::Clients;
@@ -105,8 +105,10 @@ fn settings_are_checked_against_each_other() {
     invalid(ok().max_hold(Duration::ZERO).build(), None, "max_hold");
     invalid(ok().waiter_timeout(ms(199)).build(), None, "waiter_timeout");
     invalid(ok().waiter_timeout(ms(300_001)).build(), None, "waiter_timeout");
-    invalid(ok().java_waiter_timeout(Duration::ZERO).build(), None, "java_waiter_timeout");
-    invalid(ok().java_waiter_timeout(Duration::MAX).build(), None, "java_waiter_timeout");
+    for wrong in [Duration::ZERO, Duration::MAX] {
+        let beside_java = Redis::new(server.url()).java_waiter_timeout(wrong);
+        invalid(LockClient::builder().redis(beside_java).build(), None, "java_waiter_timeout");
+    }
     invalid(ok().key_prefix("p".repeat(1024)).build(), None, "key_prefix");
     for bad in ["", "with space", "line\nfeed", "ümlaut", &"n".repeat(65)] {
         invalid(ok().client_name(bad).build(), None, "client_name");
@@ -206,36 +208,28 @@ fn parameters_count_over_tcp() {
 }
 
 #[test]
-fn settings_of_redlock_are_refused_without_it() {
-    for (builder, says) in [
-        (LockClient::builder().longest_lease(ms(60_000)), "longest_lease"),
-        (LockClient::builder().admit_fresh_nodes(), "admit_fresh_nodes"),
-        (LockClient::builder().durable_nodes(), "durable_nodes"),
-    ] {
-        invalid(builder.url("redis://127.0.0.1/").connect_lazily().build(), None, says);
-    }
-}
-
-#[test]
 fn a_builder_shows_every_setting() {
     let shown = format!(
         "{:?}",
         LockClient::builder()
-            .urls([format!("redis://u:{SECRET}@a.example:7000/3"), format!("redis+unix:///tmp/s?pass={SECRET}")])
-            .redlock()
-            .longest_lease(ms(61_000))
-            .durable_nodes()
+            .redlock(
+                Redlock::new([
+                    format!("redis://u:{SECRET}@a.example:7000/3"),
+                    format!("redis+unix:///tmp/s?pass={SECRET}")
+                ])
+                .longest_lease(ms(61_000))
+                .durable_nodes(true)
+            )
             .connect_lazily()
     );
     assert!(!shown.contains(SECRET), "{shown}");
     for says in [
         "a.example:7000",
         "/tmp/s",
-        "redlock: true",
+        "Redlock {",
         "longest_lease: Some(61s)",
         "admit_fresh_nodes: false",
         "durable_nodes: true",
-        "replicas: None",
         "connect_lazily: true",
         "fencing: true",
     ] {

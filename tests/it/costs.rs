@@ -1,7 +1,7 @@
 //! What a lock and its unlock cost each store: the figures of the guide's chapter
 //! `choosing_a_store`.
 
-use leasehold::LockClient;
+use leasehold::{LockClient, Redlock};
 
 use crate::rig::{Fault, Proxy, Server, ms};
 use crate::support::{Clients, Masters};
@@ -35,7 +35,7 @@ fn redis_is_asked_once_for_a_lock_and_once_for_its_unlock() {
 fn each_master_of_redlock_is_asked_as_often_as_one_redis() {
     let masters = Masters::fresh(3);
     let proxies: Vec<Proxy> = masters.0.iter().map(Proxy::start).collect();
-    let client = LockClient::builder().urls(proxies.iter().map(Proxy::url)).redlock().build().unwrap();
+    let client = LockClient::builder().redlock(Redlock::new(proxies.iter().map(Proxy::url))).build().unwrap();
     crate::support::wait_for_votes(&client, 3);
     let asked = exchanges(&client, &proxies);
     assert!(asked.iter().all(|asked| *asked <= 2 * CYCLES), "{asked:?}");
@@ -54,7 +54,11 @@ fn a_redis_has_ten_connections_of_a_client_at_most() {
     server.assert_clean();
     let masters = Masters::fresh(3);
     let lease = ms(1500);
-    let client = masters.builder().lease(lease).longest_lease(lease).admit_fresh_nodes().build().unwrap();
+    let client = masters
+        .builder_with(|masters| masters.longest_lease(lease).admit_fresh_nodes(true))
+        .lease(lease)
+        .build()
+        .unwrap();
     crate::support::wait_for_votes(&client, 3);
     has_ten_connections_at_most(&client, &masters.0[0]);
     drop(client);

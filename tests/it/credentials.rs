@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use leasehold::{Builder, Credentials, CredentialsProvider, ErrorKind, LockClient};
+use leasehold::{Builder, Credentials, CredentialsProvider, ErrorKind, LockClient, Redis, Redlock};
 use parking_lot::Mutex;
 
 use crate::rig::{Fault, Proxy, Server, logged_anywhere, ms, record_logs, wait_until};
-use crate::support::{Clients, Load, Masters};
+use crate::support::{Load, Masters, builder_with};
 
 const EXPIRED: Fault = Fault::Reply(b"-NOAUTH Authentication required.\r\n");
 
@@ -65,7 +65,7 @@ fn a_password_is_rotated_under_load() {
     for server in [Server::start(), Server::start_tcp(&[])] {
         set_user(&server, &[">p0"]);
         let vault = Vault::with("app", "p0");
-        let client = server.builder().credentials(vault.clone()).build().unwrap();
+        let client = builder_with(&server, |redis| redis.credentials(vault.clone())).build().unwrap();
         let guard = client.lock("held").unwrap();
         let late = Load::run(&[&client], &sum, |load| rotate(load, &[&server], &vault));
         assert_eq!(late, 0);
@@ -83,7 +83,7 @@ fn a_password_is_rotated_under_load_on_all_masters() {
     let servers: Vec<&Server> = masters.0.iter().collect();
     servers.iter().for_each(|server| set_user(server, &[">p0"]));
     let (vault, sum) = (Vault::with("app", "p0"), Server::start());
-    let client = masters.builder().credentials(vault.clone()).build().unwrap();
+    let client = masters.builder_with(|masters| masters.credentials(vault.clone())).build().unwrap();
     let late = Load::run(&[&client], &sum, |load| rotate(load, &servers, &vault));
     assert_eq!(late, 0);
     drop(client);
@@ -102,7 +102,7 @@ fn a_refused_log_in_asks_the_provider_once_more() {
         let first = count.fetch_add(1, Ordering::SeqCst).is_multiple_of(2);
         Ok(Credentials::password(if first { "old" } else { "new" }))
     };
-    let client = server.builder().credentials(provider).build().unwrap();
+    let client = builder_with(&server, |redis| redis.credentials(provider)).build().unwrap();
     client.lock("job").unwrap().unlock().unwrap();
     assert!(asked.load(Ordering::SeqCst).is_multiple_of(2));
 }
@@ -118,7 +118,7 @@ fn requirepass_is_changed_and_a_file_replaced() {
     let path = server.dir().join("password");
     std::fs::write(&path, "first\n").unwrap();
     require("first");
-    let client = server.builder().password_file(&path).build().unwrap();
+    let client = builder_with(&server, |redis| redis.password_file(&path)).build().unwrap();
     let guard = client.lock("held").unwrap();
     client.lock("job").unwrap().unlock().unwrap();
 
@@ -151,9 +151,9 @@ fn the_user_may_be_in_the_url() {
     set_user(&server, &[">pw"]);
     let path = server.dir().join("password");
     std::fs::write(&path, "pw").unwrap();
-    let builder = || LockClient::builder().url(format!("{}?user=app", server.url()));
-    for builder in [builder().password_file(&path), builder().credentials(|| Ok(Credentials::password("pw")))] {
-        let client = builder.build().unwrap();
+    let named = || Redis::new(format!("{}?user=app", server.url()));
+    for named in [named().password_file(&path), named().credentials(|| Ok(Credentials::password("pw")))] {
+        let client = LockClient::builder().redis(named).build().unwrap();
         let guard = client.lock("job").unwrap();
         assert!(server.client_lines().iter().any(|line| line.contains("user=app")));
         guard.unlock().unwrap();
@@ -162,10 +162,10 @@ fn the_user_may_be_in_the_url() {
         let e = builder.build().unwrap_err();
         assert_eq!(e.kind(), ErrorKind::InvalidInput, "{e:?}");
     };
-    refused(builder());
-    refused(LockClient::builder().url(format!("{}?pass=pw", server.url())).password_file(&path));
+    refused(LockClient::builder().redis(named()));
+    refused(LockClient::builder().redis(Redis::new(format!("{}?pass=pw", server.url())).password_file(&path)));
     let both = format!("{}?user=app&pass=pw", server.url());
-    refused(LockClient::builder().url(both).credentials(|| Ok(("app", "pw").into())));
+    refused(LockClient::builder().redis(Redis::new(both).credentials(|| Ok(("app", "pw").into()))));
 }
 
 /// What is connected goes on; what must connect fails with the provider's reason, until it is over.
@@ -175,7 +175,8 @@ fn a_provider_that_fails_costs_no_hold() {
     set_user(&server, &[">pw"]);
     let vault = Vault::with("app", "pw");
     let lease = Duration::from_secs(1);
-    let client = server.builder().credentials(vault.clone()).lease(lease).connections(1).build().unwrap();
+    let client =
+        builder_with(&server, |redis| redis.credentials(vault.clone())).lease(lease).connections(1).build().unwrap();
     let guard = client.lock("held").unwrap();
     wait_until("it is renewed", || server.client_lines().len() >= 3);
     vault.fail();
@@ -199,7 +200,11 @@ fn a_provider_that_fails_costs_no_hold_on_several_masters() {
     let masters = Masters::fresh(3);
     masters.0.iter().for_each(|server| set_user(server, &[">pw"]));
     let vault = Vault::with("app", "pw");
-    let client = masters.builder().credentials(vault.clone()).lease(Duration::from_secs(1)).build().unwrap();
+    let client = masters
+        .builder_with(|masters| masters.credentials(vault.clone()))
+        .lease(Duration::from_secs(1))
+        .build()
+        .unwrap();
     let guard = client.lock("held").unwrap();
     // `lock` answers with a majority; the third master may be connected to only now, with a log-in.
     wait_until("all masters hold it", || masters.0.iter().all(|server| server.cmd::<u32>(&["EXISTS", "held"]) == 1));
@@ -223,7 +228,8 @@ fn a_connection_that_is_logged_out_is_replaced() {
         count.fetch_add(1, Ordering::SeqCst);
         Ok(Credentials::new("default", "any"))
     };
-    let builder = LockClient::builder().url(proxy.url()).credentials(provider).lease(Duration::from_secs(3));
+    let builder =
+        LockClient::builder().redis(Redis::new(proxy.url()).credentials(provider)).lease(Duration::from_secs(3));
     let client = builder.connections(1).build().unwrap();
     let expire = |word: &str| {
         proxy.inject(word, EXPIRED);
@@ -270,7 +276,7 @@ fn masters_that_log_a_connection_out_are_asked_again() {
     let masters = Masters::fresh(3);
     let proxies: Vec<Proxy> = masters.0.iter().map(Proxy::start).collect();
     let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
-    let builder = LockClient::builder().urls(urls).redlock().credentials(|| Ok(("default", "any").into()));
+    let builder = LockClient::builder().redlock(Redlock::new(urls).credentials(|| Ok(("default", "any").into())));
     let client = builder.build().unwrap();
     let expire = || proxies.iter().for_each(|proxy| proxy.inject("job", EXPIRED));
     for _ in 0..3 {
@@ -297,9 +303,9 @@ fn the_secret_is_never_shown() {
     let shown = Mutex::new(Vec::new());
     let show = |what: &dyn std::fmt::Debug| shown.lock().push(format!("{what:?} {what:#?}"));
 
-    let client = server.builder().password_file(&path).lease(ms(500)).build().unwrap();
+    let client = builder_with(&server, |redis| redis.password_file(&path)).lease(ms(500)).build().unwrap();
     let guard = client.lock("job").unwrap();
-    show(&server.builder().password_file(&path));
+    show(&builder_with(&server, |redis| redis.password_file(&path)));
     show(&LockClient::builder().url(format!("{}?pass={SECRET}", server.url())));
     show(&client);
     show(&guard);
@@ -312,9 +318,9 @@ fn the_secret_is_never_shown() {
     let mut errors = Vec::new();
     let mut fails = |builder: Builder| errors.push(builder.build().unwrap_err());
     let wrong = move || Ok(Credentials::password(format!("{SECRET}!")));
-    fails(server.builder().credentials(wrong));
-    fails(server.builder().credentials(|| panic!("{}", SECRET)));
-    fails(LockClient::builder().url(format!("{}?pass={SECRET}", server.url())).credentials(wrong));
+    fails(builder_with(&server, |redis| redis.credentials(wrong)));
+    fails(builder_with(&server, |redis| redis.credentials(|| panic!("{}", SECRET))));
+    fails(LockClient::builder().redis(Redis::new(format!("{}?pass={SECRET}", server.url())).credentials(wrong)));
     fails(LockClient::builder().url(format!("{}?pass={SECRET}!", server.url())));
     fails(LockClient::builder().url(format!("{}?user={SECRET}&pass={SECRET}", server.url())));
     // What does not know AUTH quotes all of the command; something else echoes it.
@@ -322,7 +328,7 @@ fn the_secret_is_never_shown() {
     let unknown = b"-ERR unknown command 'AUTH', with args beginning with: 'default' 's3cr3t-0f-credent1als' \r\n";
     for reply in [&unknown[..], b"$21\r\ns3cr3t-0f-credent1als\r\n"] {
         proxy.inject("AUTH", Fault::Reply(Box::leak(reply.to_vec().into_boxed_slice())));
-        fails(LockClient::builder().url(proxy.url()).password_file(&path));
+        fails(LockClient::builder().redis(Redis::new(proxy.url()).password_file(&path)));
     }
     for e in &errors {
         show(e);

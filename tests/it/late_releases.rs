@@ -6,7 +6,7 @@ use std::any::Any;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use leasehold::{Builder, LockClient};
+use leasehold::{Builder, LockClient, Redis, Redlock};
 
 use crate::lua::{script, sha};
 use crate::replicas::Pair;
@@ -71,7 +71,7 @@ fn a_late_release_of_a_grant_that_no_replica_has_takes_no_later_grant() {
     for (name, release, take, try_take) in KINDS {
         let proxy = Proxy::start(&pair.primary);
         let url = format!("{}{user}", proxy.url());
-        let client = impatient(LockClient::builder().url(url).replicas(1));
+        let client = impatient(LockClient::builder().redis(Redis::new(url).replicas(1)));
         // Now the server knows the scripts.
         drop(take(&client));
         let held = take(&other);
@@ -98,7 +98,7 @@ fn a_late_release_of_a_grant_that_no_replica_has_takes_no_later_grant() {
 fn a_late_release_of_one_slot_takes_no_later_grant_of_several_locks() {
     let options = ClusterOptions { replicas: false, node_timeout: 60_000, proxies: true, ..Default::default() };
     let cluster = Cluster::start_with(options);
-    let builder = || LockClient::builder().urls(cluster.urls()).cluster();
+    let builder = || LockClient::builder().cluster(leasehold::Cluster::new(cluster.urls()));
     // One name for each node, in the order in which they are taken.
     let mut names = [0, 1, 2].map(|node| {
         let mut names = (0..).map(|n| format!("job-{n}"));
@@ -108,7 +108,7 @@ fn a_late_release_of_one_slot_takes_no_later_grant_of_several_locks() {
     let [first, second, third] = names.clone();
     let user = [0, 1, 2].map(|node| without_kill(cluster.node(node)))[0];
     let urls = cluster.urls().into_iter().map(|url| format!("{url}{user}"));
-    let client = impatient(LockClient::builder().urls(urls).cluster());
+    let client = impatient(LockClient::builder().cluster(leasehold::Cluster::new(urls)));
     drop(client.multi(&names).lock().unwrap());
     let other = builder().lease(LONG).build().unwrap();
     let [before, behind] = [&second, &third].map(|name| other.mutex(name).lock_owned().unwrap());
@@ -139,7 +139,7 @@ fn a_late_release_of_a_minority_takes_no_later_majority() {
     proxies[1].refuse(true);
     let user = [0, 1, 2].map(|at| without_kill(&masters.0[at]))[0];
     let urls = [proxies[0].url(), masters.0[1].url(), proxies[1].url()].map(|url| format!("{url}{user}"));
-    let client = impatient(LockClient::builder().urls(urls).redlock());
+    let client = impatient(LockClient::builder().redlock(Redlock::new(urls)));
     wait_for_votes(&client, 2);
     drop(client.lock("l").unwrap());
     wait_until("nothing is held", || masters.holding("l") == 0);

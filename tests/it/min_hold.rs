@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{ErrorKind, Held, LockClient};
+use leasehold::{ErrorKind, Held, LockClient, Redlock};
 
 use crate::rig::{CAP, Child, Proxy, Server, ms, wait_until};
 use crate::support::{Clients, Masters};
@@ -416,7 +416,8 @@ fn what_could_not_be_kept_is_refused() {
 #[test]
 fn redlock_keeps_it_for_no_longer_than_its_longest_lease() {
     let masters = Masters::start(3);
-    let client = LockClient::builder().urls(masters.urls()).redlock().longest_lease(LONG).admit_fresh_nodes();
+    let client =
+        LockClient::builder().redlock(Redlock::new(masters.urls()).longest_lease(LONG).admit_fresh_nodes(true));
     let client = client.build().unwrap();
     masters.wait_until_all_vote();
     let refused = client.mutex("job").min_hold(LONG + ms(1)).try_lock().err().unwrap();

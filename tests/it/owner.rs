@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Builder, LockClient, LockHolder, ReentrantMutex};
+use leasehold::{Builder, LockClient, LockHolder, Redlock, ReentrantMutex, Sentinel};
 
 use crate::rig::{
     CAP, Child, Cluster, MASTER_NAME, PROMPT, Proxy, Sentinels, Server, acl_rule, logged, ms, record_logs, wait_until,
@@ -101,14 +101,14 @@ fn others_see_it_with_a_prefix() {
 #[test]
 fn others_see_it_behind_sentinels() {
     let rig = Sentinels::start();
-    others_see_who_holds_it(|builder| builder.urls(rig.urls()).sentinel(MASTER_NAME).build().unwrap(), true);
+    others_see_who_holds_it(|builder| builder.sentinel(Sentinel::new(rig.urls(), MASTER_NAME)).build().unwrap(), true);
     rig.assert_clean();
 }
 
 #[test]
 fn others_see_it_in_a_cluster() {
     let cluster = Cluster::start_primaries();
-    others_see_who_holds_it(|builder| builder.urls(cluster.urls()).cluster().build().unwrap(), true);
+    others_see_who_holds_it(|builder| builder.cluster(leasehold::Cluster::new(cluster.urls())).build().unwrap(), true);
     cluster.assert_clean();
 }
 
@@ -116,7 +116,7 @@ fn others_see_it_in_a_cluster() {
 fn others_see_it_on_several_masters() {
     let mut masters = Masters::fresh(3);
     let urls = masters.urls();
-    let build = |builder: Builder| builder.urls(urls.clone()).redlock().build().unwrap();
+    let build = |builder: Builder| builder.redlock(Redlock::new(urls.clone())).build().unwrap();
     others_see_who_holds_it(build, true);
     masters.assert_clean();
     masters.0[0].kill();

@@ -2,11 +2,11 @@
 
 use std::time::Instant;
 
-use leasehold::{Builder, ErrorKind, LockClient};
+use leasehold::{Builder, ErrorKind, LockClient, Redis};
 
 use crate::lua::{script, sha};
 use crate::rig::{CAP, Fault, PROMPT, Proxy, Server, ms, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, builder_with};
 
 /// A server with a replica that follows it.
 pub(crate) struct Pair {
@@ -40,7 +40,7 @@ impl Pair {
     }
 
     fn builder(&self) -> Builder {
-        self.primary.builder().replicas(1)
+        builder_with(&self.primary, |redis| redis.replicas(1))
     }
 }
 
@@ -143,7 +143,7 @@ fn a_waiting_call_goes_on_when_the_replica_is_back() {
 fn a_grant_that_did_not_count_is_undone_when_the_server_refuses_its_release() {
     let pair = Pair::start();
     let proxy = Proxy::start(&pair.primary);
-    let builder = LockClient::builder().url(proxy.url()).replicas(1).lease(CAP * 8).io_timeout(ms(1200));
+    let builder = LockClient::builder().redis(Redis::new(proxy.url()).replicas(1)).lease(CAP * 8).io_timeout(ms(1200));
     let client = builder.build().unwrap();
     client.lock("l").unwrap().unlock().unwrap();
     pair.replica.suspend();
@@ -197,13 +197,10 @@ fn a_failover_to_the_replica_keeps_the_hold() {
 #[test]
 fn settings_that_do_not_fit_are_refused() {
     let server = Server::start();
-    assert_eq!(server.builder().replicas(0).build().unwrap_err().kind(), ErrorKind::InvalidInput);
-    let urls = vec![server.url(); 3];
-    let both = LockClient::builder().urls(urls).redlock().replicas(1).build();
-    assert_eq!(both.unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert_eq!(builder_with(&server, |redis| redis.replicas(0)).build().unwrap_err().kind(), ErrorKind::InvalidInput);
     // Without a replica nobody acknowledges. That takes half of the I/O timeout; the other half
     // allows for a busy machine.
-    let alone = server.builder().replicas(1).io_timeout(ms(1500)).build().unwrap();
+    let alone = builder_with(&server, |redis| redis.replicas(1)).io_timeout(ms(1500)).build().unwrap();
     assert_eq!(alone.lock("l").unwrap_err().kind(), ErrorKind::NotReplicated);
     drop(alone);
     server.assert_clean();

@@ -124,7 +124,7 @@ fn the_main_figures_on_one_server() {
 #[test]
 fn the_main_figures_in_a_cluster() {
     let cluster = Cluster::start_primaries();
-    let client = || LockClient::builder().urls(cluster.urls()).cluster().build().unwrap();
+    let client = || LockClient::builder().cluster(leasehold::Cluster::new(cluster.urls())).build().unwrap();
     let (one, other) = (client(), client());
     main_figures(&one, &other);
     has_traffic(&other);

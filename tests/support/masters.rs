@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use leasehold::{Builder, LockClient, NodeState};
+use leasehold::{Builder, LockClient, NodeState, Redlock};
 
 use crate::rig::{CAP, Server, ms, wait_until};
 
@@ -17,7 +17,7 @@ impl Masters {
     /// nothing.
     pub(crate) fn fresh(count: usize) -> Self {
         let masters = Self::start(count);
-        let client = masters.builder().admit_fresh_nodes().build().unwrap();
+        let client = masters.admitted().build().unwrap();
         wait_for_votes(&client, count);
         masters
     }
@@ -27,7 +27,16 @@ impl Masters {
     }
 
     pub(crate) fn builder(&self) -> Builder {
-        LockClient::builder().urls(self.urls()).redlock()
+        self.builder_with(|masters| masters)
+    }
+
+    /// For clients whose masters vote at once, because they are new.
+    pub(crate) fn admitted(&self) -> Builder {
+        self.builder_with(|masters| masters.admit_fresh_nodes(true))
+    }
+
+    pub(crate) fn builder_with(&self, settings: impl FnOnce(Redlock) -> Redlock) -> Builder {
+        LockClient::builder().redlock(settings(Redlock::new(self.urls())))
     }
 
     pub(crate) fn client(&self) -> LockClient {

@@ -3,7 +3,7 @@
 mod load;
 mod masters;
 
-use leasehold::{Builder, LockClient};
+use leasehold::{Builder, LockClient, Redis};
 
 pub(crate) use load::Load;
 pub(crate) use masters::{Masters, wait_for_votes};
@@ -23,6 +23,11 @@ impl Clients for Server {
     fn builder(&self) -> Builder {
         LockClient::builder().url(self.url())
     }
+}
+
+/// For a client of this server with settings that only Redis has.
+pub(crate) fn builder_with(server: &Server, settings: impl FnOnce(Redis) -> Redis) -> Builder {
+    LockClient::builder().redis(settings(Redis::new(server.url())))
 }
 
 impl Clients for Postgres {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use leasehold::{Builder, LockClient};
+use leasehold::{Builder, LockClient, Sentinel};
 
 use crate::loss::STUBBORN;
 use crate::program::{Gate, Program, leasehold, leasehold_at, lives, run};
@@ -128,7 +128,8 @@ fn over_sentinels_that_have_a_password_of_their_own() {
         path.to_str().unwrap().to_owned()
     };
     let (of_servers, of_sentinels) = (file("of-servers"), file("of-sentinels"));
-    let client = LockClient::builder().url(&url).password_file(&of_servers).sentinel_password_file(&of_sentinels);
+    let servers = Sentinel::from(&url).password_file(&of_servers).sentinel_password_file(&of_sentinels);
+    let client = LockClient::builder().sentinel(servers);
     let options = ["--password-file", &of_servers, "--sentinel-password-file", &of_sentinels];
     Store::new(url.clone(), &options, client.clone()).keeps_the_promises();
     for missing in [&options[..2], &options[2..]] {

@@ -232,7 +232,7 @@ fn in_words(vote: &Vote) -> &str {
         Ok(Some(NodeReply::Busy { .. })) => "held by another",
         Ok(Some(NodeReply::Gone)) => "does not know this hold",
         Ok(Some(NodeReply::Quarantined)) => {
-            "has no vote yet, because it is new or may have forgotten holds (Builder::admit_fresh_nodes)"
+            "has no vote yet, because it is new or may have forgotten holds (Redlock::admit_fresh_nodes)"
         }
         Ok(Some(NodeReply::TooLate)) => "was reached too late",
         Ok(None) => "not waited for",

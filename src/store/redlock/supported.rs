@@ -29,7 +29,7 @@ pub(super) fn too_long(lease: Duration, longest: Duration) -> Error {
     Error::new(
         ErrorKind::InvalidInput,
         format!(
-            "a lease of {} ms is longer than the longest lease of this Redlock, {longest:?} (Builder::longest_lease)",
+            "a lease of {} ms is longer than the longest lease of this Redlock, {longest:?} (Redlock::longest_lease)",
             ceil_millis(lease)
         ),
     )

@@ -47,14 +47,6 @@ use crate::store::{
     QueueStore, Release, Released, Renewal, Renewed, Subscriber, SubscriptionSender, Undo, UnknownOutcomes,
 };
 
-/// What only a client of ZooKeeper can be told by its user.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct ZooKeeperOptions {
-    pub(crate) tick: Option<Duration>,
-    pub(crate) token_base: u64,
-    pub(crate) creator_only: bool,
-}
-
 /// The settings of a store.
 pub(crate) struct ZooKeeperSettings {
     pub(crate) client: ClientSettings,

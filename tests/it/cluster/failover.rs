@@ -74,10 +74,8 @@ fn a_shard_fails_over_under_load() {
     let urls = cluster.urls();
     let connect = || {
         leasehold::LockClient::builder()
-            .urls(&urls)
-            .cluster()
+            .cluster(leasehold::Cluster::new(&urls).replicas(1))
             .lease(Duration::from_secs(4))
-            .replicas(1)
             .build()
             .unwrap()
     };

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{Builder, ErrorKind, LockClient};
 
-use super::{builder, channels, names_on_each_node};
+use super::{builder, builder_with, channels, names_on_each_node};
 use crate::rig::{CAP, Cluster, ClusterOptions, Fault, PROMPT, Server, ms, threads_named, wait_until};
 use crate::support::Load;
 
@@ -37,7 +37,8 @@ fn assert_outage(what: &str, e: &leasehold::Error) {
 fn a_primary_hangs_under_load_and_comes_back() {
     let cluster = Cluster::start();
     let sum = Server::start();
-    let build = || builder(&cluster).lease(ms(4000)).io_timeout(ms(1000)).replicas(1).build().unwrap();
+    let builder = || builder_with(&cluster, |nodes| nodes.replicas(1));
+    let build = || builder().lease(ms(4000)).io_timeout(ms(1000)).build().unwrap();
     let clients = [build(), build()];
     let slot = cluster.slot("job");
     let late = Load::run(&[&clients[0], &clients[1]], &sum, |load| {

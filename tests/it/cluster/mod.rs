@@ -14,7 +14,11 @@ use leasehold::{Builder, LockClient};
 use crate::rig::{Cluster, Server};
 
 fn builder(cluster: &Cluster) -> Builder {
-    LockClient::builder().urls(cluster.urls()).cluster()
+    builder_with(cluster, |nodes| nodes)
+}
+
+fn builder_with(cluster: &Cluster, settings: impl FnOnce(leasehold::Cluster) -> leasehold::Cluster) -> Builder {
+    LockClient::builder().cluster(settings(leasehold::Cluster::new(cluster.urls())))
 }
 
 fn client(cluster: &Cluster) -> LockClient {

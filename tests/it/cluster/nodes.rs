@@ -23,7 +23,10 @@ fn promptly<T>(what: &str, work: impl FnOnce() -> T) -> T {
 }
 
 fn of<'u>(urls: impl IntoIterator<Item = &'u String>) -> Builder {
-    LockClient::builder().urls(urls.into_iter().cloned()).cluster().lease(PATIENT * 6).io_timeout(PATIENT)
+    LockClient::builder()
+        .cluster(leasehold::Cluster::new(urls.into_iter().cloned()))
+        .lease(PATIENT * 6)
+        .io_timeout(PATIENT)
 }
 
 #[test]

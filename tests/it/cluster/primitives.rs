@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use leasehold::{ErrorKind, LockClient, NodeState};
 
-use super::{builder, client, names_on_each_node};
+use super::{builder, builder_with, client, names_on_each_node};
 use crate::contract::primitives::{Exclusive, PRIMITIVES};
 use crate::rig::{CAP, Cluster, Fault, PROMPT, ms, wait_for, wait_until};
 use crate::support::count_under_the_lock;
@@ -33,7 +33,7 @@ fn every_lock_works_on_the_node_of_its_slot() {
     for sharded in [None, Some(false)] {
         let build = || match sharded {
             None => client(&cluster),
-            Some(on) => builder(&cluster).sharded_channels(on).build().unwrap(),
+            Some(on) => builder_with(&cluster, |nodes| nodes.sharded_channels(on)).build().unwrap(),
         };
         let (one, two) = (build(), build());
         for name in names_on_each_node(&cluster, 1) {
@@ -220,17 +220,18 @@ fn a_cluster_says_who_has_which_slots() {
 fn what_a_cluster_cannot_do_is_refused_before_anything_is_sent() {
     let cluster = Cluster::start_primaries();
     let kind = |built: leasehold::Result<LockClient>| built.unwrap_err().kind();
-    assert_eq!(kind(builder(&cluster).redlock().build()), ErrorKind::InvalidInput);
     let urls = cluster.urls();
     let with_db = urls.iter().map(|url| format!("{url}3"));
-    assert_eq!(kind(LockClient::builder().urls(with_db).cluster().build()), ErrorKind::InvalidInput);
-    assert_eq!(kind(LockClient::builder().url("redis+unix:///tmp/s").cluster().build()), ErrorKind::InvalidInput);
-    assert_eq!(kind(LockClient::builder().url(&urls[0]).sharded_channels(true).build()), ErrorKind::InvalidInput);
+    assert_eq!(kind(LockClient::builder().cluster(leasehold::Cluster::new(with_db)).build()), ErrorKind::InvalidInput);
+    assert_eq!(
+        kind(LockClient::builder().cluster(leasehold::Cluster::new(["redis+unix:///tmp/s"])).build()),
+        ErrorKind::InvalidInput
+    );
     let one = LockClient::open(&urls[0]).unwrap_err();
     assert_eq!(one.kind(), ErrorKind::Unsupported);
     assert!(one.to_string().contains("Builder::cluster"), "{one}");
     let server = crate::rig::Server::start_tcp(&[]);
-    let alone = LockClient::builder().url(server.url()).cluster().build().unwrap_err();
+    let alone = LockClient::builder().cluster(leasehold::Cluster::new([server.url()])).build().unwrap_err();
     assert_eq!(alone.kind(), ErrorKind::Unsupported, "{alone}");
 
     let client = client(&cluster);

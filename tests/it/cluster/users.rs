@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::{Builder, Credentials, ErrorKind, LockClient};
 use parking_lot::Mutex;
 
-use super::{builder, channels, names_on_each_node};
+use super::{builder, builder_with, channels, names_on_each_node};
 use crate::rig::{CAP, Cluster, ClusterOptions, PROMPT, Server, acl_rule, logged, ms, record_logs, wait_until};
 use crate::support::Load;
 
@@ -29,13 +29,15 @@ fn set_user(cluster: &Cluster, rules: &[&str]) {
 fn all_nodes_want_the_same_password() {
     let args = ["--requirepass", "s3cr3t", "--masterauth", "s3cr3t"];
     let cluster = Cluster::start_with(ClusterOptions { replicas: false, args: &args, ..ClusterOptions::default() });
-    let by_url = |user: &str| LockClient::builder().url(format!("redis+cluster://{user}{}", hosts(&cluster)));
+    let url = |user: &str| format!("redis+cluster://{user}{}", hosts(&cluster));
+    let by_url = |user: &str| LockClient::builder().url(url(user));
+    let with_password = |nodes: leasehold::Cluster| nodes.credentials(|| Ok(Credentials::password("s3cr3t")));
     let names = names_on_each_node(&cluster, 1);
     for builder in [
         by_url(":s3cr3t@"),
         by_url("default:s3cr3t@"),
-        by_url("").credentials(|| Ok(Credentials::password("s3cr3t"))),
-        builder(&cluster).credentials(|| Ok(Credentials::password("s3cr3t"))),
+        LockClient::builder().cluster(with_password(url("").into())),
+        builder_with(&cluster, with_password),
     ] {
         let client = builder.clone().build().unwrap();
         names.iter().for_each(|name| works(&client, name));
@@ -46,7 +48,7 @@ fn all_nodes_want_the_same_password() {
     for (builder, kind) in [
         (by_url(""), ErrorKind::Denied),
         (by_url(":wr0ng@"), ErrorKind::Denied),
-        (by_url(":s3cr3t@").credentials(|| Ok(Credentials::password("s3cr3t"))), ErrorKind::InvalidInput),
+        (LockClient::builder().cluster(with_password(url(":s3cr3t@").into())), ErrorKind::InvalidInput),
     ] {
         let e = builder.build().unwrap_err();
         assert_eq!(e.kind(), kind, "{e:?}");
@@ -62,11 +64,8 @@ fn a_password_is_rotated_while_holds_live_on_all_nodes() {
     let sum = Server::start();
     let vault = Arc::new(Mutex::new("p0".to_owned()));
     let provider = vault.clone();
-    let client = builder(&cluster)
-        .lease(ms(6000))
-        .credentials(move || Ok(Credentials::new("app", provider.lock().clone())))
-        .build()
-        .unwrap();
+    let credentials = move || Ok(Credentials::new("app", provider.lock().clone()));
+    let client = builder_with(&cluster, |nodes| nodes.credentials(credentials)).lease(ms(6000)).build().unwrap();
     let held: Vec<_> = names_on_each_node(&cluster, 1).iter().map(|name| client.lock(name).unwrap()).collect();
     let late = Load::run(&[&client], &sum, |load| {
         for round in 0..3 {
@@ -104,8 +103,10 @@ fn a_user_needs_what_the_rule_says() {
         let words = rule.filter(|word| !without.contains(word)).chain(changes.iter().copied());
         let words: Vec<&str> = ["reset", "on", ">pw", "resetchannels"].into_iter().chain(words).collect();
         set_user(&cluster, &words);
-        let builder = builder(&cluster).key_prefix("job-").lease(Duration::from_secs(60)).io_timeout(ms(2000));
-        builder.credentials(|| Ok(Credentials::new("app", "pw")))
+        builder_with(&cluster, |nodes| nodes.credentials(|| Ok(Credentials::new("app", "pw"))))
+            .key_prefix("job-")
+            .lease(Duration::from_secs(60))
+            .io_timeout(ms(2000))
     };
     let live = |builder: &Builder, sharded: bool| {
         let (one, two) = (builder.clone().build().unwrap(), builder.clone().build().unwrap());
@@ -202,12 +203,12 @@ fn all_nodes_have_tls() {
     works(&two, &names[0]);
 
     let plain: Vec<String> = cluster.urls().iter().map(|url| url.replace("rediss:", "redis:")).collect();
-    let plain = LockClient::builder().urls(plain).cluster().io_timeout(ms(2000)).build().unwrap_err();
+    let plain = LockClient::builder().cluster(leasehold::Cluster::new(plain)).io_timeout(ms(2000)).build().unwrap_err();
     assert!([ErrorKind::Unreachable, ErrorKind::Protocol, ErrorKind::Tls].contains(&plain.kind()), "{plain:?}");
     let untrusted = builder(&cluster).build().unwrap_err();
     assert_eq!(untrusted.kind(), ErrorKind::Tls, "{untrusted:?}");
     let mixed = [cluster.urls()[1].clone(), "redis://127.0.0.1:1/".to_owned()];
-    let mixed = LockClient::builder().urls(mixed).cluster().tls(tls()).build().unwrap_err();
+    let mixed = LockClient::builder().cluster(leasehold::Cluster::new(mixed)).tls(tls()).build().unwrap_err();
     assert_eq!(mixed.kind(), ErrorKind::InvalidInput, "{mixed:?}");
     drop((one, two));
     cluster.assert_clean();

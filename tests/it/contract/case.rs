@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use leasehold::{Builder, LockClient};
+use leasehold::{Builder, LockClient, Redlock};
 
 use super::LONG;
 use super::in_memory::Memory;
@@ -30,10 +30,10 @@ pub(super) struct Case {
 /// `ca`: of servers with TLS.
 pub(super) fn builder(primitive: &Primitive, urls: &[String], ca: Option<&Path>) -> Builder {
     let builder = match primitive.masters {
-        1 if primitive.in_cluster => LockClient::builder().urls(urls).cluster(),
+        1 if primitive.in_cluster => LockClient::builder().cluster(leasehold::Cluster::new(urls)),
         1 => LockClient::builder().url(&urls[0]),
         // Tests of their own cover masters that lost their data.
-        _ => LockClient::builder().urls(urls).redlock().longest_lease(LONG).admit_fresh_nodes(),
+        _ => LockClient::builder().redlock(Redlock::new(urls).longest_lease(LONG).admit_fresh_nodes(true)),
     };
     match ca {
         None => builder,

@@ -6,7 +6,7 @@ use leasehold::{Check, LockClient, Severity};
 
 use super::{IO_TIMEOUT, diagnosed, diagnosis_of, found, is_healthy, only, says};
 use crate::rig::{Server, ms, wait_until};
-use crate::support::Clients;
+use crate::support::{Clients, builder_with};
 
 /// Persistent, as one should be.
 const GOOD: [&str; 2] = ["--appendonly", "yes"];
@@ -93,7 +93,12 @@ fn what_is_set_up_wrongly_is_found() {
     set("min-replicas-to-write", "1");
     says(&ask(), Check::Replication, Severity::Problem, "writes are refused");
     set("min-replicas-to-write", "0");
-    says(&diagnosed(server.builder().replicas(1)), Check::Replication, Severity::Problem, "0 replicas of the 1");
+    says(
+        &diagnosed(builder_with(&server, |redis| redis.replicas(1))),
+        Check::Replication,
+        Severity::Problem,
+        "0 replicas of the 1",
+    );
 
     set("maxclients", "10");
     let others: Vec<redis::Connection> = (0..7).map(|_| server.connect()).collect();
@@ -114,8 +119,8 @@ fn a_replica_is_a_problem_and_its_primary_is_named() {
     says(&diagnosis, Check::Role, Severity::Problem, &format!("127.0.0.1:{}", primary.port()));
     only(&diagnosis, &[Check::Role]);
     // Its primary has a replica, and nothing that keeps it from granting alone.
-    says(&diagnosed(primary.builder()), Check::Replication, Severity::Note, "Builder::replicas");
-    let waits = diagnosed(primary.builder().replicas(1));
+    says(&diagnosed(primary.builder()), Check::Replication, Severity::Note, "Redis::replicas");
+    let waits = diagnosed(builder_with(&primary, |redis| redis.replicas(1)));
     says(&waits, Check::Replication, Severity::Ok, "waits for 1");
 }
 

@@ -1,6 +1,6 @@
 //! Users whom an ACL restricts: what is missing is named, with the words to add.
 
-use leasehold::{Builder, Check, LockClient, Severity};
+use leasehold::{Builder, Check, LockClient, Redlock, Severity};
 
 use super::{diagnosed, found, is_healthy, says};
 use crate::rig::{Server, acl_rule};
@@ -131,7 +131,7 @@ fn what_redlock_needs_besides_is_named() {
         masters.0.iter().map(|server| format!("{}?user=u&pass=secret", server.url())).collect::<Vec<_>>()
     };
     let complete = urls(&|server| drop(user(server, |_| true, &more)));
-    let of = |urls: &Vec<String>| diagnosed(LockClient::builder().urls(urls).redlock().key_prefix("app:"));
+    let of = |urls: &Vec<String>| diagnosed(LockClient::builder().redlock(Redlock::new(urls)).key_prefix("app:"));
     is_healthy(&of(&complete));
     for missing in more {
         let left: Vec<&str> = more.into_iter().filter(|word| *word != missing).collect();

@@ -1,6 +1,6 @@
 //! Redlock, clusters and sentinels: what the servers are together.
 
-use leasehold::{Check, LockClient, Severity};
+use leasehold::{Check, LockClient, Sentinel, Severity};
 
 use super::{IO_TIMEOUT, diagnosed, found, is_healthy, only, says};
 use crate::rig::{Cluster, ClusterOptions, SentinelOptions, Sentinels};
@@ -48,20 +48,20 @@ fn masters_in_quarantine_have_no_vote() {
 #[test]
 fn masters_that_are_said_to_be_durable_have_to_be() {
     let masters = Masters::fresh(3);
-    let diagnosis = diagnosed(masters.builder().durable_nodes());
+    let diagnosis = diagnosed(masters.builder_with(|masters| masters.durable_nodes(true)));
     says(&diagnosis, Check::Persistence, Severity::Problem, "appendfsync always");
     for server in &masters.0 {
         server.cmd::<()>(&["CONFIG", "SET", "appendonly", "yes"]);
         server.cmd::<()>(&["CONFIG", "SET", "appendfsync", "always"]);
     }
-    is_healthy(&diagnosed(masters.builder().durable_nodes()));
+    is_healthy(&diagnosed(masters.builder_with(|masters| masters.durable_nodes(true))));
 }
 
 #[test]
 fn a_cluster_has_all_slots_or_says_which_are_missing() {
     let args = ["--appendonly", "yes", "--cluster-require-full-coverage", "no"];
     let cluster = Cluster::start_with(ClusterOptions { args: &args, ..ClusterOptions::default() });
-    let builder = || LockClient::builder().urls(cluster.urls()).cluster();
+    let builder = || LockClient::builder().cluster(leasehold::Cluster::new(cluster.urls()));
     let diagnosis = diagnosed(builder());
     is_healthy(&diagnosis);
     says(&diagnosis, Check::Slots, Severity::Ok, "3 primaries");
@@ -80,7 +80,7 @@ fn a_cluster_has_all_slots_or_says_which_are_missing() {
 #[test]
 fn a_cluster_without_replicas_is_a_warning_and_none_at_all_a_problem() {
     let mut cluster = Cluster::start_primaries();
-    let builder = LockClient::builder().urls(cluster.urls()).cluster().io_timeout(IO_TIMEOUT);
+    let builder = LockClient::builder().cluster(leasehold::Cluster::new(cluster.urls())).io_timeout(IO_TIMEOUT);
     says(&diagnosed(builder.clone()), Check::Replication, Severity::Warning, "no replica can take over");
     (0..3).for_each(|index| cluster.node_mut(index).kill());
     let diagnosis = diagnosed(builder);
@@ -93,7 +93,8 @@ fn sentinels_that_agree_are_as_they_should_be() {
     let options = SentinelOptions { server_args: &["--appendonly", "yes"], ..SentinelOptions::default() };
     let mut sentinels = Sentinels::start_with(options);
     let urls = sentinels.urls();
-    let builder = move || LockClient::builder().urls(urls.clone()).sentinel("mymaster").io_timeout(IO_TIMEOUT);
+    let builder =
+        move || LockClient::builder().sentinel(Sentinel::new(urls.clone(), "mymaster")).io_timeout(IO_TIMEOUT);
     let diagnosis = diagnosed(builder());
     is_healthy(&diagnosis);
     says(&diagnosis, Check::Sentinels, Severity::Ok, "3 of 3");
@@ -107,6 +108,6 @@ fn sentinels_that_agree_are_as_they_should_be() {
     sentinels.kill_sentinel(1);
     sentinels.kill_sentinel(2);
     says(&diagnosed(builder()), Check::Sentinels, Severity::Problem, "no sentinel can be asked");
-    let other = LockClient::builder().urls(sentinels.urls()).sentinel("other").io_timeout(IO_TIMEOUT);
+    let other = LockClient::builder().sentinel(Sentinel::new(sentinels.urls(), "other")).io_timeout(IO_TIMEOUT);
     says(&diagnosed(other), Check::Sentinels, Severity::Problem, "");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::{Builder, ErrorKind, LockClient, Primitive};
+use leasehold::{Builder, ErrorKind, LockClient, Primitive, Redlock, Sentinel};
 
 use super::{LONG, names, only, report};
 use crate::rig::{CAP, CLIENT_INDEX, Child, Cluster, MASTER_NAME, Sentinels, Server, acl_rule, ms, wait_until};
@@ -76,14 +76,20 @@ fn on_one_server_without_a_search() {
 #[test]
 fn behind_sentinels_in_a_cluster_and_on_several_masters() {
     let rig = Sentinels::start();
-    others_see_what_is_announced(|builder| builder.urls(rig.urls()).sentinel(MASTER_NAME).build().unwrap(), true);
+    others_see_what_is_announced(
+        |builder| builder.sentinel(Sentinel::new(rig.urls(), MASTER_NAME)).build().unwrap(),
+        true,
+    );
     rig.assert_clean();
     let cluster = Cluster::start_primaries();
-    others_see_what_is_announced(|builder| builder.urls(cluster.urls()).cluster().build().unwrap(), true);
+    others_see_what_is_announced(
+        |builder| builder.cluster(leasehold::Cluster::new(cluster.urls())).build().unwrap(),
+        true,
+    );
     cluster.assert_clean();
     let masters = Masters::fresh(3);
     let build = |builder: Builder| {
-        let client = builder.urls(masters.urls()).redlock().build().unwrap();
+        let client = builder.redlock(Redlock::new(masters.urls())).build().unwrap();
         wait_for_votes(&client, 3);
         client
     };

@@ -1,7 +1,7 @@
 //! In Redis: what is told from the data of others, and what a list costs.
 
 use leasehold::fencing::FencingToken;
-use leasehold::{ErrorKind, LockClient, Primitive};
+use leasehold::{ErrorKind, LockClient, Primitive, Redlock, Sentinel};
 
 use super::{LONG, REDIS, listed, names, only, others_see_what_stands, report};
 use crate::rig::{Cluster, MASTER_NAME, Sentinels, Server, acl_rule, ms, wait_until};
@@ -311,14 +311,14 @@ fn a_replica_is_not_believed() {
 #[test]
 fn others_see_it_behind_sentinels() {
     let rig = Sentinels::start();
-    others_see_what_stands(|builder| builder.urls(rig.urls()).sentinel(MASTER_NAME).build().unwrap(), REDIS);
+    others_see_what_stands(|builder| builder.sentinel(Sentinel::new(rig.urls(), MASTER_NAME)).build().unwrap(), REDIS);
     rig.assert_clean();
 }
 
 #[test]
 fn others_see_it_in_a_cluster() {
     let cluster = Cluster::start_primaries();
-    let build = |builder: leasehold::Builder| builder.urls(cluster.urls()).cluster().build().unwrap();
+    let build = |builder: leasehold::Builder| builder.cluster(leasehold::Cluster::new(cluster.urls())).build().unwrap();
     others_see_what_stands(build, REDIS);
     let client = build(LockClient::builder().lease(LONG));
     let own: Vec<String> = (0..60).map(|n| format!("job:{n:02}")).collect();
@@ -352,7 +352,8 @@ fn it_is_said_on_how_many_masters_a_lock_stands() {
     let mut masters = Masters::fresh(3);
     let urls = masters.urls();
     let build = |label: &str| {
-        let client = LockClient::builder().urls(urls.clone()).redlock().lease(LONG).owner(label).build().unwrap();
+        let client =
+            LockClient::builder().redlock(Redlock::new(urls.clone())).lease(LONG).owner(label).build().unwrap();
         wait_for_votes(&client, 3);
         client
     };

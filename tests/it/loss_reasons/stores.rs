@@ -14,7 +14,8 @@ use crate::support::{Masters, wait_for_votes};
 fn without_a_majority_of_masters() {
     let mut masters = Masters::fresh(3);
     let lease = ms(1500);
-    let client = masters.builder().lease(lease).longest_lease(lease).io_timeout(ms(400)).build().unwrap();
+    let client =
+        masters.builder_with(|masters| masters.longest_lease(lease)).lease(lease).io_timeout(ms(400)).build().unwrap();
     wait_for_votes(&client, 3);
     let guard = client.lock("job").unwrap();
     let before = told(&guard);

@@ -5,7 +5,7 @@ mod faults;
 use std::time::Duration;
 
 use leasehold::testing::{Failure, Faults, Operation};
-use leasehold::{ErrorKind, LockClient, NodeState};
+use leasehold::{ErrorKind, LockClient, NodeState, Redlock};
 
 use crate::rig::{CAP, ms};
 
@@ -40,7 +40,7 @@ fn only_clients_in_memory_share_it() {
     assert_eq!(LockClient::in_memory_shared(&far).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert_eq!(Faults::of(&far).unwrap_err().kind(), ErrorKind::InvalidInput);
     let builder = LockClient::builder;
-    for wrong in [builder().url("redis://x/"), builder().redlock(), builder().replicas(1), builder().lease(ms(1))] {
+    for wrong in [builder().url("redis://x/"), builder().redlock(Redlock::new([""; 0])), builder().lease(ms(1))] {
         assert_eq!(wrong.build_in_memory().unwrap_err().kind(), ErrorKind::InvalidInput);
     }
 }

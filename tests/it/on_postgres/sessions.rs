@@ -83,7 +83,10 @@ fn a_server_that_asks_for_too_many_rounds_of_hashing_is_refused() {
     let url = server.url().replace("leasehold@", "app:secret@");
     let asks = std::thread::spawn(move || {
         loop {
-            let error = LockClient::builder().url(&url).create_schema(false).build().unwrap_err();
+            let error = LockClient::builder()
+                .postgres(leasehold::Postgres::new(&url).create_schema(false))
+                .build()
+                .unwrap_err();
             // Without the rules of the file it is let in, and finds no schema.
             if error.kind() != ErrorKind::Unsupported {
                 return error;

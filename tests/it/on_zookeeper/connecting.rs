@@ -9,28 +9,15 @@ use crate::rig::zookeeper::{Ensemble, Raw, ZooKeeper};
 use crate::rig::{ms, threads_named, wait_for, wait_until};
 
 #[test]
-fn settings_of_other_stores_are_refused() {
-    let url = "zookeeper://127.0.0.1:1";
-    let build = |settings: fn(leasehold::Builder) -> leasehold::Builder| {
-        settings(LockClient::builder().url(url).client_name("zk-none")).build()
-    };
-    let wrong: [fn(leasehold::Builder) -> leasehold::Builder; 7] = [
-        |builder| builder.redlock(),
-        |builder| builder.cluster(),
-        |builder| builder.replicas(1),
-        |builder| builder.sentinel("m"),
-        |builder| builder.credentials(|| Ok(leasehold::Credentials::new("u", "p"))),
-        |builder| builder.creator_only(true),
-        |builder| builder.server_tick(Duration::ZERO),
-    ];
-    for (n, settings) in wrong.into_iter().enumerate() {
-        assert_eq!(build(settings).unwrap_err().kind(), ErrorKind::InvalidInput, "{n}");
+fn settings_that_do_not_fit_are_refused() {
+    let ensemble = || leasehold::ZooKeeper::new("zookeeper://127.0.0.1:1");
+    let build = |ensemble| LockClient::builder().zookeeper(ensemble).client_name("zk-none").build();
+    for wrong in [ensemble().creator_only(true), ensemble().server_tick(Duration::ZERO)] {
+        assert_eq!(build(wrong).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
-    let several = LockClient::builder().urls([url, url]).build();
-    assert_eq!(several.unwrap_err().kind(), ErrorKind::InvalidInput);
-    let elsewhere = LockClient::builder().url("redis://127.0.0.1:1").token_base(5).build();
+    let elsewhere = build(leasehold::ZooKeeper::new("redis://127.0.0.1:1").token_base(5));
     assert!(elsewhere.unwrap_err().to_string().contains("zookeeper://"));
-    assert_eq!(build(|builder| builder).unwrap_err().kind(), ErrorKind::Unreachable);
+    assert_eq!(build(ensemble()).unwrap_err().kind(), ErrorKind::Unreachable);
     assert_eq!(threads_named("lh-zk-zk-none"), 0, "a client that could not be built leaves no thread");
     let shown = format!("{:?}", LockClient::builder().url("zookeeper://u:secret@h/c"));
     assert!(shown.contains("h:2181/c") && !shown.contains("secret"), "{shown}");
@@ -67,8 +54,11 @@ fn a_name_below_another_one_is_refused_or_disturbs_nobody() {
 fn a_digest_identity_keeps_others_out() {
     let server = server!();
     let with = |identity: &str| format!("zookeeper://{identity}127.0.0.1:{}", server.port());
-    let ours = client_of(&with("app:s3cret@"), |builder| builder.creator_only(true));
-    let (same, other) = (client_of(&with("app:s3cret@"), |builder| builder.creator_only(true)), client(&server));
+    let ours = || {
+        let ensemble = leasehold::ZooKeeper::new(with("app:s3cret@")).creator_only(true);
+        LockClient::builder().zookeeper(ensemble).lease(LONG).build().unwrap()
+    };
+    let (ours, same, other) = (ours(), ours(), client(&server));
     // A name of its own: the directory stays for a moment, and other tests have this server next.
     let guard = ours.lock("ours alone").unwrap();
     assert!(same.try_lock("ours alone").unwrap().is_none());
@@ -84,7 +74,9 @@ fn a_digest_identity_keeps_others_out() {
 #[test]
 fn a_token_base_is_added() {
     let server = server!();
-    let (plain, based) = (client(&server), client_of(&server.url(), |builder| builder.token_base(1 << 50)));
+    let based = leasehold::ZooKeeper::new(server.url()).token_base(1 << 50);
+    let based = LockClient::builder().zookeeper(based).lease(LONG);
+    let (plain, based) = (client(&server), based.build().unwrap());
     let token = plain.lock("job").unwrap().fencing_token().unwrap().get();
     let next = based.lock("job").unwrap().fencing_token().unwrap().get();
     assert!(token < 1 << 40 && next > 1 << 50 && next - (1 << 50) > token, "{next} after {token}");

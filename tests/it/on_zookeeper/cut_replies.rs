@@ -355,10 +355,9 @@ fn of_a_connect() {
     for word in ["connect", "auth"] {
         for at in 0.. {
             proxy.inject(word, Fault::CutReplyAt(at));
-            let brief = |builder: leasehold::Builder| {
-                builder.lease(ms(1500)).io_timeout(ms(1000)).client_name("zk-cut").creator_only(true)
-            };
-            let built = brief(LockClient::builder().url(&url)).build();
+            let ensemble = leasehold::ZooKeeper::new(&url).creator_only(true);
+            let brief = LockClient::builder().lease(ms(1500)).io_timeout(ms(1000)).client_name("zk-cut");
+            let built = brief.zookeeper(ensemble).build();
             assert!(!proxy.disarm(), "{word} is sent");
             if let Some(client) = unless_lost(&format!("{word} cut at {at}"), built) {
                 assert!(at >= proxy.reply_length(), "{word} cut at {at}: it works with a part of its answer");

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use leasehold::{ErrorKind, LockClient, NodeState};
+use leasehold::{ErrorKind, LockClient, NodeState, Redlock};
 
 use super::{FAULTS, behind};
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
@@ -18,7 +18,7 @@ fn lost_and_late_replies_leave_nothing_behind() {
     for fault in FAULTS {
         for broken in 1..=3 {
             let urls = proxies.iter().map(Proxy::url);
-            let client = LockClient::builder().urls(urls).redlock().io_timeout(ms(600)).build().unwrap();
+            let client = LockClient::builder().redlock(Redlock::new(urls)).io_timeout(ms(600)).build().unwrap();
             wait_for_votes(&client, 3);
             let what = format!("{fault:?} on {broken}");
             let inject = || proxies[..broken].iter().for_each(|proxy| proxy.inject("{l}", fault));

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use leasehold::{ErrorKind, LockClient, NodeState};
+use leasehold::{ErrorKind, LockClient, NodeState, Redlock};
 
 use super::behind;
 use crate::rig::{CAP, Fault, Proxy, Server, ms, wait_until};
@@ -16,7 +16,7 @@ fn a_minority_may_be_dead_from_the_start_and_a_majority_not() {
         for server in &mut masters.0[..dead] {
             server.kill();
         }
-        let client = masters.builder().admit_fresh_nodes().build().unwrap();
+        let client = masters.admitted().build().unwrap();
         wait_for_votes(&client, count - dead);
         let guard = client.lock("l").unwrap();
         assert!(guard.is_held());
@@ -74,7 +74,8 @@ fn nobody_is_stopped_by(trouble: &str, begin: Step, end: Step) {
     let proxy = Proxy::start(&masters.0[0]);
     let mut urls = masters.urls();
     urls[0] = proxy.url();
-    let builder = LockClient::builder().urls(urls).redlock().lease(lease).longest_lease(lease).io_timeout(ms(1000));
+    let builder =
+        LockClient::builder().redlock(Redlock::new(urls).longest_lease(lease)).lease(lease).io_timeout(ms(1000));
     let (a, b) = (builder.clone().build().unwrap(), builder.build().unwrap());
     wait_for_votes(&a, 3);
     wait_for_votes(&b, 3);
@@ -139,7 +140,7 @@ fn a_dead_master_leaves_nothing_to_undo() {
 #[test]
 fn idle_tcp_connections_that_ended_fail_no_call() {
     let masters = Masters((0..3).map(|_| Server::start_tcp(&[])).collect());
-    let client = masters.builder().admit_fresh_nodes().build().unwrap();
+    let client = masters.admitted().build().unwrap();
     wait_for_votes(&client, 3);
     let end_all = || {
         for server in &masters.0 {

@@ -11,7 +11,7 @@ mod waiting;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::{Builder, ErrorKind, LockClient};
+use leasehold::{Builder, ErrorKind, LockClient, Redlock};
 
 use crate::rig::{CAP, Child, Fault, Proxy, Server, acl_words, ms, wait_until};
 use crate::support::{Masters, count_under_the_lock, wait_for_votes};
@@ -101,7 +101,7 @@ fn two_clients_whose_majorities_meet_in_one_master() {
         proxies[dead].refuse(true);
         let mut urls = masters.urls();
         urls[dead] = proxies[dead].url();
-        let client = LockClient::builder().urls(urls).redlock().build().unwrap();
+        let client = LockClient::builder().redlock(Redlock::new(urls)).build().unwrap();
         wait_for_votes(&client, 2);
         client
     };
@@ -164,20 +164,19 @@ fn token(client: &LockClient) -> leasehold::fencing::FencingToken {
 fn settings_that_do_not_fit_are_refused() {
     let masters = Masters::start(3);
     let urls = masters.urls();
-    let redlock = |urls: &[String]| LockClient::builder().urls(urls.to_vec()).redlock();
+    let redlock = |urls: &[String]| LockClient::builder().redlock(Redlock::new(urls));
     let refused = |builder: leasehold::Builder| {
         let error = builder.build().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     };
-    refused(LockClient::builder().urls(urls.clone()));
     refused(redlock(&urls[..2]));
     refused(redlock(&[urls[0].clone(), urls[1].clone(), urls[0].clone()]));
-    refused(redlock(&urls).lease(ms(2000)).longest_lease(ms(1000)));
+    refused(masters.builder_with(|masters| masters.longest_lease(ms(1000))).lease(ms(2000)));
     // One server with two URLs.
     let tcp = Server::start_tcp(&[]);
     let named = tcp.url().replace("127.0.0.1", "localhost");
     refused(redlock(&[urls[0].clone(), tcp.url(), named]));
-    let client = redlock(&urls).admit_fresh_nodes().build().unwrap();
+    let client = masters.admitted().build().unwrap();
     let error = client.mutex("l").with_lease(ms(60_000)).lock().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.to_string().contains("longest_lease"), "{error}");
@@ -221,7 +220,7 @@ fn eight_processes_count_exactly() {
 #[ignore = "a program for other tests"]
 fn counting_process() {
     let (urls, url) = (std::env::var("LEASEHOLD_TEST_URLS").unwrap(), std::env::var("LEASEHOLD_TEST_URL").unwrap());
-    let client = LockClient::builder().urls(urls.split(' ')).redlock().build().unwrap();
+    let client = LockClient::builder().redlock(Redlock::new(urls.split(' '))).build().unwrap();
     count_under_the_lock(&client, &url, 2);
     drop(client);
     println!("@@done");
@@ -240,7 +239,7 @@ fn a_user_with_an_acl_can_use_it() {
             server.cmd::<()>(&words);
         }
         let urls = masters.urls().into_iter().map(|url| format!("{url}?user=u&pass=pw"));
-        LockClient::builder().urls(urls).redlock()
+        LockClient::builder().redlock(Redlock::new(urls))
     };
     let client = user(&rule).build().unwrap();
     let guard = client.lock("l").unwrap();
@@ -276,7 +275,11 @@ fn no_client_keeps_it_for_itself() {
 const LONGEST: Duration = ms(2500);
 
 fn builder(urls: &[String]) -> Builder {
-    LockClient::builder().urls(urls.to_vec()).redlock().lease(LONGEST).longest_lease(LONGEST)
+    builder_with(urls, |masters| masters)
+}
+
+fn builder_with(urls: &[String], settings: impl FnOnce(Redlock) -> Redlock) -> Builder {
+    LockClient::builder().redlock(settings(Redlock::new(urls).longest_lease(LONGEST))).lease(LONGEST)
 }
 
 /// A client that can reach only the first two of three masters: it has never seen the third.
@@ -296,5 +299,5 @@ fn behind(masters: &Masters, proxies: &[(usize, &Proxy)]) -> Builder {
     for (at, proxy) in proxies {
         urls[*at] = proxy.url();
     }
-    LockClient::builder().urls(urls).redlock()
+    LockClient::builder().redlock(Redlock::new(urls))
 }

@@ -3,9 +3,9 @@
 
 use std::time::Instant;
 
-use leasehold::{ErrorKind, NodeState};
+use leasehold::{ErrorKind, LockClient, NodeState, Redlock};
 
-use super::{LONGEST, builder, holds_on_two};
+use super::{LONGEST, builder, builder_with, holds_on_two};
 use crate::rig::{CAP, Server, ms, wait_until};
 use crate::support::{Masters, wait_for_votes};
 
@@ -16,8 +16,7 @@ fn a_master_that_restarts_empty_gives_no_lock_to_a_second_holder() {
     for admission in [true, false] {
         let mut masters = Masters::fresh(3);
         let (a, _proxy) = holds_on_two(&masters);
-        let other = builder(&masters.urls());
-        let b = if admission { other } else { other.admit_fresh_nodes() }.build().unwrap();
+        let b = builder_with(&masters.urls(), |masters| masters.admit_fresh_nodes(!admission)).build().unwrap();
         wait_for_votes(&b, 3);
         let guard = a.lock("l").unwrap();
         assert_eq!(masters.holding("l"), 2);
@@ -125,10 +124,11 @@ fn a_master_that_is_emptied_twice_waits_twice() {
 fn durable_masters_vote_at_once_when_they_come_back_with_their_data() {
     let persistent = ["--appendonly", "yes", "--appendfsync", "always"];
     let mut masters = Masters((0..3).map(|_| crate::rig::Server::start_with(&persistent)).collect());
-    let open = || builder(&masters.urls()).lease(ms(60_000)).longest_lease(ms(60_000));
-    let first = open().admit_fresh_nodes().build().unwrap();
+    let redlock = Redlock::new(masters.urls()).longest_lease(ms(60_000));
+    let open = |redlock| LockClient::builder().redlock(redlock).lease(ms(60_000)).build().unwrap();
+    let first = open(redlock.clone().admit_fresh_nodes(true));
     wait_for_votes(&first, 3);
-    let client = open().durable_nodes().build().unwrap();
+    let client = open(redlock.durable_nodes(true));
     let guard = client.lock("l").unwrap();
     wait_until("all have it", || masters.holding("l") == 3);
     masters.0[0].restart();
@@ -148,7 +148,7 @@ fn durable_masters_vote_at_once_when_they_come_back_with_their_data() {
 fn a_master_that_came_back_with_old_data_has_no_vote_for_a_client_that_slept() {
     // Over TCP the first write to a connection that has ended succeeds, and only the read fails.
     let mut masters = Masters((0..3).map(|_| Server::start_tcp(&["--dbfilename", "old.rdb"])).collect());
-    wait_for_votes(&masters.builder().admit_fresh_nodes().build().unwrap(), 3);
+    wait_for_votes(&masters.admitted().build().unwrap(), 3);
     let (a, b) = (masters.client(), masters.client());
     // The client's connections are idle from here on.
     b.lock("other").unwrap().unlock().unwrap();
@@ -169,8 +169,8 @@ fn a_master_that_came_back_with_old_data_has_no_vote_for_a_client_that_slept() {
 fn a_durable_master_votes_at_once_also_while_another_is_dead() {
     let servers = (0..3).map(|_| Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"])).collect();
     let mut masters = Masters(servers);
-    wait_for_votes(&masters.builder().admit_fresh_nodes().build().unwrap(), 3);
-    let client = masters.builder().durable_nodes().build().unwrap();
+    wait_for_votes(&masters.admitted().build().unwrap(), 3);
+    let client = masters.builder_with(|masters| masters.durable_nodes(true)).build().unwrap();
     wait_for_votes(&client, 3);
     client.lock("l").unwrap().unlock().unwrap();
     masters.0[0].kill();

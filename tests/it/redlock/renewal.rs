@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use leasehold::LockClient;
+use leasehold::{LockClient, Redlock};
 
 use super::{FAULTS, behind};
 use crate::rig::{Fault, Proxy, ms, wait_until};
@@ -15,7 +15,7 @@ fn lost_renewals_shorten_nothing() {
     let masters = Masters::fresh(3);
     let proxies: Vec<Proxy> = masters.0.iter().map(Proxy::start).collect();
     let urls: Vec<String> = proxies.iter().map(Proxy::url).collect();
-    let client = LockClient::builder().urls(urls).redlock().lease(ms(1600)).io_timeout(ms(300)).build().unwrap();
+    let client = LockClient::builder().redlock(Redlock::new(urls)).lease(ms(1600)).io_timeout(ms(300)).build().unwrap();
     wait_for_votes(&client, 3);
     let guard = client.lock("kept").unwrap();
     let mut hits = [0; 3];

@@ -1,7 +1,7 @@
 //! Fencing tokens over several masters: they grow whatever the masters forget and whatever their
 //! clocks say.
 
-use super::{builder, holds_on_two};
+use super::{builder, builder_with, holds_on_two};
 use crate::rig::{CAP, ms, wait_until};
 use crate::support::{Masters, wait_for_votes};
 
@@ -11,7 +11,9 @@ fn tokens_grow_over_clocks_that_are_behind_and_masters_that_forget() {
     let mut masters = Masters::fresh(3);
     let short = ms(1000);
     let urls = masters.urls();
-    let open = || builder(&urls).lease(short).longest_lease(short).io_timeout(ms(900)).build().unwrap();
+    let open = || {
+        builder_with(&urls, |masters| masters.longest_lease(short)).lease(short).io_timeout(ms(900)).build().unwrap()
+    };
     let (a, b) = (open(), open());
     wait_for_votes(&a, 3);
     wait_for_votes(&b, 3);
@@ -77,7 +79,7 @@ fn a_token_is_written_back_before_it_is_used() {
 fn a_master_that_is_admitted_gives_no_older_token() {
     let mut masters = Masters::fresh(3);
     let urls = masters.urls();
-    let open = || builder(&urls).lease(ms(1500)).longest_lease(ms(1500)).build().unwrap();
+    let open = || builder_with(&urls, |masters| masters.longest_lease(ms(1500))).lease(ms(1500)).build().unwrap();
     let client = open();
     wait_for_votes(&client, 3);
     // The renewals of this hold notice which masters do not vote.

@@ -28,7 +28,7 @@ fn a_waiter_is_woken_by_the_release() {
 #[test]
 fn a_waiter_is_woken_while_a_master_is_dead_and_when_it_is_back() {
     let mut masters = Masters::fresh(3);
-    let open = || masters.builder().longest_lease(ms(30_000)).build().unwrap();
+    let open = || masters.builder_with(|masters| masters.longest_lease(ms(30_000))).build().unwrap();
     let (a, b) = (open(), open());
     for round in 0..3 {
         match round {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use leasehold::{ErrorKind, LockClient, NodeState};
 
-use super::{LEASE, address, assert_left, builder, client, works};
+use super::{LEASE, address, assert_left, builder, builder_with, client, works};
 use crate::rig::{CAP, SentinelOptions, Sentinels, Server, ms, wait_until};
 use crate::support::Load;
 
@@ -99,8 +99,8 @@ fn a_master_that_is_cut_off_alive_is_left() {
     let rig = behind_proxies();
     let old = rig.server(0);
     // Far longer than the test, so that no renewal is due before the failover.
-    let patient = || builder(&rig).lease(LEASE * 20);
-    let (client, careful) = (patient().build().unwrap(), patient().replicas(1).build().unwrap());
+    let client = builder(&rig).lease(LEASE * 20).build().unwrap();
+    let careful = builder_with(&rig, |sentinels| sentinels.replicas(1)).lease(LEASE * 20).build().unwrap();
     let held = client.lock("held").unwrap();
     works(&careful, "job");
     wait_until("the replicas have it", || (1..3).all(|n| !rig.server(n).hash("held").is_empty()));

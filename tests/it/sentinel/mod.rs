@@ -6,14 +6,18 @@ mod trouble;
 
 use std::time::Duration;
 
-use leasehold::{Builder, LockClient};
+use leasehold::{Builder, LockClient, Sentinel};
 
 use crate::rig::{MASTER_NAME, Sentinels, Server, wait_until};
 
 const LEASE: Duration = Duration::from_secs(3);
 
 fn builder(rig: &Sentinels) -> Builder {
-    LockClient::builder().urls(rig.urls()).sentinel(MASTER_NAME).lease(LEASE)
+    builder_with(rig, |sentinels| sentinels)
+}
+
+fn builder_with(rig: &Sentinels, settings: impl FnOnce(Sentinel) -> Sentinel) -> Builder {
+    LockClient::builder().sentinel(settings(Sentinel::new(rig.urls(), MASTER_NAME))).lease(LEASE)
 }
 
 fn client(rig: &Sentinels) -> LockClient {

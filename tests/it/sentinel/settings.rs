@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold::{Builder, Credentials, ErrorKind, LockClient, NodeState};
+use leasehold::{Builder, Credentials, ErrorKind, LockClient, NodeState, Sentinel};
 
-use super::{address, assert_left, builder, client, works};
+use super::{address, assert_left, builder, builder_with, client, works};
 use crate::rig::{MASTER_NAME, SentinelOptions, Sentinels, logged_anywhere, record_logs, threads_named, wait_until};
 
 #[track_caller]
@@ -24,7 +24,7 @@ fn the_master_is_found_by_both_kinds_of_urls() {
     let rig = Sentinels::start();
     let by_url = LockClient::open(&format!("redis+sentinel://{}/{MASTER_NAME}/3", hosts(&rig))).unwrap();
     let with_db: Vec<String> = rig.urls().iter().map(|url| format!("{url}3")).collect();
-    let by_urls = LockClient::builder().urls(with_db).sentinel(MASTER_NAME).build().unwrap();
+    let by_urls = LockClient::builder().sentinel(Sentinel::new(with_db, MASTER_NAME)).build().unwrap();
     let guard = by_url.lock("job").unwrap();
     assert!(by_urls.try_lock("job").unwrap().is_none(), "in the same database");
     assert!(client(&rig).try_lock("job").unwrap().is_some(), "in another database");
@@ -41,22 +41,20 @@ fn the_master_is_found_by_both_kinds_of_urls() {
 #[test]
 fn settings_that_do_not_fit_are_refused() {
     let rig = Sentinels::start();
-    let urls = || LockClient::builder().urls(rig.urls());
-    fails(&urls().sentinel("other"), ErrorKind::InvalidInput, "they watch [\"mymaster\"]");
-    fails(&urls().sentinel("my master"), ErrorKind::InvalidInput, "name");
-    fails(&urls().sentinel(""), ErrorKind::InvalidInput, "name");
-    fails(&urls(), ErrorKind::InvalidInput, "sentinel");
-    fails(&urls().sentinel(MASTER_NAME).redlock(), ErrorKind::InvalidInput, "Redlock");
-    fails(&LockClient::builder().sentinel(MASTER_NAME), ErrorKind::InvalidInput, "Builder::urls");
-    let for_sentinels = LockClient::builder().url("redis://h/").sentinel_credentials(|| Ok(("u", "p").into()));
-    fails(&for_sentinels, ErrorKind::InvalidInput, "sentinel_credentials");
+    let master = |name: &str| LockClient::builder().sentinel(Sentinel::new(rig.urls(), name));
+    fails(&master("other"), ErrorKind::InvalidInput, "they watch [\"mymaster\"]");
+    fails(&master("my master"), ErrorKind::InvalidInput, "name");
+    fails(&master(""), ErrorKind::InvalidInput, "name");
+    let nothing = LockClient::builder().sentinel(Sentinel::new([""; 0], MASTER_NAME));
+    fails(&nothing, ErrorKind::InvalidInput, "at least one sentinel");
+    fails(&LockClient::builder().sentinel("redis://h/"), ErrorKind::InvalidInput, "redis+sentinel://");
     fails(&LockClient::builder().url(&rig.urls()[0]), ErrorKind::Unsupported, "Builder::sentinel");
-    let mixed = LockClient::builder().urls(["redis://a/1", "redis://b/2"]).sentinel("m");
+    let mixed = LockClient::builder().sentinel(Sentinel::new(["redis://a/1", "redis://b/2"], "m"));
     fails(&mixed, ErrorKind::InvalidInput, "database");
 
     let servers = [rig.server(0).url(), rig.server(1).url()];
-    fails(&LockClient::builder().urls(&servers).sentinel("m"), ErrorKind::Unsupported, "is no sentinel");
-    let nobody = LockClient::builder().urls(["redis://127.0.0.1:1/", "redis://127.0.0.1:2/"]).sentinel("m");
+    fails(&LockClient::builder().sentinel(Sentinel::new(&servers, "m")), ErrorKind::Unsupported, "is no sentinel");
+    let nobody = LockClient::builder().sentinel(Sentinel::new(["redis://127.0.0.1:1/", "redis://127.0.0.1:2/"], "m"));
     fails(&nobody, ErrorKind::Unreachable, "127.0.0.1:2");
     let e = nobody.connect_lazily().build().unwrap().lock("job").unwrap_err();
     assert_eq!((e.kind(), e.name()), (ErrorKind::Unreachable, Some("job")));
@@ -76,26 +74,31 @@ fn the_sentinels_log_in_is_apart_from_the_servers() {
     let of_sentinels = || Ok(Credentials::password("of-sentinels"));
     let with_password: Vec<String> =
         rig.urls().iter().map(|url| url.replace("redis://", "redis://:of-sentinels@")).collect();
-    let by_urls = LockClient::builder().urls(&with_password).sentinel(MASTER_NAME);
-    let by_url =
-        |user: &str| LockClient::builder().url(format!("redis+sentinel://{user}{}/{MASTER_NAME}", hosts(&rig)));
-    for builder in [
-        by_urls.clone().credentials(of_servers),
-        builder(&rig).credentials(of_servers).sentinel_credentials(of_sentinels),
+    let by_urls = || Sentinel::new(&with_password, MASTER_NAME);
+    let by_url = |user: &str| Sentinel::from(format!("redis+sentinel://{user}{}/{MASTER_NAME}", hosts(&rig)));
+    let builder_of = |sentinels| LockClient::builder().sentinel(sentinels);
+    for sentinels in [
+        by_urls().credentials(of_servers),
+        Sentinel::new(rig.urls(), MASTER_NAME).credentials(of_servers).sentinel_credentials(of_sentinels),
         by_url(":of-servers@").sentinel_credentials(of_sentinels),
         by_url("").credentials(of_servers).sentinel_credentials(of_sentinels),
     ] {
-        works(&builder.build().unwrap(), "job");
+        works(&builder_of(sentinels).build().unwrap(), "job");
     }
     fails(&builder(&rig), ErrorKind::Denied, "no sentinel can be asked");
-    fails(&by_urls, ErrorKind::Denied, "password");
-    fails(&builder(&rig).sentinel_credentials(of_servers).credentials(of_servers), ErrorKind::Denied, "no sentinel");
-    fails(&by_urls.clone().credentials(of_sentinels), ErrorKind::Denied, "password");
-    fails(&by_urls.clone().sentinel_credentials(of_sentinels), ErrorKind::InvalidInput, "leave one out");
-    fails(&by_url(":of-servers@").credentials(of_servers), ErrorKind::InvalidInput, "leave one out");
-    fails(&by_url(":of-servers@"), ErrorKind::Denied, "no sentinel");
+    let wrong_for_sentinels = Sentinel::new(rig.urls(), MASTER_NAME).sentinel_credentials(of_servers);
+    for (sentinels, kind, says) in [
+        (by_urls(), ErrorKind::Denied, "password"),
+        (wrong_for_sentinels.credentials(of_servers), ErrorKind::Denied, "no sentinel"),
+        (by_urls().credentials(of_sentinels), ErrorKind::Denied, "password"),
+        (by_urls().sentinel_credentials(of_sentinels), ErrorKind::InvalidInput, "leave one out"),
+        (by_url(":of-servers@").credentials(of_servers), ErrorKind::InvalidInput, "leave one out"),
+        (by_url(":of-servers@"), ErrorKind::Denied, "no sentinel"),
+    ] {
+        fails(&builder_of(sentinels), kind, says);
+    }
     assert_eq!(logged_anywhere("of-sentinels"), [""; 0]);
-    let shown = format!("{by_urls:?} {:?}", by_url(":of-servers@"));
+    let shown = format!("{:?} {:?}", builder_of(by_urls()), by_url(":of-servers@"));
     assert!(!shown.contains("of-se") && shown.contains(hosts(&rig).split(',').next().unwrap()), "{shown}");
 }
 
@@ -103,7 +106,11 @@ fn the_sentinels_log_in_is_apart_from_the_servers() {
 #[test]
 fn the_other_sentinels_are_learned() {
     let mut rig = Sentinels::start();
-    let client = LockClient::builder().url(&rig.urls()[0]).sentinel(MASTER_NAME).lease(super::LEASE).build().unwrap();
+    let client = LockClient::builder()
+        .sentinel(Sentinel::new([&rig.urls()[0]], MASTER_NAME))
+        .lease(super::LEASE)
+        .build()
+        .unwrap();
     works(&client, "job");
     let asks = |n: usize| rig.sentinel(n).client_lines().iter().any(|line| line.contains("name=it-"));
     wait_until("all are watched", || (0..3).all(asks));
@@ -160,11 +167,12 @@ fn servers_and_sentinels_have_tls() {
     let rig = Sentinels::start_with(SentinelOptions { tls: Some(&certificates), ..SentinelOptions::default() });
     let tls = || Tls::new().ca_file(certificates.ca_file());
     let by_url = format!("rediss+sentinel://{}/{MASTER_NAME}", hosts(&rig));
+    let with_tls = |tls| builder_with(&rig, |sentinels| sentinels.sentinel_tls(tls));
     let client = builder(&rig).tls(tls()).lease(Duration::from_secs(60)).build().unwrap();
     for builder in [
         LockClient::builder().url(&by_url).tls(tls()),
-        builder(&rig).tls(tls()).sentinel_tls(tls()),
-        builder(&rig).tls(tls()).sentinel_tls(Tls::new().danger_accept_any_certificate()),
+        with_tls(tls()).tls(tls()),
+        with_tls(Tls::new().danger_accept_any_certificate()).tls(tls()),
     ] {
         works(&builder.build().unwrap(), "job");
     }
@@ -176,13 +184,17 @@ fn servers_and_sentinels_have_tls() {
     guard.unlock().unwrap();
 
     fails(&builder(&rig), ErrorKind::Tls, "no sentinel can be asked");
-    fails(&builder(&rig).sentinel_tls(Tls::new()).tls(tls()), ErrorKind::Tls, "no sentinel can be asked");
-    fails(&builder(&rig).sentinel_tls(tls()), ErrorKind::Unreachable, &address(rig.server(next)));
+    fails(&with_tls(Tls::new()).tls(tls()), ErrorKind::Tls, "no sentinel can be asked");
+    fails(&with_tls(tls()), ErrorKind::Unreachable, &address(rig.server(next)));
     let plain: Vec<String> = rig.urls().iter().map(|url| url.replace("rediss:", "redis:")).collect();
-    let plain = || LockClient::builder().urls(&plain).sentinel(MASTER_NAME);
-    fails(&plain().tls(tls()).io_timeout(Duration::from_millis(500)), ErrorKind::Unreachable, "no sentinel");
-    fails(&plain().sentinel_tls(tls()), ErrorKind::InvalidInput, "sentinel_tls");
-    fails(&LockClient::builder().url("redis://h/").sentinel_tls(tls()), ErrorKind::InvalidInput, "sentinel_tls");
+    let builder_of = |sentinels| LockClient::builder().sentinel(sentinels);
+    let plain = || Sentinel::new(&plain, MASTER_NAME);
+    fails(
+        &builder_of(plain()).tls(tls()).io_timeout(Duration::from_millis(500)),
+        ErrorKind::Unreachable,
+        "no sentinel",
+    );
+    fails(&builder_of(plain().sentinel_tls(tls())), ErrorKind::InvalidInput, "sentinel_tls");
     drop(client);
     assert_left(&rig);
 }

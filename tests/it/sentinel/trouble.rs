@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use leasehold::{ErrorKind, LockClient, NodeState};
+use leasehold::{ErrorKind, LockClient, NodeState, Sentinel};
 
 use super::{address, assert_left, builder, client, works};
 use crate::rig::{MASTER_NAME, Sentinels, logged, record_logs, wait_until};
@@ -68,9 +68,9 @@ fn nonsense_is_no_answer() {
         });
         let mut urls = rig.urls();
         urls.insert(0, format!("redis://{address}/"));
-        let client = LockClient::builder().urls(&urls).sentinel(MASTER_NAME).build().unwrap();
+        let client = LockClient::builder().sentinel(Sentinel::new(&urls, MASTER_NAME)).build().unwrap();
         works(&client, "job");
-        let alone = LockClient::builder().url(&urls[0]).sentinel(MASTER_NAME);
+        let alone = LockClient::builder().sentinel(Sentinel::new([&urls[0]], MASTER_NAME));
         let e = alone.build().unwrap_err();
         assert!([ErrorKind::Unreachable, ErrorKind::Protocol].contains(&e.kind()), "{says:?}: {e:?}");
         drop(client);

@@ -5,9 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Source;
 
-/// A builder makes a client, and a client gives its users a builder.
-const ALLOWED: &str = "builder <-> client";
-
 /// A module by its path from the crate: `["store", "redis", "wire"]`.
 type Path = Vec<String>;
 
@@ -230,9 +227,7 @@ fn circles(sources: &[Source]) -> BTreeMap<String, Vec<String>> {
 #[test]
 fn modules_do_not_import_each_other_in_circles() {
     let circles = circles(&Source::all());
-    for (circle, imports) in &circles {
-        assert_eq!(circle, ALLOWED, "an import circle, by {imports:?}");
-    }
+    assert!(circles.is_empty(), "import circles, and the imports that make them: {circles:?}");
 }
 
 /// The test above would also pass if it followed no imports at all.

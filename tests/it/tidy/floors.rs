@@ -4,7 +4,7 @@
 use super::{Source, exports};
 
 /// The folders, floor by floor: a file imports from its own floor and from those below.
-const FLOORS: [&[&str]; 9] = [
+const FLOORS: [&[&str]; 11] = [
     &["os"],
     &["base"],
     &["store"],
@@ -13,7 +13,9 @@ const FLOORS: [&[&str]; 9] = [
     &["wait"],
     &["hold"],
     &["sync", "fencing"],
-    &["client", "builder", "in_memory", "testing", "guide", "stats", "snapshot", "listing"],
+    &["client", "guide", "stats", "snapshot", "listing"],
+    &["builder"],
+    &["in_memory", "testing"],
 ];
 
 /// Where the `redis` crate may be seen: what reads its URLs and what computes a script's

@@ -57,6 +57,14 @@ fn send_and_sync_are_promised() {
     both::<Primitive>();
     both::<Stats>();
     both::<NameStats>();
+    both::<Redis>();
+    both::<Sentinel>();
+    both::<Cluster>();
+    both::<Redlock>();
+    #[cfg(feature = "postgres")]
+    both::<Postgres>();
+    #[cfg(feature = "zookeeper")]
+    both::<ZooKeeper>();
     both::<Figures>();
     both::<Histogram>();
     both::<Snapshot>();

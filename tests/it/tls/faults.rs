@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{ErrorKind, LockClient, ReentrantMutexGuard, Tls};
+use leasehold::{ErrorKind, LockClient, Redlock, ReentrantMutexGuard, Tls};
 
 use super::wire::{Toward, Wire};
 use super::{IO_TIMEOUT, LEASE, SOON, client, settings, trusting, works};
@@ -229,8 +229,10 @@ fn redlock_works_over_tls_with_a_master_that_hangs_or_dies() {
     let certificates = Certificates::new();
     let mut masters = Masters((0..3).map(|_| Server::start_tls(&certificates, &[])).collect());
     let build = || {
-        let builder = LockClient::builder().urls(masters.urls()).tls(trusting(&certificates)).redlock();
-        builder.admit_fresh_nodes().io_timeout(IO_TIMEOUT).build()
+        let builder = LockClient::builder()
+            .redlock(Redlock::new(masters.urls()).admit_fresh_nodes(true))
+            .tls(trusting(&certificates));
+        builder.io_timeout(IO_TIMEOUT).build()
     };
     let clients: Vec<LockClient> = (0..2).map(|_| build().unwrap()).collect();
     wait_for_votes(&clients[0], 3);
@@ -269,8 +271,9 @@ fn redlock_works_over_tls_with_a_master_that_hangs_or_dies() {
 fn redlock_goes_on_without_a_master_whose_certificate_is_refused() {
     let certificates = Certificates::new();
     let masters = Masters((0..3).map(|_| Server::start_tls(&certificates, &[])).collect());
-    let builder =
-        || LockClient::builder().urls(masters.urls()).tls(trusting(&certificates)).redlock().admit_fresh_nodes();
+    let builder = || {
+        LockClient::builder().redlock(Redlock::new(masters.urls()).admit_fresh_nodes(true)).tls(trusting(&certificates))
+    };
     masters.0[1].present(&certificates.expired());
     let client = builder().build().unwrap();
     wait_for_votes(&client, 2);
@@ -306,7 +309,8 @@ fn redlock_does_not_wait_for_a_record_that_trickles() {
     let masters = Masters((0..3).map(|_| Server::start_tls(&certificates, &[])).collect());
     let wire = Wire::to(&masters.0[0]);
     let urls = [wire.url(), masters.0[1].url(), masters.0[2].url()];
-    let builder = LockClient::builder().urls(urls).tls(trusting(&certificates)).redlock().admit_fresh_nodes();
+    let builder =
+        LockClient::builder().redlock(Redlock::new(urls).admit_fresh_nodes(true)).tls(trusting(&certificates));
     let client = builder.lease(LEASE).io_timeout(IO_TIMEOUT * 2).build().unwrap();
     wait_for_votes(&client, 3);
     works(&client);
@@ -327,7 +331,7 @@ fn redlock_gathers_replies_that_come_in_tiny_records() {
     let masters = Masters::fresh(3);
     let fronts: Vec<_> = masters.0.iter().map(|server| TlsFront::start(&certificates, server.socket())).collect();
     let urls: Vec<String> = fronts.iter().map(TlsFront::url).collect();
-    let client = LockClient::builder().urls(urls).tls(trusting(&certificates)).redlock();
+    let client = LockClient::builder().redlock(Redlock::new(urls)).tls(trusting(&certificates));
     let client = client.lease(Duration::from_secs(60)).io_timeout(IO_TIMEOUT * 5).build().unwrap();
     wait_for_votes(&client, 3);
     for bytes in [1, 3, 0] {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leasehold::{Builder, LockClient};
+use leasehold::{Builder, Cluster, LockClient, Redlock, Sentinel};
 
 use crate::event::Kind;
 use crate::rig::MASTER_NAME;
@@ -100,12 +100,17 @@ impl Settings {
 pub(crate) fn builder(address: &Address, lease: Duration) -> Builder {
     let builder = match address.mode {
         Mode::One => LockClient::builder().url(&address.urls[0]),
-        Mode::Sentinel => LockClient::builder().urls(&address.urls).sentinel(MASTER_NAME),
-        Mode::Cluster => LockClient::builder().urls(&address.urls).cluster(),
-        Mode::Redlock => LockClient::builder().urls(&address.urls).redlock().longest_lease(lease),
+        Mode::Sentinel => {
+            let sentinels = Sentinel::new(&address.urls, MASTER_NAME);
+            LockClient::builder().sentinel(match address.replicas {
+                0 => sentinels,
+                replicas => sentinels.replicas(replicas),
+            })
+        }
+        Mode::Cluster => LockClient::builder().cluster(Cluster::new(&address.urls)),
+        Mode::Redlock => LockClient::builder().redlock(Redlock::new(&address.urls).longest_lease(lease)),
         Mode::Memory => LockClient::builder(),
     };
-    let builder = if address.replicas > 0 { builder.replicas(address.replicas) } else { builder };
     // Longer than any fault, so that whoever waits goes on.
     builder.lease(lease).waiter_timeout(WAITER_TIMEOUT).outage_timeout(Duration::from_secs(60)).connect_lazily()
 }

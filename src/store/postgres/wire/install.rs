@@ -27,7 +27,7 @@ pub(super) fn install(transport: &mut Transport, is_there: bool, may_create: boo
         if !may_create {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "the schema leasehold_v2 is not in the database, and Builder::create_schema is off: have an \
+                "the schema leasehold_v2 is not in the database, and Postgres::create_schema is off: have an \
                  administrator run leasehold::POSTGRES_SCHEMA",
             ));
         }

@@ -179,7 +179,7 @@ impl Facts {
         }
         if let Some(wanted) = subject.replicas {
             if connected < wanted.into() {
-                let found = format!("{replicas} of the {wanted} that must acknowledge each grant (Builder::replicas)");
+                let found = format!("{replicas} of the {wanted} that must acknowledge each grant (Redis::replicas)");
                 return Finding::problem(Check::Replication, found).advise("bring the replicas back");
             }
             return Finding::ok(Check::Replication, format!("{replicas}; each grant waits for {wanted}"));
@@ -196,7 +196,7 @@ impl Facts {
         if connected > 0 && good.is_none() {
             let found = format!("{replicas}; a failover forgets what they did not have yet");
             return Finding::note(Check::Replication, found)
-                .advise("set min-replicas-to-write, or Builder::replicas, if that must happen less often");
+                .advise("set min-replicas-to-write, or Redis::replicas, if that must happen less often");
         }
         if self.number(1, "connected_slaves:").is_none() {
             return Finding::note(Check::Replication, "the server does not say how many replicas it has");

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use self::inquiry::Inquiry;
 use self::known::Known;
-pub(crate) use self::urls::{Providers, SentinelUrls, names_sentinels};
+pub(crate) use self::urls::{Providers, SentinelUrls};
 use self::watch::MasterWatch;
 use crate::base::clock::Clock;
 use crate::base::diagnosis::Finding;

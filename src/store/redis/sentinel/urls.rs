@@ -25,11 +25,6 @@ pub(crate) struct Providers<'p> {
     pub(crate) of_sentinels: Option<&'p Arc<dyn CredentialsProvider>>,
 }
 
-/// Whether the URL has sentinels, a master and the server's user in one.
-pub(crate) fn names_sentinels(url: &str) -> bool {
-    scheme_of(url).is_some_and(|scheme| scheme.contains("sentinel"))
-}
-
 fn scheme_of(url: &str) -> Option<String> {
     url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase())
 }
@@ -39,31 +34,11 @@ fn invalid(why: impl Into<String>) -> Error {
 }
 
 impl SentinelUrls {
-    /// `name`: of the master, if the settings have it.
-    pub(crate) fn parse(urls: &[String], name: Option<&str>, providers: Providers<'_>) -> Result<Self> {
-        let parsed = match (urls, name) {
-            ([url], None) if names_sentinels(url) => Self::of_one(url, providers)?,
-            (urls, _) if urls.iter().any(|url| names_sentinels(url)) => {
-                return Err(invalid(
-                    "a redis+sentinel:// URL names all sentinels and the master: leave out other URLs and \
-                     Builder::sentinel, or name the sentinels as redis://host:26379",
-                ));
-            }
-            ([], _) => return Err(invalid("the URLs of sentinels are needed: Builder::urls")),
-            (urls, name) => Self::of_each(urls, name.unwrap_or_default(), providers)?,
-        };
-        // All that Redis allows, so that nothing behind a `#` or a `%` is taken for a part of it.
-        let is_named_well = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
-        if parsed.name.is_empty() || !parsed.name.chars().all(is_named_well) {
-            return Err(invalid(
-                "a master's name has letters, digits, '.', '-' and '_', as in the sentinels' configuration",
-            ));
+    /// Each URL is a sentinel's; only its database is the server's. `name`: the master's.
+    pub(crate) fn of_each(urls: &[String], name: &str, providers: Providers<'_>) -> Result<Self> {
+        if urls.is_empty() {
+            return Err(invalid("the URL of at least one sentinel is needed"));
         }
-        Ok(parsed)
-    }
-
-    /// Each URL is a sentinel's, but for the database.
-    fn of_each(urls: &[String], name: &str, providers: Providers<'_>) -> Result<Self> {
         let parse = |url: &String| Endpoint::parse_sentinel(url, providers.of_sentinels);
         let endpoints: Vec<Endpoint> = urls.iter().map(parse).collect::<Result<_>>()?;
         let server = endpoints[0].clone().logged_in_by(providers.of_servers);
@@ -74,11 +49,11 @@ impl SentinelUrls {
             return Err(invalid("the database in a sentinel's URL is the server's, so all URLs must have the same"));
         }
         let sentinels = endpoints.into_iter().map(Endpoint::without_db).collect();
-        Ok(Self { name: name.to_owned(), sentinels, server })
+        Self { name: name.to_owned(), sentinels, server }.checked()
     }
 
     /// Parsed as one URL for each host, so that every part is checked as in any other URL.
-    fn of_one(url: &str, providers: Providers<'_>) -> Result<Self> {
+    pub(crate) fn of_one(url: &str, providers: Providers<'_>) -> Result<Self> {
         let shape = || invalid(SHAPE);
         let (_, rest) = url.split_once("://").ok_or_else(shape)?;
         let scheme = scheme_of(url).ok_or_else(shape)?;
@@ -100,7 +75,18 @@ impl SentinelUrls {
         let endpoints: Vec<Endpoint> = hosts.split(',').map(parse).collect::<Result<_>>()?;
         let server = endpoints[0].clone();
         let of_sentinel = |endpoint: Endpoint| endpoint.without_db().logged_in_by(providers.of_sentinels);
-        Ok(Self { name: name.to_owned(), sentinels: endpoints.into_iter().map(of_sentinel).collect(), server })
+        Self { name: name.to_owned(), sentinels: endpoints.into_iter().map(of_sentinel).collect(), server }.checked()
+    }
+
+    fn checked(self) -> Result<Self> {
+        // All that Redis allows, so that nothing behind a `#` or a `%` is taken for a part of it.
+        let is_named_well = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+        if self.name.is_empty() || !self.name.chars().all(is_named_well) {
+            return Err(invalid(
+                "a master's name has letters, digits, '.', '-' and '_', as in the sentinels' configuration",
+            ));
+        }
+        Ok(self)
     }
 }
 
@@ -112,7 +98,11 @@ mod tests {
 
     fn parse(urls: &[&str], name: Option<&str>) -> std::result::Result<(String, String, u32), String> {
         let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
-        let parsed = SentinelUrls::parse(&urls, name, NOBODY).map_err(|e| e.to_string())?;
+        let parsed = match name {
+            Some(name) => SentinelUrls::of_each(&urls, name, NOBODY),
+            None => SentinelUrls::of_one(&urls[0], NOBODY),
+        };
+        let parsed = parsed.map_err(|e| e.to_string())?;
         Ok((parsed.name, format!("{:?}", parsed.sentinels), parsed.server.db()))
     }
 
@@ -139,7 +129,7 @@ mod tests {
             (&["redis-sentinel://a/m"], None),
             (&["redis+sentinel://u@a/m"], None),
             (&["redis+sentinel://a/m"], Some("m")),
-            (&["redis+sentinel://a/m", "redis://b/"], None),
+            (&["redis+sentinel://a/m", "redis://b/"], Some("m")),
             (&["redis://a/1", "redis://b/2"], Some("m")),
             (&["redis://a/"], Some("")),
             (&["redis://a/"], Some("a b")),

@@ -222,15 +222,15 @@ pub(crate) fn check_server(server: &str, replication: &str, in_cluster: bool) ->
     let unsupported = |what: String| Err(Error::new(ErrorKind::Unsupported, what));
     match field(server, "redis_mode:").or_else(|| field(server, "server_mode:")) {
         Some("cluster") if !in_cluster => {
-            return unsupported("the server is a node of a cluster; call Builder::cluster".into());
+            return unsupported("the server is a node of a cluster; use Builder::cluster".into());
         }
         Some("sentinel") => {
             return unsupported(
-                "the server is a sentinel; connect to the primary it watches, or name that in Builder::sentinel".into(),
+                "the server is a sentinel; connect to the primary that it watches, or use Builder::sentinel".into(),
             );
         }
         Some(mode) if in_cluster && mode != "cluster" => {
-            return unsupported("the server is not a node of a cluster; leave Builder::cluster out".into());
+            return unsupported("the server is not a node of a cluster; use Builder::redis".into());
         }
         _ => {}
     }

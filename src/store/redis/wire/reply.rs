@@ -149,13 +149,13 @@ impl ServerError {
         let (kind, advice) = if self.says("WRONGPASS") {
             (
                 ErrorKind::Denied,
-                "the server refused the user or the password (of the URL, Builder::credentials or password_file); \
+                "the server refused the user or the password (of the URL, or of the settings credentials or password_file); \
                  check both",
             )
         } else if self.says("NOAUTH") {
             (
                 ErrorKind::Denied,
-                "the server wants a password: name it as in redis://user:password@host, or by Builder::credentials",
+                "the server wants a password: name it as in redis://user:password@host, or by the setting credentials",
             )
         } else if self.is_too_many_clients() {
             (ErrorKind::NotReady, "the server has as many clients as its maxclients; raise that, or end some")
@@ -183,11 +183,11 @@ impl ServerError {
         } else if ["LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN"].iter().any(|c| self.says(c)) {
             (ErrorKind::NotReady, "the server cannot serve now; try again later")
         } else if self.text.contains("cluster support disabled") {
-            (ErrorKind::Unsupported, "the server is not a node of a cluster; leave Builder::cluster out")
+            (ErrorKind::Unsupported, "the server is not a node of a cluster; use Builder::redis")
         } else if self.text.contains(NON_LOCAL_KEY) {
             (ErrorKind::NotReady, "the slot of this name is being moved to another node; try again later")
         } else if ["MOVED", "ASK", "CROSSSLOT"].iter().any(|c| self.says(c)) {
-            (ErrorKind::Unsupported, "the server is a node of a cluster; call Builder::cluster")
+            (ErrorKind::Unsupported, "the server is a node of a cluster; use Builder::cluster")
         } else {
             (ErrorKind::Server, "the server answered with an error")
         };

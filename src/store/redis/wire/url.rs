@@ -71,9 +71,11 @@ fn check_scheme(text: &str) -> Result<(Cow<'_, str>, bool)> {
     match &*scheme.to_ascii_lowercase() {
         "rediss" | "valkeys" if cfg!(feature = "tls") => Ok((format!("redis:{rest}").into(), true)),
         "rediss" | "valkeys" => refuse("rediss:// (TLS) needs leasehold's cargo feature \"tls\", which is off here"),
-        s if s.contains("sentinel") => refuse("a URL of sentinels names one server: give it to Builder::url alone"),
+        s if s.contains("sentinel") => {
+            refuse("a redis+sentinel:// URL names all sentinels and the master: it is given alone, without other URLs")
+        }
         s if s.contains("cluster") => {
-            refuse("a URL of a cluster is redis+cluster://host:port,host:port; give it to Builder::url alone")
+            refuse("a redis+cluster:// URL names all nodes: it is given alone, without other URLs")
         }
         _ => Ok((text.into(), false)),
     }

@@ -1,0 +1,281 @@
+//! One server of Redis, and what all kinds of Redis servers share.
+
+use std::error::Error;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::servers::{Servers, from_url};
+use super::settings::{NewClient, invalid};
+use crate::base::credentials::{Credentials, CredentialsProvider};
+use crate::base::error::Result;
+use crate::store::LockStore;
+use crate::store::redis::script::WaiterTimeouts;
+use crate::store::redis::wire::{BusyPoll, Connector, Endpoint, Target};
+use crate::store::redis::{RedisSettings, RedisStore, script};
+
+/// Redisson's default.
+const DEFAULT_JAVA_WAITER_TIMEOUT: Duration = Duration::from_secs(300);
+/// See [`Builder::connections`](crate::Builder::connections).
+const CONNECTIONS: usize = 8;
+
+/// Where the user and the password of Redis servers come from.
+macro_rules! log_in_settings {
+    ($servers:ident, $($provider:ident).+) => {
+        impl $servers {
+            /// Where the user and the password come from, instead of from the URL: for credentials
+            /// that change while the client lives. Every closure that returns
+            /// [`Credentials`](crate::Credentials) is a provider. It is asked [whenever a
+            /// connection is made](crate::CredentialsProvider), and once more if the server refuses
+            /// what it said, so a password can be replaced at any time. The connections that are
+            /// open stay logged in; one that the server logs out (`NOAUTH`) is replaced, and what
+            /// was sent on it is repeated.
+            ///
+            /// If the credentials name no user, the URL's user counts; a URL that has a password as
+            /// well is refused. Replaces [`password_file`](Self::password_file).
+            ///
+            /// ```no_run
+            /// # fn latest_token() -> Result<String, std::io::Error> { Ok(String::new()) }
+            /// use leasehold::{Credentials, LockClient, Redis};
+            /// let server = Redis::new("redis://cache.example/")
+            ///     .credentials(|| Ok(Credentials::new("billing", latest_token()?)));
+            /// let client = LockClient::builder().redis(server).build()?;
+            /// # Ok::<(), leasehold::Error>(())
+            /// ```
+            pub fn credentials(mut self, provider: impl crate::base::credentials::CredentialsProvider + 'static) -> Self {
+                self.$($provider).+ = Some(std::sync::Arc::new(provider));
+                self
+            }
+
+            /// The password is what this file has whenever a connection is made, without the line
+            /// end at its end: a secret that something else mounts and replaces. The URL may name
+            /// the user. Otherwise as [`credentials`](Self::credentials), which it replaces. A file
+            /// that cannot be read, is empty or is no UTF-8 fails the connect with
+            /// [`Denied`](crate::ErrorKind::Denied).
+            pub fn password_file(self, path: impl Into<std::path::PathBuf>) -> Self {
+                self.credentials(crate::builder::redis::PasswordFile(path.into()))
+            }
+        }
+    };
+}
+
+/// The methods for [`RedisOptions`].
+macro_rules! redis_settings {
+    ($servers:ident) => {
+        log_in_settings!($servers, options.credentials);
+
+        impl $servers {
+            /// Every grant and every renewal must be acknowledged by this many replicas of the
+            /// server (`WAIT`, in the same write) within half the I/O timeout. A grant that is not
+            /// is taken back, and the call fails with
+            /// [`NotReplicated`](crate::ErrorKind::NotReplicated); a renewal that is not counts as
+            /// failed, and the lease ends in time. A call that is already waiting tries again, as
+            /// in an outage. A waiter of a [fair lock](crate::FairMutex) whose grant was taken back
+            /// has had its turn, and queues again behind the others.
+            ///
+            /// The smaller step before [`Redlock`](crate::Redlock): a failover to one of these
+            /// replicas keeps the lock. What it does not give: nothing makes the failover choose
+            /// one of them; one that restarts without its data has forgotten what it acknowledged;
+            /// and a release is not waited for, so after a failover a lock may stay taken for the
+            /// rest of its lease (a permit for two seconds more), also where a replica acknowledged
+            /// its grant. Let the [fencing token](crate::fencing) decide where it must not happen
+            /// twice.
+            ///
+            /// At least 1. Defaults to none.
+            pub fn replicas(mut self, count: u32) -> Self {
+                self.options.replicas = Some(count);
+                self
+            }
+
+            /// How long the Java services on the same [fair locks](crate::FairMutex) wait at most:
+            /// the longest of their `fairLockWaitTimeout`s and of the times given to a `tryLock`. A
+            /// Java waiter takes so much from the deadlines of all behind it when it gets the lock,
+            /// so this crate's waiters add it to theirs. If it is too short, waiters behind several
+            /// Java waiters can lose their places while somebody holds the lock for long. If it is
+            /// too long, a dead waiter of this crate behind a Java waiter keeps its place for
+            /// longer, unless another client of this crate asks for the lock and [corrects
+            /// that](crate::FairMutex#order). Between 1 ms and a day. Defaults to 5 minutes, as
+            /// Redisson's own. Without Java it has no effect.
+            pub fn java_waiter_timeout(mut self, timeout: std::time::Duration) -> Self {
+                self.options.java_waiter_timeout = timeout;
+                self
+            }
+        }
+    };
+}
+
+pub(super) use {log_in_settings, redis_settings};
+
+/// One server of Redis or Valkey, for [`Builder::redis`](crate::Builder::redis).
+///
+/// ```no_run
+/// use leasehold::{LockClient, Redis};
+///
+/// let server = Redis::new("redis://cache.example/").password_file("/run/secrets/redis");
+/// let client = LockClient::builder().redis(server).build()?;
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "it is a setting: give it to Builder::redis"]
+pub struct Redis {
+    url: String,
+    options: RedisOptions,
+}
+
+impl Redis {
+    /// The server of a URL: `redis://[user:password@]host[:port][/db]`, the same with `rediss://`
+    /// for TLS (cargo feature `tls`), or `redis+unix:///path`. All take `?db=..&user=..&pass=..`.
+    /// `valkey` in the place of `redis` means the same.
+    ///
+    /// Whatever else a URL says is refused and never skipped: unknown parameters, a `#` (also
+    /// `#insecure`), a database that is named twice, a user without a password, and `rediss://`
+    /// where the feature is off.
+    pub fn new(url: impl Into<String>) -> Self {
+        Self { url: url.into(), options: RedisOptions::default() }
+    }
+}
+
+redis_settings!(Redis);
+from_url!(Redis, Redis::new);
+
+impl Servers for Redis {
+    fn store(&self, client: &NewClient<'_>) -> Result<Arc<dyn LockStore>> {
+        let mut endpoints = client.endpoints(std::slice::from_ref(&self.url), self.options.credentials.as_ref())?;
+        let target = Target::from(endpoints.remove(0));
+        client.redis_store(target, &self.options)
+    }
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Redis");
+        shown.field("server", &Address(&self.url));
+        self.options.show(&mut shown).finish()
+    }
+}
+
+/// The settings that one server, the master of sentinels and a cluster share.
+#[derive(Clone)]
+pub(super) struct RedisOptions {
+    pub(super) credentials: Option<Arc<dyn CredentialsProvider>>,
+    pub(super) replicas: Option<u32>,
+    pub(super) java_waiter_timeout: Duration,
+}
+
+impl Default for RedisOptions {
+    fn default() -> Self {
+        Self { credentials: None, replicas: None, java_waiter_timeout: DEFAULT_JAVA_WAITER_TIMEOUT }
+    }
+}
+
+impl RedisOptions {
+    fn check(&self) -> Result<()> {
+        if self.replicas == Some(0) {
+            return Err(invalid("replicas(0): a grant is acknowledged by one replica at least; or leave replicas out"));
+        }
+        if !(Duration::from_millis(1)..=Duration::from_secs(24 * 3600)).contains(&self.java_waiter_timeout) {
+            return Err(invalid(format!(
+                "a java_waiter_timeout of {:?} is not between 1 ms and a day",
+                self.java_waiter_timeout
+            )));
+        }
+        Ok(())
+    }
+
+    pub(super) fn show<'a, 'f, 's>(&self, shown: &'a mut fmt::DebugStruct<'f, 's>) -> &'a mut fmt::DebugStruct<'f, 's> {
+        shown
+            .field("credentials", &self.credentials.is_some())
+            .field("replicas", &self.replicas)
+            .field("java_waiter_timeout", &self.java_waiter_timeout)
+    }
+}
+
+/// Shows the address of a URL, without anything that may be a password.
+pub(super) struct Address<'u>(pub(super) &'u str);
+
+impl fmt::Debug for Address<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // With a provider, because a URL may have a user without a password then.
+        let nobody: Arc<dyn CredentialsProvider> = Arc::new(|| Ok(Credentials::password("")));
+        match Endpoint::parse(self.0, None).or_else(|_| Endpoint::parse(self.0, Some(&nobody))) {
+            Ok(endpoint) => endpoint.fmt(f),
+            Err(_) => f.write_str("a URL that is not understood"),
+        }
+    }
+}
+
+/// The file is read whenever a connection is made.
+pub(super) struct PasswordFile(pub(super) PathBuf);
+
+impl CredentialsProvider for PasswordFile {
+    fn credentials(&self) -> std::result::Result<Credentials, Box<dyn Error + Send + Sync>> {
+        let path = self.0.display();
+        let text = std::fs::read_to_string(&self.0).map_err(|e| format!("the password file {path}: {e}"))?;
+        // Editors and `echo` end the line.
+        let line = text.strip_suffix('\n').unwrap_or(&text);
+        let password = line.strip_suffix('\r').unwrap_or(line);
+        if password.is_empty() {
+            return Err(format!("the password file {path} is empty").into());
+        }
+        Ok(Credentials::password(password))
+    }
+}
+
+impl NewClient<'_> {
+    /// The servers of these URLs, with TLS where a URL asks for it.
+    pub(super) fn endpoints(
+        &self,
+        urls: &[String],
+        credentials: Option<&Arc<dyn CredentialsProvider>>,
+    ) -> Result<Vec<Endpoint>> {
+        let parse = |url: &String| Endpoint::parse(url, credentials);
+        let mut endpoints: Vec<Endpoint> = urls.iter().map(parse).collect::<Result<_>>()?;
+        endpoints.iter_mut().for_each(|endpoint| endpoint.count_in(&self.traffic));
+        #[cfg(feature = "tls")]
+        if let Some(tls) = self.tls(endpoints.iter().any(Endpoint::is_secure), "rediss")? {
+            endpoints.iter_mut().for_each(|endpoint| endpoint.secure_with(&tls));
+        }
+        Ok(endpoints)
+    }
+
+    pub(super) fn connector(&self, target: Target) -> Connector {
+        Connector {
+            endpoint: target,
+            client_name: self.settings.client_name.clone(),
+            handshake: script::handshake(&self.settings.key_prefix),
+            io_timeout: self.io_timeout,
+            clock: self.clock.clone(),
+            busy_poll: Arc::new(BusyPoll::new(self.settings.busy_poll)),
+            memory_seen: Arc::default(),
+            cluster: None,
+        }
+    }
+
+    /// The store in one server, or in whichever is the master.
+    pub(super) fn redis_store(&self, target: Target, options: &RedisOptions) -> Result<Arc<dyn LockStore>> {
+        let connector = self.connector(target);
+        let background = Connector { io_timeout: self.background_timeout(), ..connector.clone() };
+        let store = RedisStore::new(connector, background, self.redis_settings(options)?);
+        if !self.settings.lazy {
+            store.connect_now()?;
+        }
+        Ok(Arc::new(store))
+    }
+
+    pub(super) fn redis_settings(&self, options: &RedisOptions) -> Result<RedisSettings> {
+        options.check()?;
+        let waiter_timeouts =
+            WaiterTimeouts { own: self.settings.waiter_timeout, redisson: options.java_waiter_timeout };
+        Ok(RedisSettings {
+            connections: self.connections(),
+            replicas: options.replicas,
+            waiter_timeouts,
+            client_id: self.id.as_str().to_owned(),
+        })
+    }
+
+    pub(super) fn connections(&self) -> usize {
+        self.settings.connections.unwrap_or(CONNECTIONS)
+    }
+}

@@ -1,0 +1,176 @@
+//! The settings that clients of all stores have.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::clock::Clock;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::holder::ClientId;
+use crate::base::limits::check_lease;
+use crate::base::listener::Listener;
+use crate::base::lock_name::MAX_NAME_BYTES;
+use crate::base::owner::{HolderOwner, LONGEST_CLIENT_NAME, is_in_client_name, program_as_client_name};
+#[cfg(feature = "tls")]
+use crate::base::tls::Tls;
+use crate::base::traffic::Traffic;
+#[cfg(feature = "tls")]
+use crate::store::tls::TlsClient;
+
+pub(super) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+pub(super) const DEFAULT_IO_TIMEOUT: Duration = Duration::from_secs(2);
+const DEFAULT_WAITER_TIMEOUT: Duration = Duration::from_secs(5);
+const MOST_CONNECTIONS: usize = 1024;
+
+/// What clients of all stores can be set to; the docs are those of the methods of
+/// [`Builder`](crate::Builder).
+#[derive(Clone)]
+pub(super) struct Settings {
+    #[cfg(feature = "tls")]
+    pub(super) tls: Option<Arc<TlsClient>>,
+    pub(super) lease: Duration,
+    pub(super) io_timeout: Option<Duration>,
+    pub(super) connections: Option<usize>,
+    pub(super) key_prefix: String,
+    pub(super) client_name: String,
+    pub(super) max_hold: Option<Duration>,
+    pub(super) fencing: bool,
+    pub(super) outage_timeout: Option<Duration>,
+    pub(super) waiter_timeout: Duration,
+    pub(super) listener: Option<Arc<dyn Listener>>,
+    pub(super) owner: Option<String>,
+    pub(super) announce_owner: bool,
+    pub(super) busy_poll: bool,
+    pub(super) lazy: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            #[cfg(feature = "tls")]
+            tls: None,
+            lease: DEFAULT_LEASE,
+            io_timeout: None,
+            connections: None,
+            key_prefix: String::new(),
+            client_name: program_as_client_name(),
+            max_hold: None,
+            fencing: true,
+            outage_timeout: None,
+            waiter_timeout: DEFAULT_WAITER_TIMEOUT,
+            listener: None,
+            owner: None,
+            announce_owner: true,
+            busy_poll: true,
+            lazy: false,
+        }
+    }
+}
+
+impl Settings {
+    /// # Errors
+    /// `InvalidInput` for a label that cannot be one, also if nobody is to know it.
+    pub(super) fn holder_owner(&self) -> Result<Option<HolderOwner>> {
+        let owner = HolderOwner::of_this_process(self.owner.as_deref())?;
+        Ok(self.announce_owner.then_some(owner))
+    }
+
+    /// Checks the settings that all clients have. Returns the I/O timeout.
+    pub(super) fn check(&self, usual_io_timeout: Duration) -> Result<Duration> {
+        check_lease(self.lease)?;
+        let io_timeout = self.io_timeout.unwrap_or(usual_io_timeout.min(self.lease / 4));
+        if io_timeout < Duration::from_millis(1) || io_timeout >= self.lease {
+            return Err(invalid(format!(
+                "an io_timeout of {io_timeout:?} is not between 1 ms and the lease of {:?}",
+                self.lease
+            )));
+        }
+        if let Some(connections) = self.connections.filter(|n| !(1..=MOST_CONNECTIONS).contains(n)) {
+            return Err(invalid(format!("{connections} connections are not 1 to {MOST_CONNECTIONS}")));
+        }
+        if self.key_prefix.len() >= MAX_NAME_BYTES {
+            return Err(invalid(format!("a key_prefix of {} bytes leaves no room for names", self.key_prefix.len())));
+        }
+        if self.max_hold.is_some_and(|most| most.is_zero()) {
+            return Err(invalid("a max_hold of zero would never let a lock be renewed; use with_lease"));
+        }
+        if !(Duration::from_millis(200)..=Duration::from_secs(300)).contains(&self.waiter_timeout) {
+            return Err(invalid(format!(
+                "a waiter_timeout of {:?} is not between 200 ms and 5 minutes",
+                self.waiter_timeout
+            )));
+        }
+        self.holder_owner()?;
+        let length = self.client_name.len();
+        if !(1..=LONGEST_CLIENT_NAME).contains(&length) || !self.client_name.chars().all(is_in_client_name) {
+            return Err(invalid(format!(
+                "the client_name {:?} is not 1 to 64 of letters, digits, '-', '_', '.', ':'",
+                self.client_name
+            )));
+        }
+        Ok(io_timeout)
+    }
+
+    pub(super) fn show<'a, 'f, 's>(
+        &self,
+        shown: &'a mut std::fmt::DebugStruct<'f, 's>,
+    ) -> &'a mut std::fmt::DebugStruct<'f, 's> {
+        #[cfg(feature = "tls")]
+        shown.field("tls", &self.tls);
+        shown
+            .field("lease", &self.lease)
+            .field("io_timeout", &self.io_timeout)
+            .field("connections", &self.connections)
+            .field("key_prefix", &self.key_prefix)
+            .field("client_name", &self.client_name)
+            .field("owner", &self.owner)
+            .field("announce_owner", &self.announce_owner)
+            .field("max_hold", &self.max_hold)
+            .field("fencing", &self.fencing)
+            .field("outage_timeout", &self.outage_timeout)
+            .field("waiter_timeout", &self.waiter_timeout)
+            .field("busy_poll", &self.busy_poll)
+            .field("connect_lazily", &self.lazy)
+    }
+}
+
+/// A client that is being built: its settings, which were checked, and what its store shares with
+/// it.
+pub(super) struct NewClient<'b> {
+    pub(super) settings: &'b Settings,
+    pub(super) io_timeout: Duration,
+    pub(super) id: ClientId,
+    pub(super) clock: Arc<dyn Clock>,
+    /// The traffic of all connections of the client.
+    pub(super) traffic: Arc<Traffic>,
+}
+
+impl NewClient<'_> {
+    /// The I/O timeout of the background threads: one slow server must not use up the lease that a
+    /// renewal is to save.
+    #[cfg(any(feature = "redis", feature = "postgres"))]
+    pub(super) fn background_timeout(&self) -> Duration {
+        self.io_timeout.min(self.settings.lease / 4)
+    }
+
+    /// The TLS of the connections, with its files read. All connections of the client share it.
+    /// `scheme`: what a URL that asks for TLS begins with.
+    #[cfg(all(feature = "tls", any(feature = "redis", feature = "zookeeper")))]
+    pub(super) fn tls(&self, is_wanted: bool, scheme: &str) -> Result<Option<Arc<TlsClient>>> {
+        match (&self.settings.tls, is_wanted) {
+            (None, false) => Ok(None),
+            (Some(_), false) => Err(invalid(format!(
+                "Builder::tls is for {scheme}:// URLs, and there is none: nothing would be encrypted"
+            ))),
+            (tls, true) => {
+                let tls = tls.clone().unwrap_or_else(|| Arc::new(TlsClient::new(Tls::new())));
+                tls.check()?;
+                Ok(Some(tls))
+            }
+        }
+    }
+}
+
+#[cold]
+pub(super) fn invalid(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidInput, message)
+}
