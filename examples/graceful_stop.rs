@@ -1,5 +1,5 @@
 //! A pool of workers that ends within a bound when it gets SIGTERM, as at every deploy: workers
-//! that wait for a lock end at once, jobs get a moment to finish, and what is left is told to stop.
+//! that wait for a lock end at once, jobs get a moment to finish, and what is left is asked to stop.
 //!
 //! The exit code says whether everything was released: 0 if so. Otherwise 1, and the last lines say
 //! what may be locked, and for how long.
@@ -18,7 +18,7 @@ use signal_hook::iterator::Signals;
 const WORKERS: u32 = 4;
 /// From the signal to the exit; less than the service manager waits before it kills.
 const BOUND: Duration = Duration::from_secs(8);
-/// How long jobs may go on before they are told to stop.
+/// How long jobs may go on before they are asked to stop.
 const GRACE: Duration = Duration::from_secs(1);
 /// What is kept of the bound for the close.
 const CLOSE: Duration = Duration::from_secs(3);
@@ -47,7 +47,7 @@ fn main() -> std::result::Result<ExitCode, Box<dyn Error>> {
     drop(alive);
 
     signals.forever().next();
-    println!("told to stop");
+    println!("stopping");
     Ok(stop(&client, &jobs, &ended))
 }
 

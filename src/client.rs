@@ -1,4 +1,4 @@
-//! `LockClient`: makes the locks, and offers the shortcuts.
+//! `LockClient`: makes the handles of locks, and offers shortcuts.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,14 +26,14 @@ use crate::wait::client_state::ClientState;
 /// # Threads and cloning
 /// `Send` and `Sync`. A clone is another handle to the same client: same identity, connections, and
 /// background threads. Guards and lock handles are handles too; the threads end with the last of
-/// them. Dropping that one blocks for up to one I/O timeout (2 s) while an unknown outcome is not
-/// resolved, at a server that hangs, say. Make one client per process and share it.
+/// them. Dropping the last one blocks for up to one I/O timeout (2 s) while an unknown outcome is
+/// not resolved, for example because a server hangs. Make one client per process and share it.
 ///
-/// A client has no thread until it needs one, then at most two whatever the load (one renews
-/// leases, one receives release messages), one more behind [sentinels](crate::Sentinel), and one
-/// more once an `on_lost` callback is set, besides up to 16 while callbacks run. One for
-/// [Redlock](crate::Redlock) has the first of them from the start: it checks masters that are
-/// down or have no vote.
+/// A client has no thread until it needs one. Then it has at most two, whatever the load: one
+/// renews leases, one receives release messages. Behind [sentinels](crate::Sentinel) there is one
+/// more, and one more once an `on_lost` callback is set, plus up to 16 while callbacks run. A
+/// client for [Redlock](crate::Redlock) has the first of them from the start: it checks masters
+/// that are down or have no vote.
 ///
 /// # Forks
 /// In a child process made by `fork()` nothing of the client may be used: methods fail with
@@ -54,9 +54,9 @@ impl LockClient {
 
     /// A handle to the lock of this name; no I/O.
     ///
-    /// A name has 1 to 1024 bytes, the [prefix](crate::Builder::key_prefix) included. Braces either
-    /// do not occur in it, or as a pair with something in it, as in `a{b}c`: [In
-    /// Redis](crate#in-redis) says why. The first call on the handle reports any other name as
+    /// A name has 1 to 1024 bytes, including the [prefix](crate::Builder::key_prefix). It may
+    /// contain no braces, or one non-empty pair, as in `a{b}c`: [In Redis](crate#in-redis) says
+    /// why. The first call on the handle reports any other name as
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput). The same holds for the other primitives.
     /// Every name may be a `&str` or a `String`, such as `format!("report:{day}")`.
     #[must_use]
@@ -77,8 +77,8 @@ impl LockClient {
     }
 
     /// A handle to several plain locks that are taken as one, all or none: 1 to 1000 names in any
-    /// order, those that are named twice counted once; no I/O. The first method reports names
-    /// that cannot work.
+    /// order, where a repeated name counts once; no I/O. The first method call reports names that
+    /// cannot work.
     #[must_use]
     pub fn multi(&self, names: impl IntoIterator<Item = impl AsRef<str>>) -> MultiLock {
         MultiLock::new(&self.state, names)
@@ -98,8 +98,8 @@ impl LockClient {
         Semaphore::new(&self.state, name.as_ref())
     }
 
-    /// A handle to the counting semaphore of this name, whose permits a crash leaks; no I/O. Mostly
-    /// [`semaphore`](Self::semaphore) is the right one.
+    /// A handle to the counting semaphore of this name, whose permits a crash leaks; no I/O.
+    /// Usually [`semaphore`](Self::semaphore) is the right choice.
     #[must_use]
     pub fn counting_semaphore(&self, name: impl AsRef<str>) -> CountingSemaphore {
         CountingSemaphore::new(&self.state, name.as_ref())
@@ -108,8 +108,8 @@ impl LockClient {
     /// Short for [`mutex(name).lock()`](ReentrantMutex::lock): blocks until the caller holds the
     /// lock.
     ///
-    /// A thread that has it gets it again, which excludes nothing between the jobs of a pool that
-    /// steals work (rayon): there use [`non_reentrant`](ReentrantMutex::non_reentrant).
+    /// A thread that has the lock gets it again, so in a pool that steals work (rayon) it does not
+    /// exclude one job from another: use [`non_reentrant`](ReentrantMutex::non_reentrant) there.
     ///
     /// # Errors
     /// The same as [`ReentrantMutex::lock`].
@@ -141,7 +141,7 @@ impl LockClient {
         self.mutex(name).try_lock_until(deadline)
     }
 
-    /// A value in Redis that refuses writes of stale holders; no I/O. See [`FencedValue`].
+    /// A value in Redis that refuses writes from stale holders; no I/O. See [`FencedValue`].
     #[must_use]
     pub fn fenced_value(&self, key: impl AsRef<str>) -> FencedValue {
         FencedValue::new(&self.state, key.as_ref())
@@ -149,7 +149,7 @@ impl LockClient {
 
     /// The lease of this client's locks. That is the one of
     /// [`Builder::lease`](crate::Builder::lease), except over ZooKeeper: there all holds share the
-    /// session, and this is the timeout that the server has granted it, once there was a
+    /// session, and this is the session timeout that the server has granted, once there was a
     /// connection. No I/O.
     #[must_use]
     pub fn lease(&self) -> Duration {
@@ -157,28 +157,27 @@ impl LockClient {
         state.unwrap_or(self.state.config.lease)
     }
 
-    /// Each server of this client as it was last seen: whether it votes, how quick it is, and what
-    /// it failed with. No I/O. Empty in a forked child.
+    /// Each server of this client as it was last seen: whether it votes, its latency, and its last
+    /// error. No I/O. Empty in a forked child.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeStatus> {
         if self.state.is_forked() { Vec::new() } else { self.state.store.nodes() }
     }
 
-    /// Asks each server of this client what matters to locks, and says what to do about what is
-    /// not as it should be: whether it can be reached, its version and role, what it forgets, the
-    /// user's rights one by one, its clock, its latency against the lease. See [`Check`].
+    /// Checks everything about each server of this client that matters to locks, and says how to
+    /// correct what is wrong: whether it can be reached, its version and role, what it forgets, the
+    /// user's rights one by one, its clock, and its latency compared with the lease. See [`Check`].
     ///
-    /// Servers are asked side by side, over connections of their own that end with the call. It
-    /// blocks for ten I/O timeouts at most (20 s with the default of 2 s), and three more where the
-    /// servers have to be found first (sentinels, a cluster); mostly for some milliseconds. Looking
-    /// up host names is not bounded. It may be repeated and called by several threads, also while
+    /// Servers are asked side by side, over separate connections that end with the call. It usually
+    /// takes some milliseconds, and blocks for at most ten I/O timeouts (20 s with the default of 2
+    /// s), and three more where the servers have to be found first (sentinels, a cluster). Looking
+    /// up host names is not bounded. It may be repeated and called by several threads, even while
     /// locks are held: it takes no lock, writes no key, and makes no table. (With
-    /// [Redlock](crate::Redlock), the background thread of the client notes at each master what
-    /// it always notes.) On servers older than Redis 7, rights that are missing are found by
-    /// trying, which the `ACL LOG` shows.
+    /// [Redlock](crate::Redlock), the client's background thread writes its usual marks.) On
+    /// servers older than Redis 7, missing rights are found by trying, which the `ACL LOG` shows.
     ///
-    /// A server that cannot be asked is a finding, not an error: a problem, or a warning where the
-    /// others do without it and locks work. To diagnose servers to which a client cannot be
+    /// A server that cannot be asked is a finding, not an error: a problem, or a warning if the
+    /// other servers suffice and locks work. To diagnose servers to which a client cannot be
     /// [built](crate::Builder::build), build it with
     /// [`connect_lazily`](crate::Builder::connect_lazily).
     ///
@@ -202,14 +201,14 @@ impl LockClient {
     }
 
     /// How many acquisitions of a [Redlock](crate::Redlock) client needed a second round for
-    /// their fencing token, since it was built: those for which a clock was behind. No I/O.
+    /// their fencing token since the client was built, because a clock was behind. No I/O.
     #[must_use]
     pub fn token_rounds(&self) -> u64 {
         self.state.store.token_rounds()
     }
 
-    /// What the client has done since it was built, in figures. Takes a few microseconds, and
-    /// copies some kilobytes; no I/O, and it waits for none. In a forked child they are all zero.
+    /// What the client has done since it was built, in numbers. Takes a few microseconds, and
+    /// copies some kilobytes; does no I/O and waits for none. All zero in a forked child.
     ///
     /// # Examples
     /// ```
@@ -225,11 +224,11 @@ impl LockClient {
         Stats::of(&self.state)
     }
 
-    /// What the client holds and what it waits for at this moment. No I/O, and it waits for none:
-    /// it works while a server hangs. Empty in a forked child.
+    /// What the client holds and what it waits for at this moment. Does no I/O and waits for none,
+    /// so it works while a server hangs. Empty in a forked child.
     ///
-    /// It takes mutexes for a moment, so it must not be called inside a signal handler. Let a
-    /// thread wait for the signal and call it, as the chapter
+    /// It takes mutexes briefly, so it must not be called inside a signal handler. Let a thread
+    /// wait for the signal and call it, as the chapter
     /// [operations](crate::guide::operations#a-job-hangs) shows.
     ///
     /// # Examples
@@ -246,56 +245,56 @@ impl LockClient {
         Snapshot::of(&self.state)
     }
 
-    /// What the store has under the [prefix](crate::Builder::key_prefix) of this client, whichever
-    /// client or language it is of, sorted by name: for people who look for what hangs. It only
+    /// Lists what the store has under the [prefix](crate::Builder::key_prefix) of this client, from
+    /// any client in any language, sorted by name: for people who investigate what hangs. It only
     /// reads, and may be repeated.
     ///
     /// `pattern` is for the name without the prefix, as in a shell: `*` is any text, `?` one
-    /// character, `[a-z0]` one of these, `[^a-z]` none of these; a backslash makes the character
-    /// behind it plain. `*` is all.
+    /// character, `[a-z0]` one of these, `[^a-z]` none of these; a backslash makes the next
+    /// character literal. `*` matches every name.
     ///
     /// # What it lists
-    /// Only what nothing else looks like:
+    /// Only what cannot be anything else:
     ///
-    /// - *In Redis* a lock is a hash with one field, which has the id of a holder (a UUID, a colon
-    ///   and more) and a number above zero. A read-write lock has besides a field `mode`, which is
-    ///   `read` or `write`. A fair lock that is free shows by its queue. A semaphore is a number
-    ///   with a sorted set of permits of 16 bytes beside it, so it shows while permits are taken; a
-    ///   latch, by itself a plain number, for a minute after an opening only, if it was set again.
-    ///   **Other latches and semaphores, and counting semaphores, are not listed:** they are
-    ///   numbers as any program may have them. [`inspect`](Self::inspect) has those by name. Names
-    ///   that this library [refuses](crate::guide::operations#names) are left out, and so are names
-    ///   that the user of the client may not read.
+    /// - *In Redis* a lock is a hash with one field, whose name is the id of a holder (a UUID, a
+    ///   colon and more) and whose value is a number above zero. A read-write lock also has a field
+    ///   `mode`, which is `read` or `write`. A free fair lock is found by its queue. A semaphore is
+    ///   a number with a sorted set of permits of 16 bytes beside it, so it is listed while permits
+    ///   are taken. A latch, itself a plain number, is listed only for a minute after an opening,
+    ///   if it was set again. **Other latches and semaphores, and counting semaphores, are not
+    ///   listed:** they are numbers as in any program. [`inspect`](Self::inspect) shows those by
+    ///   name. Names that this library [refuses](crate::guide::operations#names) are left out, and
+    ///   so are names that the user of the client may not read.
     /// - *Over [several masters](crate::guide::redlock)*, the plain locks of each, and [on how
     ///   many](LockSummary::masters) each is held.
-    /// - *In PostgreSQL and in memory*, everything that is held, waited for in a queue, or counts.
-    /// - *Over ZooKeeper* every directory below that of the URL that has nodes of holders as
-    ///   Curator makes them, or permits. Not latches, which are four bytes in a node.
+    /// - *In PostgreSQL and in memory*, everything that is held, has a queue, or counts.
+    /// - *Over ZooKeeper* every directory below that of the URL that contains nodes of holders as
+    ///   made by Curator, or permits. Not latches, which are four bytes in a node.
     ///
-    /// How many [wait](LockSummary::waiting) for what is not fair is known in Redis, if the user
-    /// may ask (`PUBSUB NUMSUB`), and over ZooKeeper.
+    /// How many [wait](LockSummary::waiting) for locks that are not fair is known in Redis, if the
+    /// user may ask (`PUBSUB NUMSUB`), and over ZooKeeper.
     ///
-    /// What is taken or given up meanwhile may be in the list or not. While a slot of a cluster
-    /// moves that has a lock in it, the answer may be [`NotReady`](crate::ErrorKind::NotReady): ask
-    /// again.
+    /// Whatever is taken or given up during the call may or may not be in the list. While a slot of
+    /// a cluster that contains a lock is moving, the answer may be
+    /// [`NotReady`](crate::ErrorKind::NotReady): call again.
     ///
     /// # Cost
-    /// Redis: `SCAN` goes over all keys twice, 500 at a time, and looks at each hash. 400 000 keys
-    /// cost the server a second of its time, in 1600 portions of 0.6 ms, between which the call
-    /// rests; it takes some ten seconds in all. A shared server notices that: for a screen or a
-    /// dashboard use [`announced_locks`](Self::announced_locks). Of a cluster, primary after
-    /// primary, of Redlock, master after master. A pattern that only one name can match is looked
-    /// up without `SCAN`. PostgreSQL: one query for each 1000 names. ZooKeeper: each directory is
-    /// listed. Each client that holds something is asked for once, up to 256, to say who it is.
-    /// Every single request blocks for the I/O timeout at most; the whole call has no limit. The
-    /// list stays in memory: some hundred bytes for each lock.
+    /// Redis: `SCAN` visits all keys twice, 500 at a time, and checks each hash. 400 000 keys cost
+    /// the server a second of its time, in 1600 portions of 0.6 ms, between which the call pauses;
+    /// it takes some ten seconds in total. A shared server notices that: for a screen or a
+    /// dashboard use [`announced_locks`](Self::announced_locks). In a cluster the primaries are
+    /// asked one after the other, and with Redlock the masters. If only one name can match the
+    /// pattern, it is looked up without `SCAN`. PostgreSQL: one query for each 1000 names.
+    /// ZooKeeper: each directory is listed. Up to 256 clients that hold something are asked for
+    /// their owner, with one request each. Every single request blocks for at most the I/O timeout;
+    /// the whole call has no limit. The list stays in memory: some hundred bytes for each lock.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for an invalid pattern.
-    /// [`Denied`](crate::ErrorKind::Denied) when the user may not `SCAN`: the [ACL
-    /// rule](crate::guide::operations#acl-rule) of locks does not have it.
-    /// [`NoQuorum`](crate::ErrorKind::NoQuorum) when too few masters answer; otherwise when a
-    /// server cannot be asked: there is no list with holes.
+    /// [`Denied`](crate::ErrorKind::Denied) if the user may not `SCAN`: the [ACL
+    /// rule](crate::guide::operations#acl-rule) of locks does not include it.
+    /// [`NoQuorum`](crate::ErrorKind::NoQuorum) if too few masters answer; otherwise any failure to
+    /// ask a server: the list is never incomplete.
     ///
     /// # Examples
     /// ```
@@ -310,32 +309,31 @@ impl LockClient {
         listing::locks(&self.state, pattern)
     }
 
-    /// What the clients of this library hold, as they say, and what is waited for: as
-    /// [`locks`](Self::locks), without a search among the keys of other programs. It only reads,
-    /// and may be repeated.
+    /// Lists what the clients of this library have announced to hold, and what is waited for: like
+    /// [`locks`](Self::locks), without searching the keys of other programs. It only reads, and may
+    /// be repeated.
     ///
     /// # What it lists
-    /// - *In Redis*, and with Redlock, the names that clients have written of themselves
-    ///   ([`Builder::announce_owner`](crate::Builder::announce_owner)), and those on whose channels
-    ///   somebody listens, in any language, if the user may ask (`PUBSUB CHANNELS`). Each is looked
-    ///   at, so what is listed is there now.
-    ///   **Not listed, unless somebody waits for it:** a hold of less than a second
-    ///   ([`LockHolder::owner`](crate::LockHolder::owner) says when clients write), what clients of
-    ///   Java and of releases before this one hold, what stays taken by `min_hold` after its client
-    ///   has ended, a fair lock that is free and has only waiters of other clients, and the holds
-    ///   for which there was no [room](AnnouncedLocks::unlisted): a client writes 16 KB of names,
-    ///   the oldest holds first.
+    /// - *In Redis*, and with Redlock, the names that clients have announced
+    ///   ([`Builder::announce_owner`](crate::Builder::announce_owner)), and those whose channels
+    ///   have listeners, in any language, if the user may ask (`PUBSUB CHANNELS`). Each name is
+    ///   then looked up, so whatever is listed exists now. **Not listed, unless somebody waits for
+    ///   it:** a hold of less than a second ([`LockHolder::owner`](crate::LockHolder::owner) says
+    ///   when clients write), the holds of Java clients and of releases before this one, what stays
+    ///   taken by `min_hold` after its client has ended, a free fair lock that has only waiters of
+    ///   other clients, and the holds for which there was no [room](AnnouncedLocks::unlisted): a
+    ///   client writes 16 KB of names, the oldest holds first.
     /// - *In PostgreSQL, in memory and over ZooKeeper* the same as `locks`.
     ///
     /// # Cost
     /// Redis: one request for the index of clients, one for the channels, one for each 25 clients
-    /// and one for each 25 names, each some hundred microseconds of the server's time at most,
-    /// whatever else is in the server: no key of another program is touched.
+    /// and one for each 25 names. Each takes at most some hundred microseconds of the server's
+    /// time, whatever else the server stores: no key of another program is touched.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for an invalid pattern.
-    /// [`Denied`](crate::ErrorKind::Denied) when the user may not read `leasehold_client:*`.
-    /// Otherwise as [`locks`](Self::locks).
+    /// [`Denied`](crate::ErrorKind::Denied) if the user may not read `leasehold_client:*`.
+    /// Otherwise like [`locks`](Self::locks).
     ///
     /// # Examples
     /// ```
@@ -349,18 +347,19 @@ impl LockClient {
         listing::announced_locks(&self.state, pattern)
     }
 
-    /// Everything under one name, of whatever kind: who holds it, who waits in which order,
-    /// permits, counts, and the last fencing token. `None` if there is nothing. It only reads,
-    /// and may be repeated. One round trip (over ZooKeeper two to four), and one for each client,
-    /// up to 256, that is asked who it is; to every master of Redlock.
+    /// Everything under one name, of any kind: who holds it, who waits in which order, permits,
+    /// counts, and the last fencing token. `None` if there is nothing. It only reads, and may be
+    /// repeated. One round trip (over ZooKeeper two to four; with Redlock to every master), and one
+    /// for each client, up to 256, that is asked for its owner.
     ///
-    /// It tells more than [`locks`](Self::locks), because the name says that it is a lock: holders
-    /// may have ids of any form, and a plain number is [given](LockReport::number) as it is.
+    /// It shows more than [`locks`](Self::locks), because the caller states that the name is a
+    /// lock: holders may have ids of any form, and a plain number is [returned](LockReport::number)
+    /// as it is.
     ///
     /// # Errors
-    /// [`WrongType`](crate::ErrorKind::WrongType) for what is no lock, semaphore or latch;
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that no lock can have;
-    /// otherwise as [`ReentrantMutex::holder`].
+    /// [`WrongType`](crate::ErrorKind::WrongType) for something other than a lock, semaphore or
+    /// latch; [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that no lock can have;
+    /// otherwise like [`ReentrantMutex::holder`].
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<Option<LockReport>> {
         listing::inspect(&self.state, name.as_ref())
     }
@@ -372,19 +371,18 @@ impl LockClient {
     }
 
     /// Ends all waiting of this client, for all its handles, and keeps what it holds: the first
-    /// step of a [clean shutdown](crate::guide::shutdown), before the jobs that are at work have
-    /// ended.
+    /// step of a [clean shutdown](crate::guide::shutdown), before the running jobs have ended.
     ///
-    /// From now on every call that takes something or waits answers
-    /// [`Closed`](crate::ErrorKind::Closed), the `try_` forms included: those that are blocked at
+    /// From now on every call that takes something or waits returns
+    /// [`Closed`](crate::ErrorKind::Closed), including the `try_` forms: blocked calls return at
     /// once, later ones without asking the server. Their places in queues and their wait markers
     /// are removed at once, in the background, so that other clients move up. A call with a request
-    /// under way ends with the reply, after a few I/O timeouts at most when the server hangs; if
-    /// that reply, or another thread of this client at that very moment, gives it the lock, it
-    /// returns the guard.
+    /// under way ends with the reply, after a few I/O timeouts at most if the server hangs; if that
+    /// reply, or another thread of this client at that very moment, gives it the lock, it returns
+    /// the guard.
     ///
-    /// Holds live on: they are renewed, may be extended, entered once more by their threads,
-    /// downgraded and given up. Counting down a latch, counts and questions to the server go on.
+    /// Holds continue: they are renewed, and may be extended, re-entered by their threads,
+    /// downgraded and released. Counting down a latch, changing counts and queries still work.
     /// [`close`](Self::close) ends the rest.
     ///
     /// Final, may be called again, and does nothing in a closed client or a forked child. Wakes the
@@ -394,21 +392,21 @@ impl LockClient {
     }
 
     /// Ends the client for all its handles: wakes waiters with
-    /// [`Closed`](crate::ErrorKind::Closed), releases what is held, resolves unknown outcomes,
-    /// and joins the threads. Blocks for `timeout` at most, and a few I/O timeouts more where a
-    /// request is under way when it ends.
+    /// [`Closed`](crate::ErrorKind::Closed), releases what is held, resolves unknown outcomes, and
+    /// joins the threads. Blocks for at most `timeout`, plus a few I/O timeouts if a request is
+    /// under way when that ends.
     ///
-    /// Guards that still live hold nothing from then on, and somebody else may have their locks.
-    /// Before the first lock is given up, everybody who waits for a loss of one of them is
-    /// notified as of a loss: `is_held` is false, `wait_lost` ends, `on_lost` callbacks run;
-    /// `unlock` and `ensure_held` say `Closed`. So let jobs end before this is called.
+    /// Guards that still exist hold nothing from then on, and somebody else may have their locks.
+    /// Before the first lock is given up, everybody who waits for the loss of one of them is
+    /// notified as if it were lost: `is_held` is false, `wait_lost` ends, `on_lost` callbacks run;
+    /// `unlock` and `ensure_held` return `Closed`. So let jobs end before this is called.
     ///
-    /// A second call waits for the first, for its own `timeout` at most, and answers the same.
+    /// A second call waits for the first, for at most its own `timeout`, and returns the same.
     ///
     /// # Errors
-    /// [`Unreachable`](crate::ErrorKind::Unreachable) with what is not confirmed to be released, by
-    /// name, and for how long it can stay locked: until its lease ends (longer only if the
-    /// server itself hangs meanwhile). Leases that had ended before are no error.
+    /// [`Unreachable`](crate::ErrorKind::Unreachable) lists what is not confirmed to be released,
+    /// by name, and how long it can stay locked: until its lease ends (longer only if the server
+    /// itself hangs meanwhile). Leases that had already ended are no error.
     pub fn close(&self, timeout: Duration) -> Result<()> {
         self.state.close(timeout)
     }

@@ -12,12 +12,12 @@ impl LockClient {
     /// of your own code, and for programs that need the locks of this crate without sharing them
     /// with other processes.
     ///
-    /// All primitives are there, with the same guards, errors and fencing tokens. Leases end, and
-    /// are renewed by the same thread, as over a server. What is held ends with the last of its
+    /// All primitives are available, with the same guards, errors and fencing tokens. Leases end,
+    /// and are renewed by the same thread, as with a server. All locks end with the last of their
     /// clients, and nothing is written anywhere. The settings are the default ones;
     /// [`Builder::build_in_memory`] takes others.
     ///
-    /// A clone is the same client. For a test of two services, make the second with
+    /// A clone is the same client. For a test of two services, make the second client with
     /// [`in_memory_shared`](Self::in_memory_shared). With the cargo feature `testing`, a test can
     /// move the clock, lose a lock, and let requests fail: see the module `testing`.
     ///
@@ -36,8 +36,8 @@ impl LockClient {
         Self::builder().build_in_memory().expect("the default settings fit together")
     }
 
-    /// Another client, with an id of its own, whose locks are those of `client`: what two processes
-    /// are to one server.
+    /// Another client, with an id of its own, that shares the locks of `client`, as two processes
+    /// share those of one server.
     ///
     /// The settings are the default ones; [`Builder::build_in_memory_shared`] takes others.
     ///
@@ -67,7 +67,7 @@ impl Builder {
     /// Settings that only concern connections, or Java, have no effect.
     ///
     /// # Errors
-    /// [`InvalidInput`](ErrorKind::InvalidInput) for settings that do not fit together, and for
+    /// [`InvalidInput`](ErrorKind::InvalidInput) for settings that contradict each other, and for
     /// those of servers, such as [`url`](Self::url).
     ///
     /// # Examples
@@ -86,8 +86,8 @@ impl Builder {
     /// [`LockClient::in_memory_shared`] with these settings.
     ///
     /// # Errors
-    /// As [`build_in_memory`](Self::build_in_memory); [`InvalidInput`](ErrorKind::InvalidInput)
-    /// when `client` is not in memory.
+    /// Like [`build_in_memory`](Self::build_in_memory); [`InvalidInput`](ErrorKind::InvalidInput)
+    /// if `client` is not in memory.
     pub fn build_in_memory_shared(self, client: &LockClient) -> Result<LockClient> {
         build(self, memory_of(client)?)
     }

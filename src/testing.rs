@@ -1,5 +1,5 @@
-//! Faults for the tests of your own code: what happens to a client of a server once a year happens
-//! to a client in memory when the test says so.
+//! Faults for the tests of your own code: what happens once a year to a client of a server happens
+//! to an in-memory client whenever the test requests it.
 //!
 //! It needs the cargo feature `testing`. Turn that on in `[dev-dependencies]`:
 //! ```toml
@@ -31,7 +31,7 @@
 //! let outcome = copy(&client, |n| {
 //!     copied.push(n);
 //!     if n == 2 {
-//!         // As if the machine had been suspended for a minute.
+//! Like a machine that was suspended for a minute.
 //!         faults.advance(Duration::from_secs(60));
 //!     }
 //! });
@@ -50,13 +50,14 @@ use crate::in_memory::memory_of;
 use crate::store::memory::Memory;
 pub use crate::store::memory::faults::{Failure, Operation};
 
-/// Makes things go wrong in a store [in memory](LockClient::in_memory).
+/// Causes faults in a store [in memory](LockClient::in_memory).
 ///
-/// The faults concern all clients of the store. Each of these calls wakes all waiting threads and
+/// The faults affect all clients of the store. Each of these calls wakes all waiting threads and
 /// the renewal thread, which then check the store and the clock, so no test has to wait for a lease
-/// or a timer. What follows happens on other threads: wait for it with
+/// or a timer. The consequences happen on other threads: wait for them with
 /// [`wait_lost`](crate::ReentrantMutexGuard::wait_lost), a channel in an `on_lost` callback, or a
-/// loop with a limit. What a guard answers itself (`is_held`, `remaining`, `ensure_held`) it
+/// loop with a limit. What a guard knows by itself (`is_held`, `remaining`, `ensure_held`) uses the
+/// new time at once.
 /// answers by the new time at once.
 #[derive(Clone)]
 pub struct Faults {
@@ -75,8 +76,8 @@ impl Faults {
     }
 
     /// Moves the lease clock forward; between calls it runs in real time. To the clients it looks
-    /// as if the machine had been suspended for that time: no lease was renewed. A hold whose lease
-    /// is longer is renewed now. A hold whose lease is shorter is lost, and a waiter gets the lock.
+    /// like a machine that was suspended for that time: no lease was renewed. A hold with a longer
+    /// lease is renewed now. A hold with a shorter lease is lost, and a waiter gets the lock.
     ///
     /// Waiters keep their places in queues. The timeouts of waiting calls (`try_lock_for`) and the
     /// [`outage_timeout`](crate::Builder::outage_timeout) are measured in real time.
@@ -85,11 +86,10 @@ impl Faults {
     }
 
     /// Takes a lock from its holder, as a failover to a server without the lock does: the holder
-    /// notices the loss, and a waiter gets the lock. Of a semaphore, all permits are returned.
-    /// False: nobody held it.
+    /// notices the loss, and a waiter gets the lock. For a semaphore, all permits are returned.
+    /// Returns false if nobody held it.
     ///
-    /// `name` is the name as the client uses it, without its
-    /// [prefix](crate::Builder::key_prefix).
+    /// `name` is the name as the client uses it, without its [prefix](crate::Builder::key_prefix).
     pub fn lose(&self, name: &str) -> bool {
         self.memory.lose(&self.key(name))
     }
@@ -109,7 +109,7 @@ impl Faults {
     }
 
     /// The names under which somebody holds a lock or permits with leases, or has a place in a
-    /// queue; sorted, without the client's prefix, and only those with that prefix. Empty if a job
+    /// queue; sorted, without the client's prefix, and only names with that prefix. Empty if a job
     /// has left nothing behind.
     #[must_use]
     pub fn held(&self) -> Vec<String> {
@@ -117,7 +117,7 @@ impl Faults {
     }
 
     /// How many clients are subscribed to releases under this name: those with a thread that waits
-    /// for another client, or did so within the last second. A test can wait for a waiter with it.
+    /// for another client, or did so within the last second. Tests can use it to wait for a waiter.
     #[must_use]
     pub fn listeners(&self, name: &str) -> usize {
         self.memory.listeners(&self.key(name))

@@ -5,7 +5,7 @@
 const WORDS: [(&str, &str); 28] = [
     ("the crate docs have the ACL rule, in guide::operations", "`leasehold doctor --acl` prints the ACL rule"),
     ("the crate docs have the rule, in guide::operations", "`leasehold doctor --acl` prints the rule"),
-    ("what else guide::operations says", "what else `leasehold doctor --acl` prints"),
+    ("the other rules in guide::operations", "the other rules that `leasehold doctor --acl` prints"),
     ("the keys and channels of guide::operations", "the keys and channels that `leasehold doctor --acl` prints"),
     (" (the crate docs list them, in guide::operations)", ""),
     (
@@ -27,8 +27,8 @@ const WORDS: [(&str, &str); 28] = [
     ("use Builder::sentinel", "give redis+sentinel://host,../master"),
     ("(of the URL, or of the settings credentials or password_file)", "(of the URL or --password-file)"),
     (
-        "name it as in redis://user:password@host, or by the setting credentials",
-        "give it in LEASEHOLD_URL, or by --password-file",
+        "set it as in redis://user:password@host, or by the setting credentials",
+        "set it in LEASEHOLD_URL, or by --password-file",
     ),
     ("the URL and Builder::tls both", "the URL and --ca-file, --cert-file or --key-file both"),
     ("Builder::tls", "--ca-file, --cert-file or --key-file"),

@@ -19,13 +19,13 @@ const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// [`with_cancel`](crate::ReentrantMutex::with_cancel), and
 /// [`wait_lost_or_cancelled`](crate::ReentrantMutexGuard::wait_lost_or_cancelled).
 ///
-/// A clone is the same token. One token may end any number of waits, of any clients, and it is
-/// final: every later call through such a handle is refused. It releases nothing: what is held
-/// stays held.
+/// A clone is the same token. One token can end any number of waits, of any number of clients.
+/// Cancelling is final: every later call through such a handle is refused. It releases nothing:
+/// held locks stay held.
 ///
 /// # Parents
-/// Cancelling a token cancels its [children](Self::child) and theirs, and not the other way: one
-/// token for the program, a child for each job.
+/// Cancelling a token cancels its [children](Self::child) and their children, but never its parent.
+/// Use one token for the program and a child for each job.
 ///
 /// # Signals
 /// No method is safe inside a signal handler. Cancel from the thread that takes the signals in, as
@@ -40,7 +40,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// // On any other thread: job.cancel(), or program.cancel() for all jobs.
 /// match client.mutex("report").with_cancel(&job).lock() {
 ///     Ok(guard) => guard.ensure_held()?, // ... do the work ...
-///     Err(e) if e.kind() == ErrorKind::Cancelled => println!("told to stop"),
+///     Err(e) if e.kind() == ErrorKind::Cancelled => println!("cancelled"),
 ///     Err(e) => return Err(e),
 /// }
 /// # Ok::<(), leasehold::Error>(())
@@ -51,8 +51,8 @@ pub struct CancelToken(Arc<Node>);
 #[derive(Default)]
 struct Node {
     cancelled: AtomicBool,
-    /// With the key of this token there. A child keeps its parent, and not the other way: dropping
-    /// the last clone of a child forgets it there.
+    /// The parent, and this token's key among its children. A child keeps its parent alive, and not
+    /// the other way round: dropping the last clone of a child removes it from the parent.
     parent: Option<(CancelToken, u64)>,
     below: Mutex<Below>,
 }
@@ -80,26 +80,29 @@ impl CancelToken {
         Self::default()
     }
 
-    /// A token that is cancelled when this one is, and that can be cancelled without it. A child of
-    /// a cancelled token is cancelled. A child that is dropped is forgotten. No I/O.
+    /// Returns a token that is cancelled together with this one, and that can also be cancelled
+    /// alone. A child of a cancelled token is already cancelled. A dropped child is forgotten. No
+    /// I/O.
     #[must_use]
     pub fn child(&self) -> Self {
         let mut below = self.0.below.lock();
         let key = below.next();
-        // Read under the mutex: a cancel that has not set it yet finds the child below.
+        // Read under the mutex: a cancel that has not yet set the flag will find the child in
+        // `below`.
         let cancelled = AtomicBool::new(self.is_cancelled());
         let child = Arc::new(Node { cancelled, parent: Some((self.clone(), key)), below: Mutex::default() });
         below.children.insert(key, Arc::downgrade(&child));
         Self(child)
     }
 
-    /// Ends the waits of this token and of its children, and refuses the later ones, with
+    /// Ends the waits of this token and of its children, and refuses later ones, with
     /// [`Cancelled`](ErrorKind::Cancelled). Final; a second call does nothing. Wakes the waiting
-    /// threads and waits for none of them: it does no I/O.
+    /// threads, does not wait for them, and does no I/O.
     pub fn cancel(&self) {
         let mut left = vec![self.0.clone()];
         while let Some(node) = left.pop() {
-            // Set first and looked second: a wait that begins in between sees it.
+            // The flag is set before the list is read, so a wait that begins in between sees the
+            // flag.
             node.cancelled.store(true, Ordering::Release);
             let below = node.below.lock();
             let waits: Vec<_> = below.waits.values().cloned().collect();
@@ -109,15 +112,15 @@ impl CancelToken {
         }
     }
 
-    /// Whether it was cancelled, or one that it is a child of. No I/O and no mutex.
+    /// Whether this token or one of its ancestors was cancelled. No I/O and no mutex.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.cancelled.load(Ordering::Acquire)
     }
 
-    /// Blocks until the token is cancelled (true), at once if it is already, or for `timeout`
-    /// (false): the pause of a loop that does something now and then, and ends without a delay when
-    /// the program does. No I/O.
+    /// Blocks until the token is cancelled (true; at once if it already is), or for `timeout`
+    /// (false). Use it as the pause of a loop that does something now and then and must end
+    /// promptly when the program does. No I/O.
     ///
     /// # Examples
     /// ```no_run
@@ -135,13 +138,13 @@ impl CancelToken {
     pub fn wait_timeout(&self, timeout: Duration) -> bool {
         let event = Arc::new(Event::default());
         let _waking = self.wakes(event.clone());
-        // Nothing but the cancel ends it before its time. The clock has no instant behind some.
+        // Only a cancel ends this wait early. A timeout that the clock cannot represent is capped.
         event.wait_for(Awaited::Nothing, timeout.min(LONGEST_WAIT));
         self.is_cancelled()
     }
 
-    /// Interrupts a wait when the token is cancelled, at once if it is already, until the returned
-    /// value is dropped. The wait then looks [whether it is](Self::is_cancelled).
+    /// Interrupts a wait when the token is cancelled, at once if it already is, until the returned
+    /// value is dropped. The interrupted wait then checks [`is_cancelled`](Self::is_cancelled).
     pub(crate) fn wakes(&self, wait: Arc<dyn Interrupt>) -> Waking<'_> {
         let key = {
             let mut below = self.0.below.lock();
@@ -149,7 +152,8 @@ impl CancelToken {
             below.waits.insert(key, wait.clone());
             key
         };
-        // Entered first and looked second: of a cancel in between, both see the other.
+        // The wait is entered before the flag is read, so at least one of this call and a
+        // concurrent cancel sees the other.
         if self.is_cancelled() {
             wait.interrupt();
         }
@@ -159,7 +163,7 @@ impl CancelToken {
 
 #[cold]
 pub(crate) fn cancelled() -> Error {
-    Error::new(ErrorKind::Cancelled, "its token was cancelled, so the call waits no longer, and leaves nothing taken")
+    Error::new(ErrorKind::Cancelled, "its token was cancelled, so the call stopped waiting and took nothing")
 }
 
 /// See [`CancelToken::wakes`].
@@ -170,14 +174,15 @@ pub(crate) struct Waking<'t> {
 
 impl Drop for Waking<'_> {
     fn drop(&mut self) {
-        // Dropped outside of the mutex.
+        // Dropped only after the mutex is unlocked.
         let _wait = self.token.0.below.lock().waits.remove(&self.key);
     }
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // In a loop: of a long line of tokens, each may be kept by its child alone.
+        // A loop and not recursion: in a long chain of tokens, each may be kept alive only by its
+        // child.
         let mut parent = self.parent.take();
         while let Some((CancelToken(node), key)) = parent {
             node.below.lock().children.remove(&key);
@@ -272,7 +277,7 @@ mod tests {
         assert_eq!(Arc::strong_count(&wait), 1);
     }
 
-    /// A loop that replaces its token by a child makes a line that no stack could take down.
+    /// A loop that replaces its token by a child makes a chain too long for recursive drops.
     #[test]
     fn a_long_line_of_tokens_is_cancelled_and_dropped() {
         let root = CancelToken::new();

@@ -11,12 +11,12 @@ pub(crate) trait Clock: Send + Sync + fmt::Debug {
     /// that does.
     fn now(&self) -> Moment;
 
-    /// The wall clock since 1970. Only ever *compared* with `now`: a jump forward against it is the
-    /// cheap sign of a virtual machine that was paused without its boot-time clock noticing.
+    /// The wall clock since 1970. Only ever *compared* with `now`: a jump ahead of it is a cheap
+    /// sign that a virtual machine was paused without its boot-time clock noticing.
     fn wall(&self) -> Duration;
 }
 
-/// Both clocks at the last look.
+/// Both clocks as they were last read.
 #[derive(Debug)]
 pub(crate) struct ClockReading {
     now: Moment,
@@ -28,7 +28,7 @@ impl ClockReading {
         Self { now, wall: clock.wall() }
     }
 
-    /// How much further the wall clock has gone than the boot-time clock since the look before.
+    /// How much further than the boot-time clock the wall clock has advanced since `before`.
     pub(crate) fn jumped_since(&self, before: &Self) -> Duration {
         self.wall.saturating_sub(before.wall).saturating_sub(self.now.since(before.now))
     }
@@ -47,7 +47,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// The clocks of the system, ahead by what a test has moved them.
+/// The clocks of the system, plus the offset that a test has set.
 #[derive(Debug, Default)]
 pub(crate) struct MovableClock {
     ahead_nanos: crate::os::atomic::AtomicU64,
@@ -76,7 +76,7 @@ impl Clock for MovableClock {
     }
 }
 
-/// A clock that stands still until a test moves it.
+/// A clock that moves only when a test moves it.
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(crate) struct FakeClock {
@@ -91,7 +91,7 @@ impl FakeClock {
         self.jump_wall(by);
     }
 
-    /// The wall clock alone moves, as after a pause that the boot-time clock did not count.
+    /// Moves only the wall clock, as after a pause that the boot-time clock did not count.
     pub(crate) fn jump_wall(&self, by: Duration) {
         self.wall_nanos.fetch_add(by.as_nanos() as u64, crate::os::atomic::Ordering::SeqCst);
     }

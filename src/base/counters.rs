@@ -1,4 +1,4 @@
-//! What is counted of the calls and holds of one primitive, or of one name.
+//! Counters for the calls and holds of one primitive, or of one name.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::os::OnceLock;
 /// Room for every [`ErrorKind`], by its number.
 const ERROR_KINDS: usize = 32;
 
-/// How a call ended that was to take something.
+/// How a call that was to take something ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Outcome<'e> {
     /// With a grant.
     Granted,
-    /// One more level of a hold of its own.
+    /// It added a level to a hold that the thread already had.
     Reentered,
-    /// It had no time to wait.
+    /// It found it taken, and had no time to wait.
     Busy,
-    /// It had some.
+    /// It waited, and its time was up.
     TimedOut,
     Failed(&'e Error),
 }
@@ -28,15 +28,15 @@ pub(crate) enum Outcome<'e> {
 /// How a thread got a lock without a request of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandOver {
-    /// The hold passed on to it, and nothing was sent.
+    /// The hold was passed on to it, and nothing was sent.
     PassedOn,
-    /// The thread before it sent its acquire with the release.
+    /// The thread before it sent this acquire together with its own release.
     WithRelease,
-    /// It was counted in at the read hold of another thread.
+    /// It joined the read hold of another thread.
     Joined,
 }
 
-/// Changed by relaxed additions only: no order among them is promised.
+/// Changed only by relaxed additions: their order is not guaranteed.
 #[derive(Default)]
 pub(crate) struct Counters {
     at_once: AtomicU64,
@@ -60,7 +60,7 @@ fn one_more(count: &AtomicU64) {
 }
 
 impl Counters {
-    /// `waited`: for how long, if it had to wait.
+    /// `waited`: how long the call waited, if it had to.
     pub(crate) fn ended(&self, outcome: Outcome<'_>, waited: Option<Duration>) {
         match (outcome, waited) {
             (Outcome::Granted, None) => one_more(&self.at_once),
@@ -94,7 +94,7 @@ impl Counters {
         one_more(&self.losses[reason as usize]);
     }
 
-    /// All waits together, in nanoseconds.
+    /// The sum of all waits, in nanoseconds.
     pub(crate) fn waited(&self) -> u64 {
         self.waits.get().map_or(0, |waits| waits.sum())
     }
@@ -122,7 +122,7 @@ impl Counters {
     }
 }
 
-/// What was counted of one primitive, of one name, or of all together: part of
+/// What was counted for one primitive, for one name, or for all together: part of
 /// [`Stats`](crate::Stats). All counts are since the client was built.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -143,7 +143,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Calls that have ended and were to take something. Each has one of the outcomes
+    /// Calls that were to take something and have ended. Each has one of the outcomes
     /// [`granted_at_once`](Self::granted_at_once),
     /// [`granted_after_wait`](Self::granted_after_wait), [`reentered`](Self::reentered),
     /// [`busy`](Self::busy), [`timed_out`](Self::timed_out), [`stopped`](Self::stopped),
@@ -153,7 +153,7 @@ impl Figures {
         self.granted() + self.reentered + self.busy + self.timed_out + self.errors.iter().sum::<u64>()
     }
 
-    /// Calls that took it, whether at once or after a wait. Of a latch: that found it open.
+    /// Calls that took it, whether at once or after a wait. For a latch, calls that found it open.
     #[must_use]
     pub fn granted(&self) -> u64 {
         self.at_once + self.after_wait
@@ -177,7 +177,7 @@ impl Figures {
         self.reentered
     }
 
-    /// Calls without a timeout for waiting (`try_lock`) that found it taken.
+    /// Calls without time to wait (`try_lock`) that found it taken.
     #[must_use]
     pub fn busy(&self) -> u64 {
         self.busy
@@ -259,7 +259,8 @@ impl Figures {
         self.renewal_failures
     }
 
-    /// Holds that were lost, for whatever reason. Those that closing the client gave up are none.
+    /// Holds that were lost, for whatever reason. Holds given up by closing the client do not
+    /// count.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.losses.iter().sum()
@@ -276,21 +277,21 @@ impl Figures {
         LossReason::ALL.iter().map(|reason| (*reason, self.lost_by(*reason))).filter(|(_, count)| *count > 0)
     }
 
-    /// How long calls have waited that have to wait, whatever their outcome: from the answer that
-    /// it is taken until the call ended.
+    /// How long calls waited that had to wait, whatever their outcome: from the answer that it is
+    /// taken until the end of the call.
     #[must_use]
     pub fn waits(&self) -> &Histogram {
         &self.waits
     }
 
-    /// How long holds lasted that are over: from the request that took them until they were given
-    /// up or lost.
+    /// How long finished holds lasted: from the request that took them until they were given up or
+    /// lost.
     #[must_use]
     pub fn holds(&self) -> &Histogram {
         &self.holds
     }
 
-    /// These and the others together.
+    /// Adds the other figures to these.
     pub(crate) fn add(&mut self, other: &Self) {
         let Self { at_once, after_wait, reentered, busy, timed_out, contended, .. } = other;
         self.at_once += at_once;
@@ -309,7 +310,7 @@ impl Figures {
     }
 }
 
-/// Whether the program itself ended the call: that is no failure.
+/// Whether the program itself ended the call, which is no failure.
 fn is_stop(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Closed | ErrorKind::Cancelled)
 }

@@ -1,4 +1,4 @@
-//! Who a client is at its servers: a user and a password, and where they come from.
+//! The user and password of a client at its servers, and where they come from.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -18,8 +18,8 @@ impl Credentials {
         Self { user: Some(user.into()), password: password.into() }
     }
 
-    /// A password alone: of the URL's user if the URL names one, else of the server's `default`
-    /// user.
+    /// A password alone: for the URL's user if the URL names one, otherwise for the server's
+    /// `default` user.
     #[must_use]
     pub fn password(password: impl Into<String>) -> Self {
         Self { user: None, password: password.into() }
@@ -39,20 +39,19 @@ impl fmt::Debug for Credentials {
 }
 
 /// Where a client gets its credentials from, for
-/// [`Redis::credentials`](crate::Redis::credentials). Every closure that returns such a result
-/// is one.
+/// [`Redis::credentials`](crate::Redis::credentials). A closure that returns the result of
+/// [`credentials`](Self::credentials) implements it.
 pub trait CredentialsProvider: Send + Sync {
     /// The credentials to log in with now.
     ///
-    /// Asked before every log-in, by whichever thread connects: callers of lock methods, several at
-    /// once, and the background threads. **Answer from memory**: a thread that renews locks may be
-    /// the one that waits, and the time that this takes is part of no timeout. Refresh tokens on a
-    /// thread of your own, and let this return the latest. It must not use the client that asks.
-    ///
+    /// Called before every log-in, by whichever thread connects: callers of lock methods (several
+    /// at once) and background threads. **Answer from memory**: a thread that renews locks may be
+    /// waiting for the answer, and no timeout covers this call. Refresh tokens on a thread of your
+    /// own, and return the latest here. It must not use the client that calls it.
     /// # Errors
     /// The connect fails with [`Denied`](crate::ErrorKind::Denied), and what you return is its
     /// [`source`](StdError::source): it can end up in logs, so it must not contain the password.
-    /// A panic is caught and counts as an error; its message is not looked at.
+    /// A panic is caught and counts as an error; its message is ignored.
     fn credentials(&self) -> Result<Credentials, Box<dyn StdError + Send + Sync>>;
 }
 

@@ -10,9 +10,9 @@ use crate::base::limits::SHORTEST_LEASE;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Severity {
-    /// As it should be.
+    /// Nothing is wrong.
     Ok,
-    /// Worth knowing, or could not be seen. Nothing has to be done.
+    /// Worth knowing, or could not be checked. Nothing has to be done.
     Note,
     /// Locks work, and can be lost or delayed by something that is likely to happen.
     Warning,
@@ -39,7 +39,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// What a [`Finding`] is about.
+/// The subject of a [`Finding`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Check {
@@ -49,7 +49,7 @@ pub enum Check {
     Tls,
     /// Whether the server lets the user in.
     LogIn,
-    /// Which server it is, of which version, against what this crate supports.
+    /// Which server and version it is, compared with what this crate supports.
     Version,
     /// Whether it takes writes: a primary, and not read-only.
     Role,
@@ -59,7 +59,7 @@ pub enum Check {
     Persistence,
     /// What a failover forgets, and whether replicas that are missing stop writes.
     Replication,
-    /// The server's wall clock against ours.
+    /// The server's wall clock compared with ours.
     Clock,
     /// One right of the user that locks need; if none is missing, one finding says so.
     Right,
@@ -67,13 +67,13 @@ pub enum Check {
     Scripts,
     /// Whether a request that was given up can be stopped at the server.
     Kill,
-    /// Whether connections are left.
+    /// Whether the server has connections left.
     Connections,
     /// How long a round trip takes.
     Latency,
-    /// The lease that is set, against what the latency allows.
+    /// The configured lease, compared with what the latency allows.
     Lease,
-    /// A connection that is made as those of locks are.
+    /// A connection made in the same way as those of locks.
     Connect,
     /// Redlock: whether enough masters can be reached and vote.
     Quorum,
@@ -83,11 +83,11 @@ pub enum Check {
     Sentinels,
     /// Tables and functions in the database.
     Schema,
-    /// Whether something between client and server shares out backends.
+    /// Whether a pooler between client and server shares backends among clients.
     Pooler,
-    /// An ensemble: how many servers it has, and how many may be lost.
+    /// The ZooKeeper ensemble: how many servers it has, and how many it can lose.
     Ensemble,
-    /// The session timeout that was granted, against the lease that was asked for.
+    /// The session timeout that was granted, compared with the lease that was asked for.
     Session,
 }
 
@@ -168,7 +168,7 @@ impl Finding {
         Self { advice: Some(advice.into()), ..self }
     }
 
-    /// Not worse than this.
+    /// Lowers the severity to this one if it is worse.
     pub(crate) fn at_worst(self, severity: Severity) -> Self {
         Self { severity: self.severity.min(severity), ..self }
     }
@@ -177,7 +177,7 @@ impl Finding {
         Self { node: Some(node.into()), ..self }
     }
 
-    /// What it is about.
+    /// The subject of the finding.
     #[must_use]
     pub fn check(&self) -> Check {
         self.check
@@ -189,7 +189,8 @@ impl Finding {
         self.severity
     }
 
-    /// The address of the server, without the password; `None` if it is about all of them.
+    /// The address of the server, without the password; `None` for a finding on all servers
+    /// together.
     #[must_use]
     pub fn node(&self) -> Option<&str> {
         self.node.as_deref()
@@ -230,8 +231,8 @@ impl Diagnosis {
         Self { findings }
     }
 
-    /// All findings: server by server, in the order of the checks, and then those about all of
-    /// them.
+    /// All findings: server by server, in the order of the checks, then those on all servers
+    /// together.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
@@ -273,8 +274,8 @@ impl fmt::Display for Diagnosis {
     }
 }
 
-/// How long an outage may last that costs no hold with this lease, about: two thirds of it are left
-/// when it is renewed, less the margin and the pause before the next try.
+/// About how long an outage may last without costing a hold with this lease: two thirds of it are
+/// left when it is renewed, less the margin and the pause before the next try.
 pub(crate) fn survivable_outage(lease: Duration) -> Duration {
     (lease * 2 / 3).saturating_sub(margin(lease)).saturating_sub((lease / 10).min(Duration::from_secs(1)))
 }
@@ -285,7 +286,7 @@ pub(crate) fn least_lease(slowest: Duration) -> Duration {
     (slowest * 4).max(SHORTEST_LEASE)
 }
 
-/// The lease that is set, against the slowest round trip that was seen.
+/// The configured lease, compared with the slowest round trip that was measured.
 pub(crate) fn lease_finding(lease: Duration, slowest: Duration) -> Finding {
     let least = least_lease(slowest);
     let allowed = format!("the slowest round trip of {slowest:.1?} allows a lease of {least:.1?} at least");
@@ -302,7 +303,7 @@ pub(crate) fn lease_finding(lease: Duration, slowest: Duration) -> Finding {
     Finding::ok(Check::Lease, found)
 }
 
-/// Round trips, of which at least one was measured.
+/// Requires at least one measured round trip.
 pub(crate) fn latency_finding(mut round_trips: Vec<Duration>, io_timeout: Duration) -> Finding {
     round_trips.sort_unstable();
     let count = round_trips.len();
@@ -316,11 +317,11 @@ pub(crate) fn latency_finding(mut round_trips: Vec<Duration>, io_timeout: Durati
     Finding::ok(Check::Latency, found)
 }
 
-/// The wall clock of a server when it was asked, against ours. Both in microseconds since 1970.
+/// The wall clock of a server when it was asked, and ours. Both in microseconds since 1970.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClockSample {
     pub(crate) server: u64,
-    /// Our clock when the question was sent, and when the answer had come.
+    /// Our clock when the question was sent, and when the answer arrived.
     pub(crate) asked: u64,
     pub(crate) answered: u64,
 }
@@ -334,12 +335,12 @@ impl ClockSample {
     }
 }
 
-/// Half of the margin of a lease: clocks that differ by more are not set as one thinks they are.
+/// Half of the margin of a lease: clocks that differ by more are not properly synchronised.
 pub(crate) fn tolerated_offset(lease: Duration) -> Duration {
     margin(lease) / 2
 }
 
-/// A server's clock against ours.
+/// A server's clock compared with ours.
 pub(crate) fn clock_finding(sample: ClockSample, lease: Duration) -> Finding {
     let offset = sample.offset_micros();
     let (by, tolerated) = (Duration::from_micros(offset.unsigned_abs()), tolerated_offset(lease));
@@ -349,7 +350,7 @@ pub(crate) fn clock_finding(sample: ClockSample, lease: Duration) -> Finding {
     let way = if offset > 0 { "ahead of" } else { "behind" };
     Finding::warning(Check::Clock, format!("the server's clock is {by:.1?} {way} ours, more than {tolerated:?}"))
         .advise(
-            "let both machines keep their time (NTP), without steps; no lease here depends on it, but fencing \
+            "synchronise both clocks (NTP), without steps; no lease here depends on them, but fencing \
                  tokens after a restart, Java's permits and what people read in logs do",
         )
 }
@@ -396,7 +397,7 @@ mod tests {
     #[test]
     fn a_clock_beyond_half_the_margin_is_a_warning() {
         let at = |server| ClockSample { server, asked: 10_000_000, answered: 10_100_000 };
-        // Within the round trip nothing is certain.
+        // Within the round trip no offset is certain.
         for server in [10_000_000, 10_050_000, 10_100_000] {
             assert_eq!(at(server).offset_micros(), 0);
         }

@@ -24,8 +24,8 @@ pub enum ErrorKind {
     /// in the background as soon as the server answers.
     Unreachable,
     /// With Redlock: too few masters could be reached, or they answered too slowly. The message
-    /// lists what each master said. Requests that may have run are undone in the background. Never
-    /// returned just because another holder has the lock.
+    /// lists the answer of each master. Requests that may have run are undone in the background.
+    /// Never returned just because another holder has the lock.
     NoQuorum,
     /// Fewer replicas acknowledged the grant in time than
     /// [`Redis::replicas`](crate::Redis::replicas) requires. The grant was undone.
@@ -37,16 +37,16 @@ pub enum ErrorKind {
     /// The password is wrong, the credentials provider has none, or the user has no permission for
     /// a command, a key or a channel.
     Denied,
-    /// TLS: the server's certificate is refused (expired, of an unknown authority, for another
-    /// name), the server refuses the client's or asks for one, or the two have no TLS version in
-    /// common. The message says whose certificate it is and what to change. Not waited out, because
-    /// somebody must act; a lease that is held is still renewed over connections that are open.
-    /// Nothing was sent. A port that does not speak TLS is [`Protocol`](Self::Protocol) or
-    /// [`Unreachable`](Self::Unreachable).
+    /// TLS: the server's certificate is refused (expired, signed by an unknown authority, for
+    /// another name), the server refuses or requires a client certificate, or the two have no TLS
+    /// version in common. The message says whose certificate it is and what to change. A call does
+    /// not wait for this to pass, because somebody must act; a held lease is still renewed over
+    /// open connections. Nothing was sent. A port that does not speak TLS is
+    /// [`Protocol`](Self::Protocol) or [`Unreachable`](Self::Unreachable).
     Tls,
     /// The key under this name holds a value of a type that this kind of lock never has, or its
     /// token key holds no number. In Redis two kinds with the same type of value cannot be
-    /// distinguished; PostgreSQL knows the kind, and refuses every second one.
+    /// distinguished; PostgreSQL stores the kind, and refuses any other.
     WrongType,
     /// The server is a read-only replica, or refuses writes because it cannot save or replicate
     /// them.
@@ -56,12 +56,12 @@ pub enum ErrorKind {
     /// The server does not speak the Redis protocol (or not TLS, where the URL is `rediss://`), or
     /// sent a reply that no script of this crate can return.
     Protocol,
-    /// The server is too old, or of another kind than the settings say (a node of a cluster, a
-    /// sentinel, none); or the method is not supported with Redlock.
+    /// The server is too old, or not of the kind that the settings name (a node of a cluster, a
+    /// sentinel, or neither); or the method is not supported with Redlock.
     Unsupported,
-    /// The client was closed, or [waits no more](crate::LockClient::stop_waiting); the message says
-    /// which. From a guard: closing the client gave up its hold, and another holder may have the
-    /// lock since then.
+    /// The client was closed, or has [stopped waiting](crate::LockClient::stop_waiting); the
+    /// message says which. From a guard: closing the client gave up its hold, and another holder
+    /// may have taken the lock since.
     Closed,
     /// The [token](crate::CancelToken) of the call was cancelled. Nothing is taken; a request that
     /// may have run is undone in the background.
@@ -74,7 +74,8 @@ pub enum ErrorKind {
     /// Waiting would not help, because of what the caller or the name already has:
     ///
     /// - the write lock, while this thread holds the read lock;
-    /// - more permits than the semaphore has in all, or one of which nobody has set the permits;
+    /// - more permits than the semaphore has in all, or permits of a semaphore whose number of
+    ///   permits nobody has set;
     /// - setting a latch while it counts;
     /// - a lock, while this thread holds one of another kind under the name;
     /// - a lock that this thread holds already, if one of the two handles is
@@ -128,7 +129,7 @@ impl ErrorKind {
             | Self::NotReady
             | Self::ReadOnly
             | Self::Protocol => true,
-            // No wildcard: who adds a kind decides.
+            // No wildcard, so that whoever adds a kind has to decide.
             Self::InvalidInput
             | Self::Lost
             | Self::Denied
@@ -171,7 +172,7 @@ impl Error {
         Self::new(kind, message).for_name(name)
     }
 
-    /// The same error, about the lock (or key) `name`.
+    /// The same error, naming the lock (or key) `name`.
     #[cold]
     pub(crate) fn for_name(self, name: &str) -> Self {
         Self(Arc::new(ErrorParts {
@@ -209,16 +210,16 @@ impl Error {
         self.0.kind
     }
 
-    /// The lock name or key of the failed call, as the caller gave it; of several locks, the first
+    /// The lock name or key of the failed call, as the caller gave it; for several locks, the first
     /// three and how many more. `None` if the call had no name, or one that is too long to quote.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.0.name.as_deref()
     }
 
-    /// Whether the store could not be asked, or could not serve. A call that already waits when
-    /// this begins goes on waiting, up to its
-    /// [`outage_timeout`](crate::Builder::outage_timeout), and a lease that is held is renewed on.
+    /// Whether the store could not be asked, or could not serve. A call that is already waiting
+    /// when this begins keeps waiting, up to its
+    /// [`outage_timeout`](crate::Builder::outage_timeout), and held leases are still renewed.
     ///
     /// | kind | [`is_transient`](Self::is_transient) | `is_outage` |
     /// |---|---|---|
@@ -231,7 +232,7 @@ impl Error {
     /// | [`InvalidInput`](ErrorKind::InvalidInput), [`WrongType`](ErrorKind::WrongType), [`Unsupported`](ErrorKind::Unsupported) | no: the program or its data has to change | no |
     /// | [`Denied`](ErrorKind::Denied), [`Tls`](ErrorKind::Tls), [`Server`](ErrorKind::Server) | no: somebody has to act | no |
     ///
-    /// Kinds that later versions add say it in their own docs.
+    /// Kinds that later versions add state this in their own docs.
     #[must_use]
     pub fn is_outage(&self) -> bool {
         self.kind().is_outage()
@@ -249,7 +250,7 @@ impl Error {
         &self.0.message
     }
 
-    /// For log lines: this error and all its causes, each once.
+    /// This error and all its causes, each once, for log lines.
     pub(crate) fn chain(&self) -> impl fmt::Display + '_ {
         Chain(self)
     }
@@ -327,7 +328,7 @@ mod tests {
 
     #[test]
     fn all_kinds_are_listed() {
-        // A new kind is missing here, and then there.
+        // This match fails to compile for a new kind: add it here, and then to `ErrorKind::ALL`.
         let place = |kind: ErrorKind| match kind {
             ErrorKind::InvalidInput => 0,
             ErrorKind::Lost => 1,

@@ -2,22 +2,22 @@
 
 use std::fmt::Write;
 
-/// What the name of an empty input is: an escape without its digits, which no other input gives.
+/// The name of an empty input: an escape without its digits, which no other input gives.
 const EMPTY: &str = "%";
 
-/// Elements that a store keeps for itself, as a whole element of a path.
+/// Elements that a store reserves, as a whole element of a path.
 const KEPT: [&str; 4] = ["leases", "locks", "permits", "zookeeper"];
 
 /// Makes any input a valid lock name on every store, or a part of one.
 ///
 /// Use it where a name comes from somebody else (a file name, a user, a tenant), so that the input
-/// can neither be refused nor reach outside its place in the name:
-/// `format!("invoice:{}", escape_name(user))` is another lock for each `user`, whatever is in it.
+/// can neither be refused nor reach outside its place in the name: `format!("invoice:{}",
+/// escape_name(user))` is a different lock for each `user`, whatever it contains.
 ///
 /// ASCII letters, digits, `-`, `_` and `.` stay as they are. Every other byte becomes `%` and two
-/// upper-case hexadecimal digits: so do `:`, `/`, `{` and `}`, which separate or tag names, control
-/// characters, and everything outside ASCII. The first byte is also escaped when it is `.` or `_`,
-/// and in the inputs `leases`, `locks`, `permits` and `zookeeper`, which mean something over
+/// upper-case hexadecimal digits, including `:`, `/`, `{` and `}`, which separate or tag names,
+/// control characters, and everything outside ASCII. The first byte is also escaped when it is `.`
+/// or `_`, and in the inputs `leases`, `locks`, `permits` and `zookeeper`, which are reserved in
 /// ZooKeeper. An empty input becomes `%`.
 ///
 /// Different inputs give different names, and [`unescape_name`] gives the input back. Escaping
@@ -59,12 +59,11 @@ pub fn escape_name(input: impl AsRef<[u8]>) -> String {
     name
 }
 
-/// The input from which [`escape_name`] has made this name, or `None` if it has not made it. No
-/// I/O.
+/// The input from which [`escape_name`] made this name, or `None` if it did not make it. No I/O.
 #[must_use]
 pub fn unescape_name(name: &str) -> Option<Vec<u8>> {
     let input = if name == EMPTY { Vec::new() } else { unescaped(name)? };
-    // One name for each input: "%61" is none, because "a" is.
+    // Each input has one name: "%61" is not a name, because this input is called "a".
     (escape_name(&input) == name).then_some(input)
 }
 

@@ -14,19 +14,19 @@ pub(crate) trait Interrupt: Send + Sync {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Awaited {
     Notification,
-    /// That so many messages have been received in all.
+    /// A total of this many received messages.
     Messages(u64),
-    /// Nothing: it lets others go first.
+    /// No notification: it lets others go first.
     Nothing,
 }
 
-/// Notified by release messages and by local releases; and its waits are
-/// [ended](Self::end_wait), whatever they are for, when the client is closed or waits no more, or
-/// when the call of its waiter is cancelled.
+/// Notified by release messages and by local releases. Its waits are also [ended](Self::end_wait),
+/// whatever they are for, when the client is closed or stops waiting, or when the waiter's call is
+/// cancelled.
 ///
 /// Latched: a notification between the reply "busy" and the wait is not lost. The waiter clears the
-/// latch *before* it sends an attempt, because a message that arrives while the attempt is under
-/// way may be about a later release.
+/// latch *before* it sends an attempt, because a message that arrives during the attempt may
+/// announce a later release.
 #[derive(Default)]
 pub(crate) struct Event {
     state: Mutex<EventState>,
@@ -38,7 +38,7 @@ struct EventState {
     latched: bool,
     /// How often the latch was cleared.
     round: u64,
-    /// The waiter is to look whether its wait is over.
+    /// The waiter must check whether its wait is over.
     ended: bool,
     /// Set while the waiter does not sleep on the condition variable but waits for input.
     interrupt: Option<Arc<dyn Interrupt>>,
@@ -53,8 +53,9 @@ impl Event {
         self.wake(|state| state.latched = true);
     }
 
-    /// Ends the wait of the waiter, and those that it begins before it [clears](Self::clear) the
-    /// latch: to be called after what tells it that it has no more to wait.
+    /// Ends the current wait, and those that begin before the waiter [clears](Self::clear) the
+    /// latch. Call it only after setting the state from which the waiter learns why its wait is
+    /// over.
     pub(crate) fn end_wait(&self) {
         self.wake(|state| (state.latched, state.ended) = (true, true));
     }
@@ -70,7 +71,8 @@ impl Event {
         }
     }
 
-    /// Called by the one who reads the messages: the waiter of this event sleeps, or is the one.
+    /// Called by the thread that reads the messages: the waiter of this event sleeps, or is that
+    /// thread.
     pub(crate) fn notify_by_message(&self) {
         let mut state = self.state.lock();
         state.latched = true;
@@ -79,8 +81,8 @@ impl Event {
         self.notified.notify_all();
     }
 
-    /// Clears the latch, which begins a new round: its number. Whatever notifies the event from now
-    /// on is found in this round.
+    /// Clears the latch and begins a new round, whose number it returns. Any notification from now
+    /// on belongs to this round.
     pub(crate) fn clear(&self) -> u64 {
         let mut state = self.state.lock();
         (state.latched, state.ended) = (false, false);
@@ -93,13 +95,13 @@ impl Event {
     }
 
     /// Until the returned value is dropped, the waiter does not sleep in
-    /// [`wait_for`](Self::wait_for) but waits for input, and is woken in this way.
+    /// [`wait_for`](Self::wait_for) but waits for input, and is woken by `interrupt`.
     pub(crate) fn interrupt_by(&self, interrupt: Arc<dyn Interrupt>) -> Interruptible<'_> {
         self.state.lock().interrupt = Some(interrupt);
         Interruptible(self)
     }
 
-    /// Whether the waiter has what it awaits.
+    /// Whether what the waiter awaits has come.
     pub(crate) fn has_come(&self, awaited: Awaited) -> bool {
         self.state.lock().has_come(awaited)
     }
@@ -165,7 +167,7 @@ impl EventState {
     }
 }
 
-/// By a token that is cancelled.
+/// For a token that is cancelled.
 impl Interrupt for Event {
     fn interrupt(&self) {
         self.end_wait();

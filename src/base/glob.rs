@@ -3,7 +3,7 @@
 use crate::base::error::{Error, ErrorKind, Result};
 
 /// `*`: any text, `?`: one character, `[a-z0]`: one of these, `[^a-z]`: none of these. A backslash
-/// takes the character behind it as it is.
+/// makes the next character literal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Glob {
     parts: Vec<Part>,
@@ -35,11 +35,11 @@ impl Glob {
     /// `InvalidInput` for an empty pattern, a `[` without its `]`, and a backslash at the end.
     pub(crate) fn parse(pattern: &str) -> Result<Self> {
         let refuse = |why: &str| {
-            let why = format!("the pattern {pattern:?} {why} (a backslash makes the character behind it plain)");
+            let why = format!("the pattern {pattern:?} {why} (a backslash makes the next character literal)");
             Error::new(ErrorKind::InvalidInput, why)
         };
         if pattern.is_empty() {
-            return Err(refuse("is empty, and no name is: '*' finds all"));
+            return Err(refuse("is empty; '*' matches every name"));
         }
         let (mut parts, mut rest) = (Vec::new(), pattern.chars());
         while let Some(c) = rest.next() {
@@ -48,22 +48,22 @@ impl Glob {
                 '*' => Part::AnyText,
                 '?' => Part::AnyOne,
                 '\\' => Part::One(rest.next().ok_or_else(|| refuse("ends with a backslash"))?),
-                '[' => class(&mut rest).ok_or_else(|| refuse("has a '[' without its ']'"))?,
+                '[' => class(&mut rest).ok_or_else(|| refuse("has a '[' without a ']'"))?,
                 c => Part::One(c),
             });
         }
         Ok(Self { parts })
     }
 
-    /// The one name that it can match, if there is only one.
+    /// The only name that it can match, if there is just one.
     pub(crate) fn only(&self) -> Option<String> {
         let one = |part: &Part| if let Part::One(c) = part { Some(*c) } else { None };
         self.parts.iter().map(one).collect()
     }
 
-    /// A pattern that matches all that this one does, and maybe more, in which only `*` is special:
-    /// for servers that count bytes where this counts characters. `escape` makes a character plain
-    /// there.
+    /// A pattern that matches everything this one matches, and maybe more, in which only `*` is
+    /// special: for servers that count bytes where this counts characters. `escape` makes a
+    /// character literal on that server.
     pub(crate) fn widened(&self, escape: impl Fn(char) -> String) -> String {
         let mut wide = String::new();
         for part in &self.parts {
@@ -76,11 +76,11 @@ impl Glob {
         wide
     }
 
-    /// Takes no longer than the product of the two lengths.
+    /// Takes at most time proportional to the product of the two lengths.
     pub(crate) fn matches(&self, name: &str) -> bool {
         let name: Vec<char> = name.chars().collect();
         let (mut part, mut at) = (0, 0);
-        // Behind the last `*`, and where its text ends.
+        // The part after the last `*`, and the end of the text that this `*` matches.
         let mut retry: Option<(usize, usize)> = None;
         while at < name.len() {
             match self.parts.get(part) {
@@ -102,7 +102,7 @@ impl Glob {
     }
 }
 
-/// What follows a `[`, as far as its `]`, which may itself come first.
+/// What follows a `[`, up to its `]`. A `]` that comes first is a member of the class.
 fn class(rest: &mut std::str::Chars<'_>) -> Option<Part> {
     let is_negated = rest.as_str().starts_with(['^', '!']);
     if is_negated {

@@ -5,12 +5,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Buckets for each doubling: a bucket is a quarter as wide as where it begins, at most.
+/// Buckets per doubling: a bucket is at most a quarter as wide as its lower end.
 const PARTS: usize = 1 << PART_BITS;
 const PART_BITS: u32 = 2;
 /// Below 2^10 ns, about a microsecond, there is one bucket.
 const FIRST_DOUBLING: u32 = 10;
-/// From 2^46 ns on, about 19.5 hours, there is one as well.
+/// From 2^46 ns on, about 19.5 hours, there is also one bucket.
 const LAST_DOUBLING: u32 = 46;
 const BUCKETS: usize = (LAST_DOUBLING - FIRST_DOUBLING) as usize * PARTS + 2;
 /// How many buckets one step of the coarse scale has: half a doubling, so that a quantile that is
@@ -37,7 +37,7 @@ fn bucket_of(nanos: u64) -> usize {
     (doubling - FIRST_DOUBLING) as usize * PARTS + part + 1
 }
 
-/// Where a bucket ends; the last one does not.
+/// The upper end of a bucket; the last one has none.
 fn end_of(bucket: usize) -> u64 {
     if bucket + 1 >= BUCKETS {
         return u64::MAX;
@@ -59,7 +59,7 @@ impl AtomicHistogram {
         let nanos = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.buckets[bucket_of(nanos)].fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(nanos, Ordering::Relaxed);
-        // Mostly it is no new maximum, and then nothing is written.
+        // Usually it is not a new maximum, and nothing is written.
         if self.max.load(Ordering::Relaxed) < nanos {
             self.max.fetch_max(nanos, Ordering::Relaxed);
         }
@@ -79,8 +79,8 @@ impl AtomicHistogram {
 /// How long something took, many times: counted in buckets, four for each doubling from a
 /// microsecond to 19 hours.
 ///
-/// What it says of a quantile is where the bucket of that quantile ends: at most a quarter too
-/// much, and never more than the longest time that was recorded.
+/// A quantile is reported as the upper end of its bucket: at most a quarter too much, and never
+/// more than the longest time that was recorded.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
     /// Empty if nothing was recorded.
@@ -96,7 +96,7 @@ impl Histogram {
         self.buckets.iter().sum()
     }
 
-    /// All of them together.
+    /// Their sum.
     #[must_use]
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum)
@@ -114,20 +114,20 @@ impl Histogram {
         Duration::from_nanos(self.max)
     }
 
-    /// The median: half of them were no longer.
+    /// The median: half of the durations were no longer.
     #[must_use]
     pub fn p50(&self) -> Duration {
         self.quantile(0.5)
     }
 
-    /// 99 of 100 were no longer.
+    /// 99 of 100 durations were no longer.
     #[must_use]
     pub fn p99(&self) -> Duration {
         self.quantile(0.99)
     }
 
-    /// How long the shortest part `quantile` of them took at most, such as 0.95; zero if there are
-    /// none. A number out of 0 to 1 counts as the nearer end.
+    /// The time that a fraction `quantile` of the durations, such as 0.95, did not exceed; zero if
+    /// there are none. A fraction outside 0 to 1 is clamped.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Duration {
         let count = self.count();
@@ -142,15 +142,15 @@ impl Histogram {
         self.max()
     }
 
-    /// A coarse scale from 2^10 ns, each end at most half as much again as the one before: how many
-    /// were no longer than each of its ends.
+    /// A coarse scale from 2^10 ns, each bound at most half as much again as the one before, with
+    /// the number of durations up to each bound.
     pub(crate) fn cumulated(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         let ends = (0..BUCKETS - 1).step_by(COARSE);
         let below = |bucket: usize| self.buckets.iter().take(bucket + 1).sum();
         ends.map(move |bucket| (Duration::from_nanos(end_of(bucket)), below(bucket)))
     }
 
-    /// This one and the other together.
+    /// Adds the other histogram to this one.
     pub(crate) fn add(&mut self, other: &Self) {
         if self.buckets.len() < other.buckets.len() {
             self.buckets.resize(other.buckets.len(), 0);
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(end_of(BUCKETS - 2), 1 << 46);
     }
 
-    /// Against the sorted list of what was recorded.
+    /// Compared with the sorted list of what was recorded.
     #[test]
     fn quantiles_are_at_most_a_quarter_too_long() {
         let (recorded, mut sorted) = (AtomicHistogram::default(), Vec::new());

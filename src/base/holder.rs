@@ -60,17 +60,17 @@ impl ClientId {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Holder {
     length: u8,
-    /// Zero behind the text.
+    /// Padded with zeros.
     text: [u8; LONGEST_HOLDER],
 }
 
-/// A client id, a colon and the digits of a `u64`, and what is behind them while the lock is kept.
+/// A client id, a colon, the digits of a `u64`, and the suffix while the lock is kept.
 const LONGEST_HOLDER: usize = CLIENT_LENGTH + 1 + 20 + KEPT.len();
 
 /// Length of a client's id in bytes.
 pub(crate) const CLIENT_LENGTH: usize = 36;
 
-/// Behind the id of a holder that has given up its hold, while the lock stays taken.
+/// Suffix of the id of a holder that has given up its hold while the lock stays taken.
 const KEPT: &str = ":kept";
 
 impl Holder {
@@ -83,8 +83,8 @@ impl Holder {
         holder
     }
 
-    /// The id under which a lock stays taken that this holder has given up before its `min_hold`
-    /// was over.
+    /// The id under which the lock stays taken after this holder has given it up before its
+    /// `min_hold` was over.
     pub(crate) fn kept(&self) -> Self {
         Self::new(format_args!("{}{KEPT}", self.as_str()))
     }
@@ -122,7 +122,7 @@ pub(crate) fn hold_on_many(holder: &str) -> &str {
     }
 }
 
-/// The client and the number in the id of a holder of this library. A number may be followed by a
+/// The client and the number in the id of a holder of this library. The number may be followed by a
 /// colon and the side of a read-write lock.
 pub(crate) fn client_and_number(holder: &str) -> Option<(&str, u64)> {
     let (client, number) = holder.split_once(':').filter(|_| !is_foreign(holder))?;
@@ -130,7 +130,7 @@ pub(crate) fn client_and_number(holder: &str) -> Option<(&str, u64)> {
     (client.len() == CLIENT_LENGTH).then_some((client, number))
 }
 
-/// Whether it is the id of a lock that its holder has given up, and that stays taken.
+/// Whether this is the id of a lock that its holder has given up and that stays taken.
 pub(crate) fn is_kept(holder: &str) -> bool {
     // In the id of a writer, the side comes last.
     holder.strip_suffix(":write").unwrap_or(holder).ends_with(KEPT)

@@ -50,8 +50,8 @@ pub(crate) fn valid_until(sent: Moment, lease: Duration) -> Moment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeaseState {
     Held,
-    /// A renewal failed or the machine slept, and time remains: the store has not said that it is
-    /// lost.
+    /// A renewal failed or the machine slept, but time remains, and the store has not said that the
+    /// hold is lost.
     Suspect,
     /// Final: no later reply makes it held again.
     Lost,
@@ -65,11 +65,11 @@ pub(crate) enum LeaseState {
 /// How a lease was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LostBy {
-    /// Its own end came.
+    /// Its own lease ended.
     Time,
-    /// The end of its session came.
+    /// Its session ended.
     Session,
-    /// The store does not know it any more.
+    /// The store no longer knows it.
     Store,
     /// Nobody was left to renew it.
     Neglect,
@@ -95,21 +95,21 @@ pub(crate) enum LostBy {
 /// and make the lease held again. For the same reason an earlier end is stored in the word, and not
 /// beside it. [`Ends`] computes the end.
 ///
-/// Where many leases share a session, each ends with it as well, whatever its own end is. A lease
-/// that is looked at after the session's known life has passed is `Lost` for good; one that nobody
-/// has looked at meanwhile goes on if the session turns out to live: the store never let it go.
+/// Where many leases share a session, each also ends with the session, whatever its own end is. A
+/// lease that is read after the session's known end is `Lost` for good. One that nobody has read in
+/// the meantime goes on if the session turns out to be alive: the store never released it.
 #[derive(Debug)]
 pub(crate) struct Lease {
     word: AtomicU64,
     session: Option<Arc<SessionTerm>>,
 }
 
-/// Until when a session is known to live. Another session has another term.
+/// Until when a session is known to be alive. Each session has its own term.
 #[derive(Debug)]
 pub(crate) struct SessionTerm {
-    /// Nanoseconds; 0 once it is over.
+    /// In nanoseconds; 0 once the session is over.
     until: AtomicU64,
-    /// The store ended it while it was known to live.
+    /// Whether the store ended it while it was known to be alive.
     is_forgotten: AtomicBool,
 }
 
@@ -118,25 +118,27 @@ impl SessionTerm {
         Moment(self.until.load(Ordering::Acquire))
     }
 
-    /// It is known to live until then. Never shortens it, and does not revive one that is over.
+    /// The session is known to be alive until then. Never shortens the term, and never revives one
+    /// that is over.
     #[cfg(any(feature = "zookeeper", test))]
     pub(crate) fn lengthen(&self, until: Moment) {
         let longer = |known: u64| (known > 0 && known < until.0).then_some(until.0);
         let _ = self.until.fetch_update(Ordering::AcqRel, Ordering::Acquire, longer);
     }
 
-    /// It may end before what was known: the store has granted less for it. Never lengthens it.
+    /// The session may end earlier than known, because the store has granted less. Never lengthens
+    /// the term.
     #[cfg(any(feature = "zookeeper", test))]
     pub(crate) fn shorten(&self, until: Moment) {
         // 0 would end it for good.
         self.until.fetch_min(until.0.max(1), Ordering::AcqRel);
     }
 
-    /// It is over, for good: so says the store at `now`. [`Moment::NEVER`]: nobody keeps it alive
-    /// any more.
+    /// The session is over for good: the store said so at `now`, or nobody keeps it alive any more
+    /// ([`Moment::NEVER`]).
     #[cfg(any(feature = "zookeeper", test))]
     pub(crate) fn end(&self, now: Moment) {
-        // Before the end: whoever sees that must see why.
+        // Set before the end: whoever sees the end must also see why.
         self.is_forgotten.fetch_or(now < self.until(), Ordering::Release);
         self.until.store(0, Ordering::Release);
     }
@@ -197,7 +199,7 @@ impl Ends {
 
 const MARK_BITS: u64 = 7;
 
-/// The state as the word has it: a loss with how it came.
+/// The state as stored in the word; a loss includes how it happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Held,
@@ -255,7 +257,7 @@ impl Lease {
         Self { word: AtomicU64::new(pack(Mark::Held, until)), session: None }
     }
 
-    /// A lease that ends with the session as well.
+    /// A lease that also ends with the session.
     pub(crate) fn in_session(until: Moment, session: Option<Arc<SessionTerm>>) -> Self {
         Self { session, ..Self::new(until) }
     }
@@ -291,7 +293,7 @@ impl Lease {
         unpack(self.word.load(Ordering::Acquire)).1.min(self.session_ends())
     }
 
-    /// Its end, until somebody has seen that it is over.
+    /// The end of the lease, unless somebody has already seen that it is over.
     pub(crate) fn live_until(&self) -> Option<Moment> {
         match unpack(self.word.load(Ordering::Acquire)) {
             (Mark::Held | Mark::Suspect, until) => Some(until.min(self.session_ends())),
@@ -317,8 +319,8 @@ impl Lease {
         self.step(now, |_, until| (Mark::Suspect, until))
     }
 
-    /// The store said that the hold is gone, or nobody renews it any more. After a release that
-    /// changes nothing.
+    /// The store said that the hold is gone, or nobody renews it any more. Changes nothing after a
+    /// release.
     pub(crate) fn lose(&self, now: Moment, how: LostBy) -> LeaseState {
         self.step(now, |_, until| (Mark::Lost(how), until))
     }
@@ -360,7 +362,7 @@ impl Lease {
                 return mark.state();
             }
             let next = self.end_by(now, until).unwrap_or_else(|| match change(mark, until) {
-                // The new end has passed already: the holder believed until now.
+                // The new end has already passed: the holder relied on the lease until now.
                 (_, end) if end <= now => (Mark::Lost(LostBy::Time), now),
                 (Mark::Lost(how), _) => (Mark::Lost(how), now),
                 live => live,
@@ -435,14 +437,14 @@ mod tests {
         let mut ends = Ends::new(at(30_000));
         ends.inspected(at(5), Some(at(3_000)));
         assert_eq!((ends.end(), ends.own()), (at(3_000), at(30_000)));
-        // What is granted meanwhile counts once nobody can shorten it.
+        // A grant made meanwhile counts once nobody can shorten it.
         ends.granted(at(31_000));
         assert_eq!((ends.end(), ends.own()), (at(3_000), at(31_000)));
         ends.inspected(at(1_005), Some(at(4_000)));
         assert_eq!(ends.end(), at(4_000));
         ends.inspected(at(1_990), None);
         assert_eq!(ends.end(), at(31_000));
-        // Sent before the inspection whose reply was read first.
+        // It was sent before the inspection whose reply was read first.
         ends.inspected(at(1_980), Some(at(4_500)));
         assert_eq!(ends.end(), at(31_000));
         // The bound can be later than the grant.
@@ -487,7 +489,7 @@ mod tests {
         assert_eq!(late.release(at(100)), LeaseState::Lost);
         let closed = Lease::new(at(100));
         assert_eq!(closed.close(at(1)), LeaseState::Held);
-        assert_eq!(closed.release(at(1)), LeaseState::Closed, "the guard that comes later is told");
+        assert_eq!(closed.release(at(1)), LeaseState::Closed, "the guard that comes later reports it");
         assert_eq!(
             (closed.lose(at(2), LostBy::Store), closed.state(at(500))),
             (LeaseState::Closed, LeaseState::Closed)

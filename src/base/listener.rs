@@ -6,18 +6,18 @@ use crate::base::error::Error;
 use crate::base::loss::Loss;
 use crate::base::primitive::Primitive;
 
-/// Told of what happens to the locks of a client, as it happens: for the spans of a tracer, or for
-/// figures of your own. Set with [`Builder::listener`](crate::Builder::listener).
+/// Called when something happens to the locks of a client: for the spans of a tracer, or for your
+/// own metrics. Set with [`Builder::listener`](crate::Builder::listener).
 ///
-/// Every method does nothing unless you write it. None is called while a mutex of this crate is
-/// held, so it may use other locks, also those of the same client (for which it is then called,
-/// too). It must not wait for the lock that it is called for: `waiting` is called by a thread that
-/// has its place in the queue for that lock already, and would wait behind itself. A panic in a
-/// method is caught, and logged once for each client.
+/// Every method does nothing unless you implement it. None is called while a mutex of this crate is
+/// held, so a method may use other locks, even those of the same client (the listener is then
+/// called for them, too). It must not wait for the lock that it is called for: `waiting` is called
+/// by a thread that already has its place in the queue for that lock, and would wait behind itself.
+/// A panic in a method is caught, and logged once for each client.
 ///
-/// `waiting`, `acquired`, `gave_up` and `released` run on the thread of the call, which is as slow
-/// as they are. `lost` and `renewal_failed` run on the threads of the
-/// [`on_lost`](crate::ReentrantMutexGuard::on_lost) callbacks, in no order that is promised.
+/// `waiting`, `acquired`, `gave_up` and `released` run on the thread of the call and delay it.
+/// `lost` and `renewal_failed` run on the threads of the
+/// [`on_lost`](crate::ReentrantMutexGuard::on_lost) callbacks, in no guaranteed order.
 ///
 /// # Examples
 /// ```
@@ -41,24 +41,24 @@ use crate::base::primitive::Primitive;
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 pub trait Listener: Send + Sync {
-    /// A call begins to wait, because it was found taken.
+    /// A call found it taken and begins to wait.
     fn waiting(&self, lock: &LockInfo<'_>) {
         let _ = lock;
     }
 
-    /// A call has taken it. `waited`: since [`waiting`](Self::waiting), if it had to. Not called
-    /// for a further level of a hold.
+    /// A call has taken it. `waited`: the time since [`waiting`](Self::waiting), if the call had to
+    /// wait. Not called for a further level of a hold.
     fn acquired(&self, lock: &LockInfo<'_>, waited: Option<Duration>) {
         let _ = (lock, waited);
     }
 
-    /// A call has ended without it: with an error, or because its time was up (`None`).
+    /// A call has ended without taking it: with an error, or because its time was up (`None`).
     fn gave_up(&self, lock: &LockInfo<'_>, waited: Option<Duration>, error: Option<&Error>) {
         let _ = (lock, waited, error);
     }
 
-    /// A hold was given up, with its last level. The request for that may have failed, and is then
-    /// repeated in the background.
+    /// A hold was given up, with its last level. If the request for that failed, it is repeated in
+    /// the background.
     fn released(&self, lock: &LockInfo<'_>, held: Duration) {
         let _ = (lock, held);
     }
@@ -68,7 +68,7 @@ pub trait Listener: Send + Sync {
         let _ = (lock, loss);
     }
 
-    /// A lease could not be renewed, which is tried again. `left`: until the lease ends.
+    /// A lease could not be renewed; this is tried again. `left`: the time until the lease ends.
     fn renewal_failed(&self, lock: &LockInfo<'_>, error: &Error, left: Duration) {
         let _ = (lock, error, left);
     }

@@ -12,7 +12,7 @@ use crate::os::OnceLock;
 /// carries the name, and a longer one is most likely a mistake.
 pub(crate) const MAX_NAME_BYTES: usize = 1024;
 
-/// What a name is used for; of a read-write lock, also in which mode.
+/// What a name is used for; for a read-write lock also in which mode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// The re-entrant lock.
@@ -45,19 +45,18 @@ impl Kind {
 /// The name of a lock, and its kind.
 pub(crate) struct LockName {
     pub(crate) kind: Kind,
-    /// As the user gave it, for errors and logs.
+    /// The name that the user gave, for errors and logs.
     pub(crate) name: Arc<str>,
     /// The name with the client's prefix. Identifies the lock within a client.
     pub(crate) key: Arc<str>,
-    /// What is counted of it, if that is reported or it was waited for.
+    /// Its counters, if they are reported or the name was waited for.
     pub(crate) counters: OnceLock<Arc<Counters>>,
     spelling: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 impl LockName {
     /// # Errors
-    /// `InvalidInput` for an empty or too long name. A store checks for itself what else it cannot
-    /// hold.
+    /// `InvalidInput` for an empty or too long name. Each store checks its own further limits.
     pub(crate) fn new(prefix: &str, name: &str, kind: Kind) -> Result<Self> {
         if name.is_empty() {
             return Err(Error::named(ErrorKind::InvalidInput, name, "a lock name must not be empty"));
@@ -68,7 +67,7 @@ impl LockName {
             return Err(Error::new(ErrorKind::InvalidInput, why));
         }
         let key: Arc<str> = key.into();
-        // Mostly there is no prefix: then one text serves as both.
+        // Usually there is no prefix, and one text serves as both.
         let name = if prefix.is_empty() { key.clone() } else { name.into() };
         Ok(Self { kind, name, key, counters: OnceLock::new(), spelling: OnceLock::new() })
     }

@@ -17,7 +17,7 @@ pub enum LossReason {
     /// server forgot it (a flush, an eviction, a failover, a restart without persistence, a session
     /// that somebody ended).
     TakenAway,
-    /// The `max_hold` of the hold was over, so it was renewed no more, and its lease ended.
+    /// The `max_hold` of the hold was over, so it was no longer renewed, and its lease ended.
     MaxHold,
     /// The fixed lease (`with_lease`) ended.
     FixedLease,
@@ -118,7 +118,7 @@ impl RenewalTrouble {
         &self.error
     }
 
-    /// How much of the lease was left when it failed: for so long renewal is tried again.
+    /// How much of the lease was left when it failed. Renewal is tried again for that long.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.remaining

@@ -1,5 +1,5 @@
-//! The names that a client has used lately. A call by name, such as `client.lock("job")`, then
-//! neither makes nor spells its name anew: that is a dozen allocations.
+//! The names that a client has used lately, so that a call by name, such as `client.lock("job")`,
+//! neither makes nor spells its name anew, which would take a dozen allocations.
 
 use std::sync::Arc;
 
@@ -9,10 +9,11 @@ use crate::base::error::Result;
 use crate::base::lock_name::{Kind, LockName};
 use crate::os::{HashMap, RwLock};
 
-/// Names kept. Beyond it all are forgotten, which costs no more than making them again.
+/// Maximum number of names kept. Beyond it all are forgotten, which costs no more than making them
+/// again.
 const MOST_NAMES: usize = 1024;
 
-/// One name in each kind that it is used for: nearly always one.
+/// The same name in each kind that it is used for: nearly always one.
 type Kinds = SmallVec<[Arc<LockName>; 1]>;
 
 #[derive(Debug, Default)]
@@ -22,8 +23,8 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// The name with its kind: one that was used lately, or the one that `make` returns. It never
-    /// waits: handles are made in a forked child as well, where the lock may be held for ever.
+    /// Returns the name with its kind: one that was used lately, or the one that `make` returns. It
+    /// never blocks: handles are also made in a forked child, where the lock may be held for ever.
     pub(crate) fn get(
         &self,
         name: &str,
@@ -90,7 +91,7 @@ mod tests {
         assert_eq!(names.recent.read().len(), 1);
     }
 
-    /// As in a child that was forked while another thread of its parent wrote.
+    /// Like a child that was forked while another thread of its parent was writing.
     #[test]
     fn a_table_that_is_locked_for_ever_is_left_alone() {
         let names = Names::default();

@@ -46,15 +46,15 @@ impl NodeStatus {
         self.state
     }
 
-    /// How long the last reply took; `None` before the first one, and for a client of one server,
-    /// which does not measure it.
+    /// How long the last reply took; `None` before the first one. A client of one server does not
+    /// measure it, and always has `None`.
     #[must_use]
     pub fn latency(&self) -> Option<Duration> {
         self.latency
     }
 
-    /// The hash slots that this primary of a [cluster](crate::Builder::cluster) has; otherwise
-    /// none.
+    /// The hash slots of this primary of a [cluster](crate::Builder::cluster); empty for other
+    /// servers.
     #[must_use]
     pub fn slots(&self) -> &[RangeInclusive<u16>] {
         &self.slots

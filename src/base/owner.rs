@@ -1,27 +1,27 @@
-//! Who a client is, for people, and how that is written where other clients can read it.
+//! Who a client is, described for people, and the text from which other clients read it.
 
 use std::fmt::{self, Write};
 use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind, Result};
 
-/// The longest label, in characters: it stands in log lines.
+/// The longest label, in characters: labels appear in log lines.
 const LONGEST_LABEL: usize = 100;
 /// In characters.
 pub(crate) const LONGEST_CLIENT_NAME: usize = 64;
 /// Maximum number of holds, the oldest ones, whose age is written.
 pub(crate) const MOST_AGES: usize = 32;
-/// So many bytes of names are written at most: a client may hold thousands of locks, and writes
-/// this text every third of a lease.
+/// Maximum number of bytes of names that are written: a client may hold thousands of locks, and
+/// writes this text every third of a lease.
 const MOST_NAMES_BYTES: usize = 16 * 1024;
-/// So many are read at most, whoever wrote them.
+/// Maximum number of names that are read, whoever wrote them.
 const MOST_NAMES: usize = 4096;
 
 /// Who a client is, for people: a label, and the process it runs in. See
 /// [`Builder::owner`](crate::Builder::owner).
 ///
-/// `Display` writes it as `billing-7 (pid 4711 on host-a)`. What another client says of itself is
-/// taken as it is: it may be used to find a holder, and proves nothing.
+/// `Display` writes it as `billing-7 (pid 4711 on host-a)`. What another client says about itself
+/// is not verified: it helps to find a holder, and proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HolderOwner {
     label: String,
@@ -55,14 +55,14 @@ impl HolderOwner {
         self.pid
     }
 
-    /// The name of the host, as its system has it.
+    /// The name of the host, as its system reports it.
     #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// What another client wrote of itself. `None` for what none of this crate writes: whoever can
-    /// write to the server could otherwise put line breaks into the logs of others.
+    /// Reads what another client wrote about itself. `None` for text that this crate never writes:
+    /// otherwise, whoever can write to the server could put line breaks into the logs of others.
     pub(crate) fn read(label: &str, pid: &str, host: &str) -> Option<Self> {
         let pid = pid.parse().ok()?;
         (is_plain(label) && is_plain(host)).then(|| Self { label: label.to_owned(), pid, host: host.to_owned() })
@@ -79,7 +79,7 @@ fn is_plain(text: &str) -> bool {
     (1..=LONGEST_LABEL).contains(&text.chars().count()) && !text.chars().any(char::is_control)
 }
 
-/// Whatever a file or a host may be called, made fit.
+/// The name of a file or a host as a valid label.
 fn plain(name: &str, otherwise: &str) -> String {
     let name: String = name.chars().filter(|c| !c.is_control()).take(LONGEST_LABEL).collect();
     if name.is_empty() { otherwise.to_owned() } else { name }
@@ -110,26 +110,26 @@ fn host_name() -> String {
     plain(&name, "unknown host")
 }
 
-/// What a client writes of itself: who it is, and how long its holds have lasted.
+/// What a client publishes about itself: who it is, and how long its holds have lasted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Announcement {
     pub(crate) owner: HolderOwner,
-    /// How long it lives unless it is written anew. Whoever reads it learns from what is left of
-    /// that how old it is, without comparing clocks.
+    /// How long it lives unless it is written again. A reader computes its age from the time that
+    /// is left, without comparing clocks.
     pub(crate) ttl: Duration,
-    /// Of each hold, the number in its holder id, and how long it had lasted. Earlier releases read
-    /// this, and not the names.
+    /// For each hold, the number in its holder id, and how long it had lasted. Earlier releases
+    /// read this, and not the names.
     pub(crate) ages: Vec<(u64, Duration)>,
-    /// What it holds: the oldest holds, as many as there is room for.
+    /// What it holds: the oldest holds, as many as fit.
     pub(crate) holds: Vec<NamedHold>,
-    /// How many holds it has besides.
+    /// How many more holds it has.
     pub(crate) unlisted: u64,
 }
 
-/// One hold of a client, as it tells others.
+/// One hold of a client, as it is published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NamedHold {
-    /// What is behind the client id in the id of the holder, or the whole id of permits.
+    /// The part after the client id in the holder id, or the whole id of permits.
     pub(crate) id: String,
     pub(crate) age: Duration,
     /// The name with the prefix of the client.
@@ -148,7 +148,7 @@ impl NamedHold {
     }
 }
 
-/// A name may have anything in it, and each line of the text is one thing.
+/// A name may contain anything, and each entry of the text is one line.
 fn escaped(key: &str) -> String {
     key.replace('%', "%25").replace('\n', "%0A").replace('\r', "%0D")
 }
@@ -158,7 +158,7 @@ fn unescaped(key: &str) -> String {
 }
 
 impl Announcement {
-    /// `holds`: the oldest come first. Of thousands only those are made that there is room for.
+    /// `holds`: the oldest come first. Of thousands, only those that fit are made.
     pub(crate) fn new(
         owner: HolderOwner,
         ttl: Duration,
@@ -174,7 +174,7 @@ impl Announcement {
         Self { owner, ttl, ages, unlisted: (all - holds.len()) as u64, holds }
     }
 
-    /// One line for each thing, for people as well.
+    /// One line for each entry, readable by people as well.
     pub(crate) fn to_text(&self) -> String {
         let Self { owner: HolderOwner { label, pid, host }, ttl, ages, holds, unlisted } = self;
         let mut text = format!("label={label}\npid={pid}\nhost={host}\nttl_ms={}\nheld_ms=", ttl.as_millis());
@@ -189,7 +189,7 @@ impl Announcement {
         text
     }
 
-    /// A later release may add lines, which are passed over. `None` if something is missing.
+    /// Lines that a later release added are ignored. `None` if something is missing.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let line = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
         let millis = |text: &str| text.parse().ok().map(Duration::from_millis);
@@ -201,20 +201,20 @@ impl Announcement {
             owner: HolderOwner::read(line("label")?, line("pid")?, line("host")?)?,
             ttl: millis(line("ttl_ms")?)?,
             ages: line("held_ms")?.split_whitespace().filter_map(age).take(MOST_AGES).collect(),
-            // A release that did not write these left no line of them.
+            // Earlier releases do not write these lines.
             holds: text.lines().filter_map(NamedHold::parse).take(MOST_NAMES).collect(),
             unlisted: line("unlisted").and_then(|number| number.parse().ok()).unwrap_or(0),
         })
     }
 
-    /// How long a hold has lasted, by an announcement that expires in `left`. `None` for one that
-    /// it does not mention: it is younger, or there are too many.
+    /// How long a hold has lasted, by an announcement that expires in `left`. `None` if the
+    /// announcement does not mention it: it is younger, or there are too many.
     pub(crate) fn age_of(&self, number: u64, left: Duration) -> Option<Duration> {
         let known = self.ages.iter().find(|(one, _)| *one == number).map(|(_, age)| *age);
         known.map(|age| age + self.ttl.saturating_sub(left)).or_else(|| self.age_of_hold(&number.to_string(), left))
     }
 
-    /// The same of the hold with this [id](NamedHold::id).
+    /// The same for the hold with this [id](NamedHold::id).
     pub(crate) fn age_of_hold(&self, id: &str, left: Duration) -> Option<Duration> {
         let hold = self.holds.iter().find(|hold| hold.id == id)?;
         Some(hold.age + self.ttl.saturating_sub(left))

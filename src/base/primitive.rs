@@ -1,10 +1,10 @@
-//! The primitives, as users tell them apart.
+//! The primitives, as users distinguish them.
 
 use std::fmt;
 
 use crate::base::lock_name::Kind;
 
-/// What was asked for: which kind of lock, and of a read-write lock which side.
+/// What was asked for: which kind of lock, and for a read-write lock which side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Primitive {
@@ -16,15 +16,15 @@ pub enum Primitive {
     Read,
     /// [`RwLock`](crate::RwLock), for writing.
     Write,
-    /// [`MultiLock`](crate::MultiLock): the calls, and each of the plain locks that they hold. A
-    /// [`Listener`](crate::Listener) is told of the end of such a hold as of one of
+    /// [`MultiLock`](crate::MultiLock): its calls, and each of the plain locks that it holds. The
+    /// end of such a hold is reported to a [`Listener`](crate::Listener) as that of a
     /// [`Mutex`](Self::Mutex), under its own name.
     Multi,
     /// [`Semaphore`](crate::Semaphore).
     Semaphore,
     /// [`CountingSemaphore`](crate::CountingSemaphore).
     CountingSemaphore,
-    /// [`CountDownLatch`](crate::CountDownLatch): waits for it. Nothing is held.
+    /// Waits for a [`CountDownLatch`](crate::CountDownLatch). Nothing is held.
     Latch,
 }
 

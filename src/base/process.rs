@@ -15,9 +15,8 @@ const NO_FORK_WITHIN: Duration = Duration::from_micros(10);
 #[derive(Debug)]
 pub(crate) struct OwnProcess {
     id: u32,
-    /// Only for process 1: a child in its own PID namespace can have the same id, and that is
-    /// mostly 1. For all other processes the check would cost every lock call a microsecond and
-    /// find nothing.
+    /// Only for process 1: a child in a PID namespace of its own usually has the id 1 as well. For
+    /// all other processes the check would cost every lock call a microsecond and find nothing.
     namespace: Option<u64>,
     /// When the caller was last found to be in this process, in nanoseconds of the lease clock.
     checked: AtomicU64,

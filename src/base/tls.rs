@@ -36,12 +36,12 @@ pub struct Tls {
     pub(crate) verify: Verify,
 }
 
-/// What of a server's certificate is checked.
+/// What is checked of a server's certificate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Verify {
     #[default]
     AuthorityAndName,
-    /// Any certificate of the authorities will do, whatever name it has.
+    /// Any certificate of the authorities is accepted, whatever name it has.
     #[cfg(feature = "postgres")]
     Authority,
     Nothing,
@@ -54,7 +54,7 @@ pub(crate) enum Pem {
     Bytes(Arc<[u8]>),
 }
 
-/// A certificate with those that lead to its authority, and its key.
+/// A certificate with its chain to the authority, and its key.
 #[derive(Clone)]
 pub(crate) struct Identity {
     pub(crate) certificates: Pem,

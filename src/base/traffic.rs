@@ -11,7 +11,7 @@ pub(crate) struct Traffic {
     received: AtomicU64,
     opened: AtomicU64,
     broken: AtomicU64,
-    /// Connections that broke, and in whose place none was opened yet.
+    /// Connections that broke and have not been replaced yet.
     to_replace: AtomicU64,
     reopened: AtomicU64,
 }
@@ -40,7 +40,7 @@ impl Traffic {
 #[derive(Debug, Clone)]
 pub(crate) struct Meter {
     traffic: Arc<Traffic>,
-    /// It is over, by the other end or by this one.
+    /// Whether it has ended, by the other end or by this one.
     over: Arc<AtomicBool>,
 }
 
@@ -67,7 +67,7 @@ impl Meter {
         self.traffic.received.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// The connection is of no use any more, and this end did not want that. Counted once.
+    /// The connection is no longer usable, and this end did not close it. Counted once.
     pub(crate) fn broke(&self) {
         if !self.over.swap(true, Ordering::Relaxed) {
             self.traffic.broken.fetch_add(1, Ordering::Relaxed);

@@ -55,16 +55,15 @@ use crate::wait::client_state::{ClientState, Config};
 
 impl LockClient {
     /// Connects to a [URL](Builder::url) such as `redis://user:password@host:6379/0` with the
-    /// default settings, and checks the server and the user's permissions. Blocks for the I/O
-    /// timeout of 2 s at most, whatever addresses the host has and however slowly it answers;
+    /// default settings, and checks the server and the user's permissions. Blocks for at most the
+    /// I/O timeout of 2 s, however many addresses the host has and however slowly it answers;
     /// looking up a host name is not bounded.
     ///
     /// # Errors
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput): the URL is not understood in all of its
-    /// parts, or the server does not have its database.
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput): some part of the URL is unknown or
+    /// invalid, or the server does not have its database.
     /// [`Unreachable`](crate::ErrorKind::Unreachable), [`NotReady`](crate::ErrorKind::NotReady)
-    /// (loading, or as many clients as its `maxclients`),
-    /// [`Protocol`](crate::ErrorKind::Protocol).
+    /// (loading, or has reached its `maxclients`), [`Protocol`](crate::ErrorKind::Protocol).
     /// [`Unsupported`](crate::ErrorKind::Unsupported): older than Redis 6.2, or a node of a cluster
     /// or a sentinel that is named as a single server. [`ReadOnly`](crate::ErrorKind::ReadOnly): a
     /// replica. [`Denied`](crate::ErrorKind::Denied): the user or password is wrong, or may not
@@ -81,7 +80,7 @@ impl LockClient {
         Self::builder().url(url).build()
     }
 
-    /// For other settings than the default ones.
+    /// A builder, for other settings than the defaults.
     pub fn builder() -> Builder {
         Builder { servers: None, settings: Settings::default() }
     }

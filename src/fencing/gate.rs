@@ -12,8 +12,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 /// Several threads of a process can each believe that they hold the lock: one was delayed, its
 /// lease ended, and another one got the lock. Put what the lock protects (a value, a file handle, a
 /// connection) into a gate, and the late thread is refused. The only way to the resource is a
-/// [`Claim`], so a read-modify-write is right without further thought; the [module docs](super)
-/// show why the claim has to come first.
+/// [`Claim`], so a read-modify-write is always correct; the [module docs](super) show why the claim
+/// has to come first.
 ///
 /// A gate is shared by reference or in an [`Arc`](std::sync::Arc), and keeps out threads of *this*
 /// process only. A resource that other processes can reach as well (a file on disk, a row) needs a
@@ -21,12 +21,11 @@ use crate::base::error::{Error, ErrorKind, Result};
 ///
 /// # What blocks
 ///
-/// All methods take one mutex, and nothing else: no I/O, no server. The mutex is held for a
-/// comparison, and for as long as a closure given to [`Claim::read`] or [`Claim::write`] runs. So
-/// every method can block for the closures of other holders, also of one whose lease ended
-/// meanwhile. That is why no older closure runs any more once [`claim`](Self::claim) has returned.
-/// Keep closures short and compute between them. A call to the same gate inside a closure
-/// deadlocks.
+/// All methods lock one mutex, and wait for nothing else: no I/O, no server. The mutex is held for
+/// a comparison, and for as long as a closure given to [`Claim::read`] or [`Claim::write`] runs. So
+/// every method can block for the closures of other holders, even of one whose lease has ended.
+/// That is why no older closure is still running once [`claim`](Self::claim) has returned. Keep
+/// closures short and compute between them. A call to the same gate inside a closure deadlocks.
 ///
 /// # Panics in closures
 ///
@@ -62,7 +61,7 @@ pub struct FenceGate<T> {
 }
 
 struct GateState<T> {
-    /// Never falls. `None` until the first claim.
+    /// Never decreases. `None` until the first claim.
     highest: Option<FencingToken>,
     resource: T,
 }
@@ -149,7 +148,7 @@ impl<T> FenceGate<T> {
         self.state.lock().highest
     }
 
-    /// Removes the gate and returns the resource. Never blocks: no claim can exist any more.
+    /// Removes the gate and returns the resource. Never blocks: no claim can still exist.
     ///
     /// # Examples
     ///
@@ -234,12 +233,12 @@ impl<T> Claim<'_, T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Stale`] if a newer token has claimed; `f` was not called, the resource is as it
-    /// was.
+    /// [`ErrorKind::Stale`] if a newer token has claimed; `f` was not called, and the resource is
+    /// unchanged.
     ///
     /// # Panics
     ///
-    /// Only if `f` does; the gate stays usable, the resource is as `f` left it.
+    /// Only if `f` does; the gate stays usable, and the resource is as `f` left it.
     ///
     /// # Examples
     ///
@@ -256,8 +255,8 @@ impl<T> Claim<'_, T> {
     /// ```
     pub fn write<R>(&self, f: impl FnOnce(&mut T) -> R) -> Result<R> {
         let mut state = self.gate.state.lock();
-        // The claim raised the stored token to its own, and that never falls. So "not stale" means
-        // exactly equal.
+        // The claim raised the stored token to its own, and that never decreases. So "not stale"
+        // means exactly equal.
         state.refuse_stale(self.token)?;
         Ok(f(&mut state.resource))
     }

@@ -3,7 +3,7 @@
 //! A lease is not proof. A holder that is suspended, or whose packet is delayed, can outlive its
 //! lease, and its write arrives when somebody else holds the lock. The lock cannot stop that write.
 //! The resource can, if it remembers the highest [`FencingToken`] it has seen and refuses a lower
-//! one. `guard.fencing_token()` gives the token; this module gives the check.
+//! one. `guard.fencing_token()` returns the token; this module provides the check.
 //!
 //! # Comparing at the write is not enough
 //!
@@ -69,7 +69,7 @@
 //! # What it cannot do
 //!
 //! - A resource that stores no token cannot refuse: an e-mail, a call to a third-party service.
-//! - Every writer has to go through the check. The check does not see a writer that goes around it.
+//! - Every writer has to go through the check. The check does not see a writer that bypasses it.
 //! - The stored token must live as long as the value. A row that is deleted, or a gate that is
 //!   created again, has forgotten the earlier holders.
 //! - A resource is guarded by *one* lock. Tokens of two locks cannot be compared.

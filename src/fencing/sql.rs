@@ -23,7 +23,7 @@ pub enum Placeholders {
 /// Writes the SQL statements that guard the rows of one table with fencing tokens.
 ///
 /// Each row keeps, in its own column, the highest token that has claimed it. This type has no
-/// connection and does no I/O: it gives statements for your database library. So nothing here
+/// connection and does no I/O: it makes statements for your database library. So nothing here
 /// blocks, and one value can be shared.
 ///
 /// A read-modify-write is three steps; the [module docs](super) show what goes wrong without the
@@ -45,13 +45,13 @@ pub enum Placeholders {
 ///
 /// # Transactions and isolation
 ///
-/// - **Each statement is right by itself** at READ COMMITTED, the default of PostgreSQL, at any
+/// - **Each statement is correct by itself** at READ COMMITTED, the default of PostgreSQL, at any
 ///   level in MySQL, and in SQLite: an `UPDATE` locks the row (SQLite: the file) and compares with
 ///   its latest committed version. From REPEATABLE READ up, PostgreSQL (error 40001) and MariaDB
 ///   (1020, since 11.6) may refuse instead: start the transaction again.
 /// - **Commit the claim before the read** (autocommit does). Then a holder that is delayed while it
 ///   computes keeps no lock in the database, and the next holder passes it at once.
-/// - Claim, read and write in *one* transaction are right as well, but then the open transaction
+/// - Claim, read and write in *one* transaction are correct as well, but then the open transaction
 ///   protects them: the next holder's claim blocks until it ends. Claim first in it: in MySQL an
 ///   earlier `SELECT` fixes the snapshot that later ones read.
 /// - Read where the claim was written, not from a replica that may lag behind it.
@@ -156,7 +156,7 @@ impl SqlFence {
             return Err(Error::named(
                 ErrorKind::InvalidInput,
                 &table,
-                format!("the token needs a column of its own, {token_column:?} has the id"),
+                format!("the token needs a column of its own, and {token_column:?} is the id column"),
             ));
         }
         Ok(Self { table, id_column, token_column, placeholders: Placeholders::default() })
@@ -232,7 +232,7 @@ impl SqlFence {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidInput`] for no columns, for a name that [`new`](Self::new) would refuse,
-    /// for a column that is there twice, and for the id column and the token column.
+    /// for a repeated column, and for the id column and the token column.
     ///
     /// # Examples
     ///
@@ -320,7 +320,7 @@ impl SqlFence {
     /// # Errors
     ///
     /// - [`ErrorKind::Stale`] for 0: a newer holder has claimed the row and nothing was changed, or
-    ///   the row does not exist. The number cannot tell which.
+    ///   the row does not exist. The number does not show which.
     /// - [`ErrorKind::InvalidInput`] for more than 1: the id column is not unique, and all these
     ///   rows *were* changed, so roll back. The same for a number that cannot be a row count.
     ///
@@ -393,7 +393,7 @@ impl SqlFence {
     }
 }
 
-/// Databases compare unquoted names without case.
+/// Databases ignore case when they compare unquoted names.
 fn same_column(a: &str, b: &str) -> bool {
     a.eq_ignore_ascii_case(b)
 }

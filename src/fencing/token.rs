@@ -6,9 +6,9 @@ use std::str::FromStr;
 
 /// The rank of a holder among all holders of one lock: a later holder has a larger token.
 ///
-/// A guard gives the token, and the resource compares it. Every token that a guard gives is below
-/// 2<sup>53</sup>, so it survives an SQL `BIGINT`, a JSON number and a double unchanged. Tokens of
-/// different locks cannot be compared.
+/// A guard returns the token, and the resource compares it. Every token that a guard returns is
+/// below 2<sup>53</sup>, so it survives an SQL `BIGINT`, a JSON number and a double unchanged.
+/// Tokens of different locks cannot be compared.
 ///
 /// `Display` prints the plain decimal number, for a header or a command line, and `FromStr` reads
 /// it.
@@ -62,8 +62,8 @@ impl FencingToken {
 
     /// The number as SQL stores it: bind it for a `BIGINT` column.
     ///
-    /// Exact for every token that a guard gives. A number that is too large for a `BIGINT` becomes
-    /// the largest one.
+    /// Exact for every token that a guard returns. A number that is too large for a `BIGINT`
+    /// becomes the largest one.
     ///
     /// # Examples
     ///
@@ -90,8 +90,8 @@ impl From<FencingToken> for u64 {
     }
 }
 
-/// Reads what [`Display`](fmt::Display) writes: for a token that went through a file, a header or
-/// an environment.
+/// Reads what [`Display`](fmt::Display) writes: for a token from a file, a header or an environment
+/// variable.
 impl FromStr for FencingToken {
     type Err = ParseIntError;
 

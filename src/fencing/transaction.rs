@@ -5,26 +5,26 @@ use std::sync::Arc;
 use super::FencingToken;
 use crate::store::FenceStatements;
 
-/// Fences a transaction of your own, where the locks live in the same database (`postgres://`): a
-/// holder that is late cannot commit. From `guard.fence_sql()`.
+/// Fences a transaction of your own, where the locks are in the same database (`postgres://`): a
+/// late holder cannot commit. Made by `guard.fence_sql()`.
 ///
-/// This type has no connection and does no I/O: it gives a statement and its two parameters for
+/// This type has no connection and does no I/O: it provides a statement and its two parameters for
 /// your database library. Run **one** of the two statements inside your transaction, on your own
 /// connection:
 ///
 /// | statement | promises | cost |
 /// |---|---|---|
-/// | [`sql`](Self::sql), first in the transaction | from here to its end nobody else gets the lock, whatever happens to the lease | who waits for the lock waits for the transaction |
-/// | [`sql_at_commit`](Self::sql_at_commit), anywhere in it | if somebody else got the lock, nothing of the transaction is committed | one row more |
+/// | [`sql`](Self::sql), first in the transaction | from here to its end nobody else gets the lock, whatever happens to the lease | waiters for the lock wait for the transaction |
+/// | [`sql_at_commit`](Self::sql_at_commit), anywhere in it | if somebody else got the lock, nothing of the transaction is committed | one more row |
 ///
-/// Both fail with the SQLSTATE [`STALE`](Self::STALE) if another holder has got the lock since, or
-/// it was given up: `sql` at once, `sql_at_commit` at `COMMIT`. The transaction is rolled back
-/// then, as after every error. They do not compare the lease: a hold that has expired and that
+/// Both fail with the SQLSTATE [`STALE`](Self::STALE) if another holder has taken the lock since,
+/// or it was given up: `sql` at once, `sql_at_commit` at `COMMIT`. The transaction is then rolled
+/// back, as after every error. They do not compare the lease: a hold that has expired and that
 /// nobody has taken over may still commit, which harms nobody.
 ///
-/// A transaction that was fenced by `sql` and then idles for 10 s is ended by the server (SQLSTATE
-/// 25P03), so that a holder that is suspended inside it keeps nobody waiting for ever. Your own
-/// `idle_in_transaction_session_timeout` counts if it is shorter.
+/// If a transaction that was fenced by `sql` idles for 10 s, the server ends it (SQLSTATE 25P03),
+/// so that a holder that is suspended inside it keeps nobody waiting for ever. A shorter
+/// `idle_in_transaction_session_timeout` of your own takes precedence.
 ///
 /// # Examples
 ///
@@ -58,17 +58,17 @@ impl TransactionFence {
     }
 
     /// The statement that keeps everybody else from the lock until the transaction ends, with `$1`
-    /// for the [name](Self::name) and `$2` for the [token](Self::token). Run it before what it
-    /// protects is read.
+    /// for the [name](Self::name) and `$2` for the [token](Self::token). Run it before you read
+    /// what it protects.
     ///
-    /// Renewing, re-entering and giving up the lock pass it; the next holder waits.
+    /// Renewing, re-entering and giving up the lock are not affected; the next holder waits.
     #[must_use]
     pub fn sql(&self) -> &'static str {
         self.statements.at_once
     }
 
     /// The statement that checks the token when the transaction commits, with `$1` for the
-    /// [name](Self::name) and `$2` for the [token](Self::token). Meanwhile it keeps nobody waiting.
+    /// [name](Self::name) and `$2` for the [token](Self::token). Until then nobody has to wait.
     #[must_use]
     pub fn sql_at_commit(&self) -> &'static str {
         self.statements.at_commit

@@ -1,4 +1,4 @@
-//! A value at the store that refuses the writes of stale holders.
+//! A value in the store that refuses writes from stale holders.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::wait::client_state::ClientState;
 ///
 /// Made by [`LockClient::fenced_value`](crate::LockClient::fenced_value), without I/O. The key is a
 /// hash with the fields `token` and `value`, and has no TTL: a resource that forgot its token would
-/// accept a stale one. The key belongs to the value alone and is never the name of the lock that
+/// accept a stale one. The key belongs only to the value and is never the name of the lock that
 /// guards it. If both use one name, the second of the two is refused with
 /// [`WrongType`](ErrorKind::WrongType).
 ///
@@ -33,7 +33,7 @@ use crate::wait::client_state::ClientState;
 pub struct FencedValue {
     client: Arc<ClientState>,
     key: Arc<str>,
-    /// What is wrong with the key. Making a handle cannot fail, so the first call reports it.
+    /// Why the key is refused. Making a handle cannot fail, so the first call reports it.
     refused: Option<Error>,
 }
 
@@ -44,8 +44,7 @@ pub struct ValueClaim {
     of: FencedValue,
     token: FencingToken,
     value: Option<Vec<u8>>,
-    /// Writes of this claim whose replies were lost. Each is stopped before the next write goes
-    /// out.
+    /// Writes of this claim whose replies were lost. Each is stopped before the next write is sent.
     unknowns: Mutex<UnknownOutcomes>,
 }
 
@@ -67,12 +66,12 @@ impl FencedValue {
     }
 
     /// Claims the value with the token and reads it, in one step. One round trip, or a few I/O
-    /// timeouts. The same token may claim again.
+    /// timeouts if the server hangs. The same token may claim again.
     ///
     /// # Errors
-    /// - [`Stale`](ErrorKind::Stale) when a newer token has claimed it;
-    /// - [`WrongType`](ErrorKind::WrongType) when the key is used for something else, such as a
-    ///   lock, which is left unchanged;
+    /// - [`Stale`](ErrorKind::Stale) if a newer token has claimed it;
+    /// - [`WrongType`](ErrorKind::WrongType) if the key is used for something else, such as a lock,
+    ///   which is left unchanged;
     /// - [`InvalidInput`](ErrorKind::InvalidInput) for an empty key, or one that is reserved for
     ///   locks;
     /// - any failure to ask the server.
@@ -114,12 +113,12 @@ impl ValueClaim {
         self.token
     }
 
-    /// Replaces the value if this is still the newest claim. One round trip; a few I/O timeouts
-    /// when the server hangs. Safe to repeat: a write whose reply was lost cannot run after a
-    /// later one of the same claim.
+    /// Replaces the value if this is still the newest claim. One round trip, or a few I/O timeouts
+    /// if the server hangs. Safe to repeat: a write whose reply was lost cannot run after a later
+    /// one of the same claim.
     ///
     /// # Errors
-    /// [`Stale`](ErrorKind::Stale) when a newer holder has claimed the value: nothing was written.
+    /// [`Stale`](ErrorKind::Stale) if a newer holder has claimed the value: nothing was written.
     /// [`WrongType`](ErrorKind::WrongType) as for [`FencedValue::claim`]. After
     /// [`Unreachable`](ErrorKind::Unreachable) the value may have been written; the same call may
     /// be made again.

@@ -23,8 +23,8 @@ pub(crate) fn since(then: Instant) -> Duration {
     then.elapsed()
 }
 
-/// A clock that goes on while the machine sleeps, in nanoseconds. Apple's `CLOCK_MONOTONIC` does,
-/// and the one of Linux does not; `Instant` is a clock that stands still on both.
+/// A clock that also counts the time during which the machine sleeps, in nanoseconds. Apple's
+/// `CLOCK_MONOTONIC` does, and that of Linux does not; `Instant` is a clock that stops on both.
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "openbsd", target_vendor = "apple"))]
 pub(crate) fn boot_nanos() -> u64 {
     #[cfg(target_vendor = "apple")]
@@ -35,8 +35,8 @@ pub(crate) fn boot_nanos() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// `Instant`, in nanoseconds: on Windows it counts sleep. On the other systems it does not, or not
-/// surely, and a machine that slept is caught by the wall clock's jump instead, a moment late.
+/// `Instant`, in nanoseconds: on Windows it counts sleep. On other systems it does not, or not
+/// certainly, and a machine that slept is noticed a little later by the jump of the wall clock.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "openbsd", target_vendor = "apple")))]
 pub(crate) fn boot_nanos() -> u64 {
     use std::sync::LazyLock;
@@ -51,8 +51,8 @@ pub(crate) fn wall() -> Duration {
 }
 
 /// From the operating system, not from the thread-local generator of `rand`. In the destructor of
-/// another thread-local that may be gone, and its use then aborts the process. A child made by
-/// `fork()` has a copy of it, so both processes would make the same ids.
+/// another thread-local that generator may be gone, and using it then aborts the process. A child
+/// made by `fork()` has a copy of it, so both processes would make the same ids.
 pub(crate) fn random_number() -> u64 {
     SysRng.try_next_u64().expect("the operating system has random numbers")
 }

@@ -1,4 +1,4 @@
-//! What only some stores can do: locks that are acquired as one, queues, counts and fences.
+//! Capabilities of only some stores: locks that are acquired as one, queues, counts and fences.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,8 +31,8 @@ pub(crate) struct AcquireAll<'a> {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum AcquiredAll {
-    /// All are acquired, by a request sent at `sent_at`. One token each; 0 for a part that was held
-    /// already.
+    /// All are acquired, by a request sent at `sent_at`. One token each; 0 for a part that was
+    /// already held.
     Granted { tokens: Vec<u64>, sent_at: Moment, session: Option<Arc<SessionTerm>> },
     /// The part at index `at` is held by another for up to `ttl`; `None`: unlimited or unknown.
     Busy { at: usize, ttl: Option<Duration> },
@@ -77,16 +77,17 @@ pub(crate) trait CountStore {
     /// Changes a count that has no holder. Repeats have the same `id` and change nothing more.
     fn count(&self, name: &LockName, change: Count, id: &str, unknowns: &mut UnknownOutcomes) -> Result<CountAnswer>;
 
-    /// Of a semaphore, the free and the held permits. Of a latch, the count that is left and when
-    /// it was last opened.
+    /// For a semaphore, the free and the held permits. For a latch, the remaining count and when it
+    /// was last opened.
     fn counted(&self, name: &LockName) -> Result<(i64, i64)>;
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum FenceAnswer {
-    /// The claim is valid; the answer to a claim has the current value.
+    /// The claim is valid; the answer to a claim contains the current value.
     Accepted(Option<Vec<u8>>),
-    /// `standing`: the token of a newer claim; `None`: no claim, so nothing may be written.
+    /// `standing`: the token of a newer claim; `None`: nobody has claimed, so nothing may be
+    /// written.
     Refused { standing: Option<u64> },
 }
 
@@ -96,15 +97,15 @@ pub(crate) trait FenceStore {
 
     fn claim(&self, key: &str, token: u64) -> Result<FenceAnswer>;
 
-    /// `unknowns`: of earlier writes of the same claim, which must not run after this one.
+    /// `unknowns`: those of earlier writes of the same claim, which must not run after this one.
     fn write(&self, key: &str, token: u64, value: &[u8], unknowns: &mut UnknownOutcomes) -> Result<FenceAnswer>;
 }
 
-/// Statements for the transaction of a user. Each takes the key of the lock and the token of the
-/// hold, and fails if another holder has got the lock since.
+/// Statements for the user's own transaction. Each takes the key of the lock and the token of the
+/// hold, and fails if another holder has taken the lock since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FenceStatements {
-    /// From here to the end of the transaction nobody else gets the lock.
+    /// From this statement to the end of the transaction nobody else gets the lock.
     pub(crate) at_once: &'static str,
     /// Checked when the transaction commits.
     pub(crate) at_commit: &'static str,

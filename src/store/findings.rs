@@ -1,4 +1,4 @@
-//! What the diagnoses of several stores say in the same words.
+//! Findings that several stores report in the same words.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use crate::base::diagnosis::{Check, ClockSample, Finding, Severity, clock_findin
 use crate::base::error::{Error, ErrorKind};
 use crate::store::net::Stream;
 
-/// How many I/O timeouts the questions to one server take together at most.
+/// The longest time that all questions to one server take together, in I/O timeouts.
 pub(super) const PATIENCE: u32 = 8;
 
 /// How many round trips are measured.
 pub(super) const ROUND_TRIPS: usize = 50;
 
-/// A certificate that ends sooner is a warning.
+/// A certificate that expires sooner than this is a warning.
 #[cfg(feature = "tls")]
 const SOON: Duration = Duration::from_secs(14 * 86_400);
 
@@ -32,7 +32,7 @@ pub(super) fn failed(error: &Error) -> Finding {
 }
 
 pub(super) fn reachable(after: Duration) -> Finding {
-    Finding::ok(Check::Reachable, format!("connected in {after:.1?}, and it answers"))
+    Finding::ok(Check::Reachable, format!("connected in {after:.1?}, and the server answers"))
 }
 
 /// How a connection is secured.
@@ -75,8 +75,8 @@ pub(super) fn wall_micros(clock: &dyn Clock) -> u64 {
     u64::try_from(clock.wall().as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Examines all targets side by side, each on a thread that ends with its questions, whose I/O is
-/// bounded. Where the system grants no thread, the caller asks.
+/// Examines all targets side by side, each on a thread that ends with its questions and whose I/O
+/// is bounded. If the system cannot start a thread, the caller asks.
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
 pub(super) fn examine_each<X: Sync>(targets: &[X], ask: impl Fn(&X) -> Examined + Sync) -> Vec<Examined> {
     let ask = &ask;
@@ -94,13 +94,13 @@ pub(super) fn examine_each<X: Sync>(targets: &[X], ask: impl Fn(&X) -> Examined 
     })
 }
 
-/// What was found out about one server, and what is compared with the others.
+/// What was found out about one server, and the values that are compared between servers.
 #[derive(Debug, Default)]
 pub(crate) struct Examined {
     pub(super) findings: Vec<Finding>,
     pub(super) slowest: Option<Duration>,
     pub(super) clock: Option<ClockSample>,
-    /// It answers, and locks can be taken there as far as is known.
+    /// It answers, and as far as is known locks can be taken there.
     pub(super) usable: bool,
 }
 
@@ -118,8 +118,8 @@ impl Examined {
         self.add(clock_finding(sample, lease));
     }
 
-    /// What is a problem of a server that cannot be used is a warning where the others do without
-    /// it: locks work.
+    /// Where the other servers suffice, a problem of a server that cannot be used is only a
+    /// warning: locks work.
     pub(super) fn spared(self) -> Self {
         if self.usable {
             return self;

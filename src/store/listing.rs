@@ -1,4 +1,4 @@
-//! What stands in a store, for people who look at it.
+//! Listing what is in a store, for people.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -20,32 +20,32 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// The name, if it is wanted.
+    /// The name without the prefix, if it is wanted.
     pub(crate) fn name_of<'k>(&self, key: &'k str) -> Option<&'k str> {
         key.strip_prefix(&*self.prefix).filter(|name| !name.is_empty() && self.pattern.matches(name))
     }
 }
 
-/// One thing that stands under a name.
+/// What one name has in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Found {
     /// The name with the prefix.
     pub(crate) key: String,
-    /// `None`: a number that may be of several kinds.
+    /// `None`: a number that may belong to several kinds.
     pub(crate) kind: Option<Kind>,
     pub(crate) holders: Vec<FoundHolder>,
-    /// How many there are besides: holders, or permits of a semaphore.
+    /// How many more there are: holders, or permits of a semaphore.
     pub(crate) unlisted: u64,
-    /// Who some of them, or of those who wait, are, where the store has that beside them.
+    /// Owners of some of the holders and waiters, if the store keeps them beside the hold.
     pub(crate) owners: Vec<(String, HolderOwner)>,
-    /// How many wait, where the store knows it, and the first of them in order.
+    /// How many wait, if the store knows it, and the first of them in order.
     pub(crate) waiting: Option<u64>,
     pub(crate) queue: Vec<FoundWaiter>,
     /// The remaining count of a latch, or the free permits of a semaphore.
     pub(crate) number: Option<i64>,
     /// The fencing token that was given last.
     pub(crate) token: Option<u64>,
-    /// On how many of how many masters it stands, where there are several.
+    /// On how many of how many masters it was found, if there are several.
     pub(crate) masters: Option<(u32, u32)>,
 }
 
@@ -69,34 +69,33 @@ impl Found {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FoundHolder {
     pub(crate) id: String,
-    /// The hold count of a lock, or how many permits of a semaphore.
+    /// The hold count of a lock, or the number of permits of a semaphore.
     pub(crate) count: u64,
-    /// Until its lease ends; `None` if that is unlimited or unknown.
+    /// The time until its lease ends; `None` if that is unlimited or unknown.
     pub(crate) left: Option<Duration>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FoundWaiter {
     pub(crate) id: String,
-    /// Until its place counts as given up, unless it asks again; `None` if unknown.
+    /// The time after which its place counts as given up, unless it asks again; `None` if unknown.
     pub(crate) left: Option<Duration>,
 }
 
 /// Only reads, so that every call may be repeated.
 pub(crate) trait ListingStore {
-    /// All that the store can tell from other data, in the order of the keys, each key once for
-    /// each kind. Several requests, each as long as one round trip. Where locks stand among the
-    /// keys of other programs it goes over all of those, and rests between its requests.
+    /// All names that the store can distinguish from other data, in the order of the keys, each key
+    /// once for each kind. Several requests, each of them one round trip. Where locks are mixed
+    /// with keys of other programs, it scans all of those, and pauses between its requests.
     fn list(&self, wanted: &Wanted) -> Result<Vec<Found>>;
 
-    /// What stands under these keys, and under those that somebody waits for, as far as the store
-    /// knows of waiters. Costs nothing for what other programs keep there. A store that has nothing
-    /// but locks lists all of them.
+    /// What is under these keys, and under those that somebody waits for, as far as the store knows
+    /// of waiters. Costs nothing for the keys of other programs. A store that contains nothing but
+    /// locks lists all of them.
     fn list_named(&self, wanted: &Wanted, _keys: &BTreeSet<String>) -> Result<Vec<Found>> {
         self.list(wanted)
     }
 
-    /// Whatever stands under the name, of any kind. One round trip, or one to each of several
-    /// servers.
+    /// Whatever is under the name, of any kind. One round trip, or one to each of several servers.
     fn look_at(&self, name: &LockName) -> Result<Vec<Found>>;
 }

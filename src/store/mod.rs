@@ -1,9 +1,9 @@
 //! Where leases live. The code above calls a [`LockStore`] and gets typed outcomes.
 //!
-//! These types mean the same in every store: a name, a holder, a lease, a fencing token. Two of
-//! them only the store can read: the [spelling](crate::base::lock_name::LockName::spelling) of a
-//! name, and [`UnknownOutcomes`]. What only some stores can do is a capability, which is requested
-//! when a handle is made.
+//! These types mean the same in every store: a name, a holder, a lease, a fencing token. Only the
+//! store itself can read two of them: the [spelling](crate::base::lock_name::LockName::spelling) of
+//! a name, and [`UnknownOutcomes`]. What only some stores can do is a capability, which is
+//! requested when a handle is made.
 
 mod capabilities;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
@@ -50,22 +50,23 @@ use crate::base::node_status::NodeStatus;
 use std::any::Any;
 use std::time::Duration;
 
-/// What a diagnosis needs to know of the client.
+/// What a diagnosis needs to know about the client.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Diagnose<'a> {
     pub(crate) lease: Duration,
     pub(crate) key_prefix: &'a str,
 }
 
-/// What guards, watchdog and wait loop need of the place where leases live.
+/// What guards, watchdog and wait loop need from the place where leases live.
 ///
 /// A call takes one round trip. If it fails, it adds the requests that may have run to `unknowns`.
 /// A call with earlier `unknowns` first makes sure that those requests can no longer run. Every
-/// request may be repeated with the same holder, except an acquire in which the store had to take a
-/// grant back: it says so by [`UnknownOutcomes::spend`], and the next acquire has another holder.
+/// request may be repeated with the same holder, except an acquire for which the store had to take
+/// a grant back: it reports that by [`UnknownOutcomes::spend`], and the next acquire has another
+/// holder.
 ///
-/// A store with one lease for each hold renews every hold of a batch. A store whose holds share a
-/// session keeps the session alive by itself, and only says which holds are still there.
+/// A store with one lease per hold renews every hold of a batch. A store whose holds share a
+/// session keeps the session alive by itself, and only reports which holds still exist.
 pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     /// Whether the store has this kind of lock and can hold this name; no I/O.
     fn check(&self, name: &LockName) -> Result<()>;
@@ -79,8 +80,9 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
 
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released>;
 
-    /// Releases the last hold count and acquires the lock for `next`, in one round trip: from one
-    /// thread of this client to another. `None` if that is not possible now; nothing was sent.
+    /// Releases the last hold count and acquires the lock for `next`, in one round trip: a
+    /// hand-over between two threads of this client. `None` if that is not possible now; nothing
+    /// was sent.
     fn hand_over(
         &self,
         release: &Release<'_>,
@@ -89,8 +91,8 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     ) -> Option<HandedOver>;
 
     /// Whether every waiter has a place in a queue in the store, whatever it waits for. Then each
-    /// that has one asks for itself: if it slept behind another thread of this client, its place
-    /// could keep out that thread, for ever.
+    /// waiter with a place sends its own requests: if it slept behind another thread of this
+    /// client, its place could keep out that thread for ever.
     fn queues_all(&self) -> bool {
         false
     }
@@ -101,7 +103,7 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     }
 
     /// Whether the hold of a plain lock may pass from one thread of this client to another without
-    /// a request, under the same holder. Not where a renewal may take a hold anew after its
+    /// a request, under the same holder. False where a renewal may take a hold anew after its
     /// release: undoing that would end the turn of the next thread.
     fn passes_on(&self) -> bool {
         true
@@ -125,7 +127,8 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     /// Opens a subscription to releases. A read waits for at most `read_timeout`.
     fn subscribe(&self, read_timeout: Duration) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)>;
 
-    /// Whether the listeners that a release tells of include this client, if it is subscribed.
+    /// Whether the number of listeners that a release returns includes this client, if it is
+    /// subscribed.
     fn counts_own_listener(&self) -> bool {
         true
     }
@@ -135,27 +138,27 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
         1
     }
 
-    /// Called in the background, for work that no caller waits for, such as reaching servers that
-    /// were down. Returns when to call it again; `None` if never.
+    /// Called in the background, for work that no caller waits for, such as reconnecting to servers
+    /// that were down. Returns when to call it again; `None` if never.
     fn maintain(&self) -> Option<Moment> {
         None
     }
 
-    /// How often the holds have come to a server that may have older leases of them (a failover):
-    /// then all of them are renewed at once. No I/O.
+    /// How often the holds have moved to a server that may have older leases of them (a failover):
+    /// after each move all of them are renewed at once. No I/O.
     fn moves(&self) -> u64 {
         0
     }
 
-    /// Called once. From then on the store calls `told`, on a thread of its own, when it has
-    /// learned that a hold is gone: then all of them are looked after at once.
+    /// Called once. From then on the store calls `told`, on a thread of its own, when it learns
+    /// that a hold is gone: all holds are then visited at once.
     fn tell_losses(&self, _told: Box<dyn Fn() + Send + Sync>) {}
 
     /// The state of each server, as far as it is known.
     fn nodes(&self) -> Vec<NodeStatus>;
 
-    /// What there is to say of each server, for operators. Takes ten I/O timeouts at most, and
-    /// three more where the servers have to be found first. Changes nothing there.
+    /// What the store can find out about each server, for operators. Takes at most ten I/O
+    /// timeouts, and three more where the servers have to be found first. Changes nothing there.
     fn diagnose(&self, asked: &Diagnose<'_>) -> Vec<Finding>;
 
     /// How many grants needed a second round for their fencing token.
@@ -181,10 +184,10 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
         Err(Error::new(ErrorKind::Unsupported, NO_TRANSACTIONS))
     }
 
-    /// What stands in the store, for people.
+    /// Lists what is in the store, for people.
     fn listing(&self) -> &dyn ListingStore;
 
-    /// Where clients say who they are, apart from their holds.
+    /// Where clients announce their owner, apart from their holds.
     fn owners(&self) -> Option<&dyn OwnerStore> {
         None
     }

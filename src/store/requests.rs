@@ -27,7 +27,7 @@ pub(crate) enum TokenRule {
 pub(crate) enum Waiting {
     No,
     Yes,
-    /// It was enqueued before. If its wait marker is gone, its place in the queue is still its own.
+    /// It was enqueued before. If its wait marker is gone, it is still entitled to its place.
     Again,
 }
 
@@ -51,11 +51,11 @@ pub(crate) struct Acquire<'a> {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Granted {
-    /// 0 if there is none; of several, the first.
+    /// The fencing token, 0 if there is none; for several, the first.
     pub(crate) token: u64,
     /// When the lease began: the instant before the request was sent.
     pub(crate) sent_at: Moment,
-    /// In a store whose holds share a session, the one that the hold ends with.
+    /// In a store whose holds share a session: the session that the hold ends with.
     pub(crate) session: Option<Arc<SessionTerm>>,
     /// The holder at the front of the queue, if the store has one: a hint.
     pub(crate) next: Option<String>,
@@ -68,8 +68,8 @@ pub(crate) enum Acquired {
     Busy {
         ttl: Option<Duration>,
     },
-    /// Nobody has it: several callers had a part each of what it takes, in a round that took
-    /// `round`, and give that back. It is worth another try after a random pause.
+    /// Nobody has it: several callers had a part of it each, in a round that took `round`, and give
+    /// their parts back. It is worth another try after a random pause.
     Split {
         round: Duration,
     },
@@ -81,7 +81,7 @@ pub(crate) enum Acquired {
     },
 }
 
-/// How often a holder holds a lock.
+/// How many times a holder holds a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct HoldCounts {
     /// The write holds of a read-write lock, or the holds of any other lock.
@@ -99,21 +99,21 @@ impl HoldCounts {
 pub(crate) struct Release<'a> {
     pub(crate) name: &'a LockName,
     pub(crate) holder: &'a Holder,
-    /// As many as were acquired.
+    /// The number of permits that were acquired.
     pub(crate) permits: u32,
     pub(crate) left: HoldCounts,
-    /// Whether it is known to be granted; otherwise it may have been, or may still be.
+    /// Whether the hold is known to be granted; otherwise it may have been, or may still be.
     pub(crate) granted: bool,
-    /// With no counts left: the lock stays taken until then, and ends by itself. Under the
-    /// holder's [kept](Holder::kept) id, so that a request of the holder that runs late finds
-    /// nothing. Waiters are told as of a lock that was freed, because they may sleep for longer. A
-    /// repeat never puts the end off. The answer is [`StillHeld`](Released::StillHeld).
+    /// With no counts left: the lock stays taken until then, and expires by itself, under the
+    /// holder's [kept](Holder::kept) id, so that a late request of the holder finds nothing.
+    /// Waiters are notified as if the lock were freed, because they may be sleeping for longer. A
+    /// repeat never postpones the end. The answer is [`StillHeld`](Released::StillHeld).
     pub(crate) kept_until: Option<Moment>,
 }
 
 impl Release<'_> {
-    /// For how long from now the lock stays taken; `None`: it is freed. The clock is read only for
-    /// one that may stay: most do not.
+    /// How long from now the lock stays taken; `None`: it is freed. Reads the clock only if the
+    /// lock may stay taken: most do not.
     pub(crate) fn keeps_for(&self, now: impl FnOnce() -> Moment) -> Option<Duration> {
         let left = self.kept_until.filter(|_| self.left == HoldCounts::NONE)?.since(now());
         (!left.is_zero()).then_some(left)
@@ -153,9 +153,9 @@ pub(crate) struct Renewal {
 
 #[derive(Debug)]
 pub(crate) enum Renewed {
-    /// `again`: the hold was missing on some server and was taken anew there. If it was released
-    /// meanwhile, that must be undone. `beside`: holders of another library share the lock, and may
-    /// shorten its lease to this at any time from now on.
+    /// `again`: the hold was missing on some server and was taken anew there. If it was released in
+    /// the meantime, that must be undone. `beside`: holders of another library share the lock, and
+    /// may shorten its lease to this at any time from now on.
     Held {
         sent_at: Moment,
         again: bool,
@@ -165,7 +165,7 @@ pub(crate) enum Renewed {
     Failed(Error),
 }
 
-/// A hold that may exist although nobody uses it. The store reduces it to `left` (mostly nothing)
+/// A hold that may exist although nobody uses it. The store reduces it to `left` (usually nothing)
 /// once none of the requests in `unknowns` can run any more.
 #[derive(Debug, Clone)]
 pub(crate) struct Undo {
@@ -173,7 +173,7 @@ pub(crate) struct Undo {
     pub(crate) holder: Holder,
     pub(crate) permits: u32,
     pub(crate) left: HoldCounts,
-    /// Whether it is known to be granted.
+    /// Whether the hold is known to be granted.
     pub(crate) granted: bool,
     pub(crate) unknowns: UnknownOutcomes,
     /// When the lease ends by itself, unless a request runs late. For permits without leases: when
@@ -214,8 +214,8 @@ impl Undo {
         }
     }
 
-    /// The store refused it at `asked_at`. That may last: a full store, another type of value under
-    /// the name.
+    /// The store refused it at `asked_at`. The reason may last: a full store, or another type of
+    /// value under the name.
     pub(crate) fn note_refusal(&mut self, asked_at: Moment) {
         self.unknowns.clear();
         if self.permits_without_lease().is_some() {
@@ -223,12 +223,12 @@ impl Undo {
         }
     }
 
-    /// How many permits without leases it returns. Without this undo they would be lost.
+    /// How many permits without leases it returns. Without this undo they would be leaked.
     pub(crate) fn permits_without_lease(&self) -> Option<u32> {
         (self.name.kind == Kind::CountingSemaphore && self.granted).then_some(self.permits)
     }
 
-    /// Called when the undo is given up, without any mutex held.
+    /// Called when the undo is given up, with no mutex locked.
     pub(crate) fn warn_of_a_leak(&self) {
         if let Some(what) = self.leak() {
             log::warn!("{what}");

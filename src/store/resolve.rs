@@ -7,19 +7,19 @@ use crate::store::Undo;
 /// Undos resolved in one write.
 const CHUNK: usize = 200;
 
-/// How far an undo has come.
+/// How far an undo has got.
 pub(crate) enum Resolution {
     Done,
     /// None of its requests can run any more, but the release was refused, for lack of permission,
-    /// say: from here on only its lease ends it.
+    /// for example: now only the end of the lease frees the lock.
     Refused,
     /// The release was sent, and its reply was lost.
     MayHaveRun,
     NotYet,
 }
 
-/// Performs the first few undos by `resolve`, which has one outcome for each, and keeps those that
-/// are not done.
+/// Performs the first few undos by `resolve`, which returns one outcome for each, and keeps those
+/// that are not done.
 pub(crate) fn resolve_first(
     undos: &mut Vec<Undo>,
     clock: &dyn Clock,
@@ -54,12 +54,12 @@ pub(crate) fn resolve_first(
             kept.extend(chunk);
         }
     }
-    // The undos that failed go behind the others.
+    // The undos that failed are moved behind the others.
     undos.append(&mut kept);
     let now = clock.now();
-    // Past `expires` a lease has ended by itself, unless an outcome is unknown: the request may
-    // still lie in the buffer of a suspended server, for any time. Permits without leases are given
-    // up above.
+    // After `expires` a lease has ended by itself, unless an outcome is unknown: the request may
+    // remain in the buffer of a suspended server for any length of time. Permits without leases are
+    // given up above.
     let goes_on = |undo: &Undo| !undo.unknowns.is_empty() || undo.permits_without_lease().is_some();
     undos.retain(|undo| goes_on(undo) || now < undo.expires);
 }

@@ -1,4 +1,4 @@
-//! What may have run without a reply: opaque to everybody but the store that wrote it.
+//! What may have run without a reply: opaque to all code except the store that wrote it.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,11 +13,10 @@ pub(crate) struct UnknownOutcomes {
 
 /// The holder of an acquire must not be asked for again, because a release with no counts left is
 /// sent for it. That release may run late, and would then remove what a later request of the same
-/// holder was granted: another client could take a lock in which this client believes.
+/// holder was granted: another client could take a lock that this client believes it holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spent {
-    /// The store has sent the release. If something may be left, that is among the unknown
-    /// outcomes.
+    /// The store has sent the release. If something may be left, it is among the unknown outcomes.
     Released,
     /// The holder may hold something that does not count, and the caller has to release it.
     Unreleased,
@@ -40,12 +39,12 @@ impl UnknownOutcomes {
         self.requests.as_deref()?.downcast_ref()
     }
 
-    /// Those of a store that keeps each request.
+    /// The unknown outcomes of a store that keeps each request.
     pub(crate) fn list<T: Any>(&self) -> &[T] {
         self.get::<Vec<T>>().map_or(&[], |list| list)
     }
 
-    /// One more for the [list](Self::list).
+    /// Adds one to the [list](Self::list).
     pub(crate) fn push<T: Any + Send + Sync + Clone>(&mut self, unknown: T) {
         let mut list = self.list().to_vec();
         list.push(unknown);
@@ -53,7 +52,7 @@ impl UnknownOutcomes {
     }
 
     /// Called by a store in an acquire. If something was released and something else was not, the
-    /// caller releases all.
+    /// caller releases everything.
     pub(crate) fn spend(&mut self, spent: Spent) {
         if self.spent != Some(Spent::Unreleased) {
             self.spent = Some(spent);

@@ -50,20 +50,20 @@ pub(crate) trait Subscriber: Send {
     fn receive(&mut self) -> Result<Received>;
 
     /// What ends a wait in [`receive_within`](Self::receive_within) early. `None`: nothing does, so
-    /// only a thread that does nothing else can read.
+    /// only a thread with no other work can read.
     fn interrupt(&self) -> Option<Arc<dyn Interrupt>> {
         None
     }
 
     /// [`receive`](Self::receive), but waits at most for `timeout`, and only until it is
-    /// interrupted ([`Received::Timeout`]; also without a reason). Does not wait at all for a
-    /// timeout of zero. Only for subscribers that can be interrupted.
+    /// interrupted (then [`Received::Timeout`], which can also be returned without a reason). Does
+    /// not wait at all for a timeout of zero. Only for subscribers that can be interrupted.
     fn receive_within(&mut self, _timeout: Duration) -> Result<Received> {
         self.receive()
     }
 }
 
-/// The half that any thread uses, under a mutex, to choose the topics. It never waits for a reply.
+/// The half that any thread uses, under a mutex, to choose the topics. It never waits for replies.
 pub(crate) trait SubscriptionSender: Send {
     /// True if messages of all these topics are received already.
     fn watch(&mut self, topics: &[&Topic]) -> Result<bool>;

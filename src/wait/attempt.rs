@@ -1,5 +1,5 @@
-//! One outermost call under way: its holder, and what may stand of it at the server without being a
-//! hold.
+//! One outermost call under way: its holder, and what it may have left at the server without being
+//! a hold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,18 +23,19 @@ use crate::wait::traces::{Traces, fresh_holder};
 /// On drop: undoes requests of unknown outcome, leaves the queue and removes the wait marker.
 pub(crate) struct AcquireAttempt<'a> {
     pub(crate) client: &'a Arc<ClientState>,
-    /// The name that it waits for: of several names taken as one, the one that blocked it last.
+    /// The name that it waits for; for several names taken as one, the one that blocked it last.
     pub(crate) name: &'a Arc<LockName>,
     pub(super) wanted: Wanted<'a>,
     pub(crate) holder: Holder,
-    /// Ends its waits.
+    /// Ends the waits of this call.
     pub(crate) cancel: Option<&'a CancelToken>,
     /// How many fencing tokens a request draws.
     pub(crate) tokens: u32,
-    /// Read before the last request was sent, or left for another thread to send.
+    /// The client's generation, read before the last request was sent or left for another thread to
+    /// send.
     pub(super) generation: u64,
     pub(super) traces: Traces,
-    /// Its place among the waits of the client, once it was found taken.
+    /// Its entry among the waits of the client, once the lock was found taken.
     pub(super) wait: Option<WaitEntry<'a>>,
     /// The last field: unknown outcomes reach the watchdog before the call counts as over.
     _call: Call,
@@ -42,7 +43,7 @@ pub(crate) struct AcquireAttempt<'a> {
 
 /// What a call asks for.
 pub(super) struct Wanted<'a> {
-    /// All names that it takes under its holder, which are the ones to undo.
+    /// All names that it takes under its holder, and therefore has to undo.
     pub(super) all: &'a [Arc<LockName>],
     pub(super) primitive: Primitive,
     pub(super) permits: u32,
@@ -50,11 +51,11 @@ pub(super) struct Wanted<'a> {
     pub(super) token: TokenRule,
 }
 
-/// What an attempt brought.
+/// The result of one try.
 #[derive(Debug)]
 pub(crate) enum Tried<T> {
     Won(T),
-    /// Another holder has it, for this long, if that is known.
+    /// Another holder has it; for how long, if that is known.
     Busy(Option<Duration>),
 }
 
@@ -72,8 +73,8 @@ impl<'a> AcquireAttempt<'a> {
         Ok(attempt)
     }
 
-    /// For several names taken as one. `all`: those that are taken newly; `name`: one of all that
-    /// were asked for.
+    /// For several names taken as one. `all`: those that are not held yet; `name`: one of all names
+    /// that were asked for.
     pub(crate) fn of_all(
         client: &'a Arc<ClientState>,
         name: &'a Arc<LockName>,
@@ -87,19 +88,19 @@ impl<'a> AcquireAttempt<'a> {
         let wanted = Wanted { all, primitive: Primitive::Multi, permits: 1, lease, token };
         let (tokens, generation, traces, wait) = (1, 0, Traces::default(), None);
         let attempt = Self { client, name, wanted, holder, cancel, tokens, generation, traces, wait, _call };
-        // A call that only enters holds of its own thread once more has nothing to wait for.
+        // A call that only re-enters holds of its own thread has nothing to wait for.
         if all.is_empty() { Ok(attempt) } else { attempt.ensure_waits().map(|()| attempt) }
     }
 
     /// # Errors
-    /// Why it waits no longer, and sends no request any more: `Closed`, `Cancelled`.
+    /// Why it stopped waiting and sends no more requests: `Closed`, `Cancelled`.
     pub(crate) fn ensure_waits(&self) -> Result<()> {
         let waits = self.client.life.ensure_waits();
         let waits = waits.and_then(|()| if self.is_cancelled() { Err(cancelled()) } else { Ok(()) });
         waits.map_err(|e| e.for_name(&self.name.name))
     }
 
-    /// Whether it waits no longer, and sends no request any more.
+    /// Whether it has stopped waiting and sends no more requests.
     pub(crate) fn is_ended(&self) -> bool {
         self.client.life.waits_no_more() || self.is_cancelled()
     }
@@ -108,8 +109,8 @@ impl<'a> AcquireAttempt<'a> {
         self.cancel.is_some_and(CancelToken::is_cancelled)
     }
 
-    /// The outcome of the call. One that was ended while the server could not be asked says that
-    /// it was ended, which its caller asked for, and not that there is an outage.
+    /// The outcome of the call. If it was ended during an outage, the error reports that it was
+    /// ended, as its caller asked, and not the outage.
     pub(crate) fn end<T>(&self, outcome: Result<T>) -> Result<T> {
         match (outcome, self.ensure_waits()) {
             (Err(e), Err(ended)) if e.kind().is_outage() => Err(ended.caused_by(e)),
@@ -129,7 +130,7 @@ impl<'a> AcquireAttempt<'a> {
         Acquire { name, holder, permits, lease, held: 0, token, tokens, waiting }
     }
 
-    /// What was asked for by a request that was sent at this moment.
+    /// What a request that was sent at this moment asked for.
     pub(crate) fn asked(&self, at: Moment, is_renewed: bool) -> Asked {
         let Self { name, holder, generation, .. } = self;
         let Wanted { primitive, permits, lease, .. } = &self.wanted;
@@ -153,36 +154,36 @@ impl<'a> AcquireAttempt<'a> {
                 attempt.client.store.acquire(&attempt.request(waits), unknowns)
             });
             let Ok(Acquired::Split { round }) = acquired else { return self.judge(acquired) };
-            // After pauses of equal length the callers would have a part each again.
+            // After pauses of equal length each caller would get a part again.
             let longest = round.max(Duration::from_micros(500)) * (1 << split);
             os::thread::sleep(longest.mul_f64(random::fraction()));
         }
         Ok(Tried::Busy(Some(Duration::from_millis(5 + random::number() % 20))))
     }
 
-    /// To be called before a request is sent or left for another thread.
+    /// Call this before a request is sent or left for another thread.
     pub(crate) fn asks_now(&mut self) {
         self.generation = self.client.watchdog.generation();
     }
 
-    /// To be called before a request. `waits`: it will be repeated if the lock is busy.
+    /// Call this before a request. `waits`: it will be repeated if the lock is busy.
     pub(crate) fn note_marker(&mut self, waits: bool) {
         self.traces.has_marker |= waits && self.leaves_marker();
     }
 
     /// A waiter of a fair lock leaves an entry in its queue; a waiting writer leaves a marker that
-    /// keeps new readers out. In a store that queues all, every waiter has a place.
+    /// keeps new readers out. In a store that queues all waiters, each has a place.
     fn leaves_marker(&self) -> bool {
         let kind = self.name.kind;
         kind != Kind::Latch && (matches!(kind, Kind::Fair | Kind::Write) || self.client.store.queues_all())
     }
 
-    /// Whether it has a place in a queue in the store, and asks for itself.
+    /// Whether it has a place in a queue in the store, and sends its own requests.
     pub(crate) fn has_place(&self) -> bool {
         self.name.kind == Kind::Fair || self.traces.has_marker && self.client.store.queues_all()
     }
 
-    /// Takes in the outcome of an acquire of all names.
+    /// Processes the outcome of an acquire of all names.
     pub(crate) fn note_all(&mut self, acquired: &Result<AcquiredAll>) {
         match acquired {
             Ok(AcquiredAll::Granted { .. }) => (self.traces.has_marker, self.traces.queued) = (false, false),
@@ -191,7 +192,7 @@ impl<'a> AcquireAttempt<'a> {
         }
     }
 
-    /// Takes in the outcome of an acquire that another thread sent with its release.
+    /// Processes the outcome of an acquire that another thread sent with its release.
     pub(crate) fn on_piggyback_reply(
         &mut self,
         acquired: Result<Acquired>,
@@ -227,7 +228,7 @@ impl<'a> AcquireAttempt<'a> {
         }
     }
 
-    /// The call was found taken, and waits from now on for its name.
+    /// The lock was found taken, and the call waits from now on for its name.
     pub(crate) fn begins_to_wait(&mut self, deadline: Deadline) {
         if self.wait.is_none() {
             self.wait = Some(begin_wait(self.client, self.name, self.wanted.primitive, deadline));
@@ -242,18 +243,18 @@ impl<'a> AcquireAttempt<'a> {
         self.wanted.primitive
     }
 
-    /// A wait that has begun for it.
+    /// Takes over a wait that has already begun for this call.
     pub(crate) fn note_wait(&mut self, wait: Option<WaitEntry<'a>>) {
         self.wait = self.wait.take().or(wait);
     }
 
-    /// It waits for another of its names from now on.
+    /// From now on it waits for another of its names.
     pub(crate) fn waits_for(&mut self, name: &'a Arc<LockName>) {
         self.name = name;
         self.wait.iter().for_each(|wait| wait.waits_for(name));
     }
 
-    /// For how long it has waited, if it had to.
+    /// How long it has waited, if it had to.
     pub(crate) fn waited(&self) -> Option<Duration> {
         self.wait.as_ref().map(WaitEntry::waited)
     }
@@ -280,11 +281,11 @@ pub(crate) fn begin_wait<'a>(
     entry
 }
 
-/// The holder is fresh: only a server that mixes up its replies answers that its hold is gone.
+/// The holder is fresh: only a server that mixes up its replies says that its hold is gone.
 #[cold]
 pub(crate) fn never_held(name: &str) -> Error {
     Error::named(ErrorKind::Protocol, name, "the server reported a hold that was never requested")
 }
 
-/// After so many rounds in which no caller got all of a lock, it counts as busy.
+/// After this many rounds in which no caller got all parts of a lock, it counts as busy.
 const MAX_SPLITS: u32 = 4;

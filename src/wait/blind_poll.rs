@@ -1,15 +1,15 @@
 //! When a waiter that receives no messages asks again.
 //!
-//! Between two pauses comes a burst of requests that lasts longer than a client of this library
-//! keeps the lock without a [gap](crate::wait::fairness::BLIND_GAP): so one of them finds the lock
-//! free, however busy it is.
+//! Between two pauses comes a burst of requests. A burst lasts longer than a client of this library
+//! keeps the lock without a [gap](crate::wait::fairness::BLIND_GAP), so one of its requests finds
+//! the lock free, however busy it is.
 
 use std::time::{Duration, Instant};
 
 use crate::wait::fairness::{BLIND_GAP, LONGEST_UNBROKEN};
 
 const PAUSE: Duration = Duration::from_millis(500);
-/// Between two requests of a burst: twice within a gap.
+/// The interval within a burst: two requests fit into one gap.
 const IN_BURST: Duration = Duration::from_millis(3);
 
 pub(super) struct BlindPoll {
@@ -18,12 +18,12 @@ pub(super) struct BlindPoll {
 }
 
 enum Polled {
-    /// The next one begins a burst.
+    /// The next request begins a burst.
     Paused,
     InBurst {
         until: Instant,
     },
-    /// It begins with a pause: mostly the subscription is confirmed within that.
+    /// It begins with a pause: usually the subscription is confirmed during it.
     Never,
 }
 

@@ -35,11 +35,11 @@ pub(crate) struct Config {
     pub(crate) key_prefix: String,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) fencing: bool,
-    /// How long a call that is already waiting tolerates a server that cannot be asked.
+    /// How long a call that is already waiting tolerates an outage.
     pub(crate) outage_timeout: Duration,
-    /// `None`: nobody is to know, and nobody is asked.
+    /// `None`: the owner is not published, and other clients are not asked for theirs.
     pub(crate) owner: Option<HolderOwner>,
-    /// The owner has a label of the user's.
+    /// The user has set the owner's label.
     pub(crate) has_label: bool,
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Who {
     process: OwnProcess,
 }
 
-/// What is counted of it, and shown.
+/// What is counted and reported.
 pub(crate) struct Seen {
     pub(crate) observer: Arc<Observer>,
     pub(crate) announcer: Option<Arc<Announcer>>,
@@ -127,8 +127,8 @@ impl ClientState {
         }
     }
 
-    /// In a fork the threads are gone and the mutexes may be locked for ever: nothing of the client
-    /// may be touched there.
+    /// In a fork the threads are gone and the mutexes may stay locked for ever: nothing of the
+    /// client may be touched there.
     pub(crate) fn is_forked(&self) -> bool {
         self.is_forked_at(self.clock.now())
     }
@@ -146,7 +146,7 @@ impl ClientState {
         if self.is_forked() {
             return Err(Error::new(
                 ErrorKind::Forked,
-                "this process is a fork of the one that made the client; make a client of its own",
+                "this process is a fork of the one that made the client; make a new client in this process",
             ));
         }
         if self.life.is_closed() { Err(closed()) } else { Ok(()) }
@@ -154,27 +154,28 @@ impl ClientState {
 
     /// Wakes this client's own waiters after one of its threads freed `name`: they need not wait
     /// for the message, which reached `listeners` subscribers. `received_before`: how many messages
-    /// the waiters had received before it was sent.
+    /// the waiters had received before the release was sent.
     pub(crate) fn notify_freed(&self, name: &LockName, run: RunLength, listeners: Option<u64>, received_before: u64) {
         let listeners = listeners.unwrap_or(0);
-        // Few others publish on this topic in between, so the next message is mostly this client's.
+        // Few others publish on this topic in between, so the next message is usually this
+        // client's.
         let own = u64::from(listeners > 0 && self.notifications.is_subscribed(&Topic::freed(name)));
         let messages = Messages { received: received_before, own: own * self.store.messages_per_release() };
         let others = if self.store.counts_own_listener() { listeners - own } else { listeners };
         self.local_queues.released(&name.key, run, others, messages);
     }
 
-    /// The server does not know this hold any more. Tells all that use it.
+    /// The server no longer knows this hold. Notifies all its users.
     pub(crate) fn report_loss(self: &Arc<Self>, hold: &StoreHold) {
         hold.lose();
         let lost = |tenure: &&Arc<Tenure>| tenure.state() == LeaseState::Lost;
         hold.tenures().iter().filter(lost).for_each(|tenure| self.loss_callbacks.report(tenure));
-        // Threads of this client sleep for as long as they believe that it is held here.
+        // Threads of this client sleep for as long as they believe that the lock is held here.
         self.local_queues.notify(&hold.asked.name.key);
     }
 
     /// Wakes every sleeping thread of the client, so that it checks again: a test has moved the
-    /// clock, or changed what stands in the store.
+    /// clock, or changed what is in the store.
     #[cfg(feature = "testing")]
     pub(crate) fn recheck(&self) {
         if !self.is_forked() {

@@ -14,32 +14,32 @@ pub(crate) trait Contender<'a> {
     /// One round trip. `waits`: another will follow if this fails.
     fn try_once(&mut self, waits: bool) -> Result<Tried<Self::Won>>;
 
-    /// Itself, if threads of its client can do something for it.
+    /// Itself, if threads of its client can help it.
     fn helped(&mut self) -> Option<&mut dyn Helped<Won = Self::Won>> {
         None
     }
 }
 
-/// A contender that threads of its client help: the one that releases the lock sends the acquire of
-/// this one with it, or leaves it the hold.
+/// A contender that threads of its client can help: the one that releases the lock sends this
+/// contender's acquire with it, or passes its hold on.
 pub(crate) trait Helped {
     type Won;
 
-    /// Whether it queues behind the other threads of this client even if the lock can be shared:
-    /// what one of them is granted may be for all.
+    /// Whether it queues behind the other threads of this client even if the lock can be shared,
+    /// because a hold that one of them is granted may serve all.
     fn queues_with_others(&self) -> bool;
 
-    /// The acquire that a thread of this client may send behind its release of the lock.
+    /// The acquire that a thread of this client may send right after its release of the lock.
     fn piggyback(&mut self) -> Piggyback;
 
-    /// How many fencing tokens its requests draw from now on, if it can share some with the threads
+    /// How many fencing tokens its requests draw from now on, if it can pass some on to the threads
     /// behind it.
     fn draw_tokens(&mut self, tokens: u32);
 
-    /// Uses a hold that was left to it, or that it joins. `None`: that has ended.
+    /// Uses a hold that was passed to it, or that it joins. `None`: that hold has ended.
     fn take_over(&mut self, admission: Admission) -> Result<Option<Self::Won>>;
 
-    /// Takes in the outcome of the acquire that another thread has sent.
+    /// Processes the outcome of the acquire that another thread has sent.
     fn on_piggyback_reply(&mut self, acquired: Result<Acquired>, unknowns: UnknownOutcomes)
     -> Result<Tried<Self::Won>>;
 }

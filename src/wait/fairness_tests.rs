@@ -39,7 +39,7 @@ fn beside_others_a_span_of_possession_is_followed_by_a_gap() {
     assert_eq!(fairness.courtesy(|| 12), None, "as many have had it as there are others");
 }
 
-/// Those who listen may have left: then no message ever comes.
+/// The listeners may have left: then no message ever comes.
 #[test]
 fn courtesy_is_shown_once_for_each_message() {
     let mut fairness = Fairness::default();
@@ -174,7 +174,8 @@ fn tokens_are_drawn_no_faster_than_time_passes() {
     assert_eq!(fairness.tokens(false), 1, "nobody waits");
 }
 
-/// Its section is longer than a gap: the gap ends without a message, and then the lock is taken.
+/// Its critical section is longer than a gap: the gap ends without a message, and then the lock is
+/// taken.
 #[test]
 fn one_who_has_the_lock_for_long_has_taken_the_gap() {
     let mut fairness = Fairness::default();

@@ -44,9 +44,9 @@ impl Drop for Membership<'_> {
 #[derive(Debug)]
 pub(crate) struct Leader<'s> {
     pub(super) membership: Membership<'s>,
-    /// It waited in the queue before.
+    /// It waited in the queue before it became leader.
     pub(crate) has_waited: bool,
-    /// The acquire that it has left in the queue, and has neither taken back nor heard of.
+    /// The acquire that it has left in the queue, until it takes it back or gets its outcome.
     pub(super) piggyback: Option<Arc<Piggyback>>,
 }
 
@@ -60,8 +60,8 @@ impl Leader<'_> {
         matches!(self.membership.table, QueueTable::ByHolder(_))
     }
 
-    /// The waiter asks under another holder from now on, by which a thread that releases finds it.
-    /// True if its place is in a queue at the server and it had another holder there.
+    /// From now on the waiter asks under another holder, by which a releasing thread finds it. True
+    /// if its place is in a queue at the server and it had another holder there.
     pub(crate) fn asks_as(&mut self, holder: &Holder) -> bool {
         let Membership { table: QueueTable::ByHolder(queues), local_queue, name } = &mut self.membership else {
             return false;
@@ -82,7 +82,7 @@ impl Leader<'_> {
         state.fairness.tokens(!state.waiters.is_empty())
     }
 
-    /// Whether it has left an acquire in the queue and not taken it back.
+    /// Whether it has left an acquire in the queue and has not taken it back.
     pub(crate) fn has_piggyback(&self) -> bool {
         self.piggyback.is_some()
     }
@@ -94,9 +94,9 @@ impl Leader<'_> {
         self.piggyback = Some(piggyback);
     }
 
-    /// What threads of this client have done for it: the outcome of the acquire that it has left in
-    /// the queue, once a thread has taken it there, which is bounded by the I/O timeouts; or a hold
-    /// that is parked.
+    /// What threads of this client have done for the leader: the outcome of the acquire that it
+    /// left in the queue, if a thread has taken it (waiting for that is bounded by the I/O
+    /// timeouts), or a parked hold.
     pub(crate) fn collect(&mut self) -> Option<PiggybackOutcome> {
         // Nothing is parked for a leader that has left no acquire.
         if self.piggyback.as_ref()?.is_taken() {
@@ -108,9 +108,10 @@ impl Leader<'_> {
         Some(PiggybackOutcome::Parked(parked))
     }
 
-    /// Takes the acquire back that it has left in the queue. What threads of this client have done
-    /// for it by then; `None`: nothing, and they will not. To be called before the leader sends a
-    /// request of its own, and before it leaves: a hold that is parked for it would be given up.
+    /// Takes back the acquire that the leader left in the queue, and returns what threads of this
+    /// client have done for it by then; `None`: nothing, and they will not. Call it before the
+    /// leader sends a request of its own, and before it leaves: otherwise a hold that is parked for
+    /// it would be given up.
     pub(crate) fn withdraw(&mut self) -> Option<PiggybackOutcome> {
         let piggyback = self.piggyback.take()?;
         let mut state = self.membership.local_queue.state.lock();
@@ -119,7 +120,7 @@ impl Leader<'_> {
             drop(state);
             return Some(piggyback.wait());
         }
-        // It stood there, or was never put there because this client has to yield.
+        // It was still in the queue, or was never put there because this client has to yield.
         state.parking.keep().map(PiggybackOutcome::Parked)
     }
 
@@ -128,12 +129,12 @@ impl Leader<'_> {
         self.membership.local_queue.state.lock().fairness.is_busy();
     }
 
-    /// A thread of this client has had the lock since: an outage that follows is another one.
+    /// A thread of this client has had the lock since: a later outage is a new one.
     pub(crate) fn forget_outage(&self) {
         self.membership.local_queue.state.lock().outage = None;
     }
 
-    /// Records the latest error of an outage. Returns since when the outage lasts.
+    /// Records the latest error of an outage. Returns when the outage began.
     pub(crate) fn outage_goes_on(&self, error: &Error) -> Instant {
         let mut state = self.membership.local_queue.state.lock();
         let since = state.outage.as_ref().map_or_else(os::now, |(since, _)| *since);
@@ -146,21 +147,21 @@ impl Leader<'_> {
         self.membership.local_queue.state.lock().outage = None;
     }
 
-    /// Whether others have to get in before this client asks again.
+    /// Whether other clients must get the lock before this client asks again.
     pub(crate) fn must_yield(&self) -> bool {
         self.membership.local_queue.state.lock().comes_later()
     }
 
-    /// Whether clients that have waited longer are to come first.
+    /// Whether clients that have waited longer should go first.
     pub(crate) fn comes_last(&self) -> bool {
         let state = self.membership.local_queue.state.lock();
         state.comes_later() || state.courtesy(self.event()).is_some()
     }
 
-    /// If this client has to leave a [`BLIND_GAP`], waits for that. If it is the turn of others,
+    /// If this client owes a [`BLIND_GAP`], waits for that. If it is the turn of other clients,
     /// waits until one of them has released the lock, or for [`LONGEST_GAP`]; and then for as long
-    /// as others may still need to come first. `patience`: the part of a pause that the caller has
-    /// time for. Sooner if its wait is ended.
+    /// as others may still need to go first. `patience`: the part of a pause that the caller has
+    /// time for. Returns sooner if the wait is ended.
     pub(crate) fn let_others_first(
         &self,
         patience: impl Fn(Duration) -> Duration,
@@ -171,7 +172,7 @@ impl Leader<'_> {
         if owes_blind_gap {
             self.event().wait_for(Awaited::Nothing, patience(BLIND_GAP));
             if self.event().is_ended() {
-                // The next leader leaves it.
+                // The next leader leaves the gap.
                 return;
             }
             state().fairness.left_blind_gap();
@@ -181,7 +182,7 @@ impl Leader<'_> {
             let messages = state().fairness.next_message();
             let taken = wait_for(Awaited::Messages(messages), patience(LONGEST_GAP));
             if self.event().is_ended() {
-                // The next leader leaves it.
+                // The next leader leaves the gap.
                 return;
             }
             state().fairness.left_gap(taken, self.event().messages());
@@ -198,7 +199,7 @@ impl Leader<'_> {
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
         // Declared first and dropped last: if the leader leaves by a panic, the hold that is parked
-        // for it is given up, which takes other mutexes.
+        // for it is given up, which locks other mutexes.
         let _parked;
         let mut state = self.membership.local_queue.state.lock();
         state.piggyback = None;
@@ -211,14 +212,14 @@ impl Drop for Leader<'_> {
                 }
                 next.signal(Signal::Lead);
             }
-            // Nobody asks the server any more, so nobody knows how long an outage goes on.
+            // Nobody asks the server any more, so nobody knows how long an outage lasts.
             None => (state.leader, state.outage) = (false, None),
         }
     }
 }
 
-/// The place of a waiter behind the leader while code runs that may panic: it leaves the queue
-/// then.
+/// The place of a waiter behind the leader while code runs that may panic: the waiter then leaves
+/// the queue.
 pub(super) struct QueuePlace<'s>(Option<(Membership<'s>, Arc<Waiter>)>);
 
 impl<'s> QueuePlace<'s> {
@@ -257,7 +258,7 @@ impl Membership<'_> {
         waiter.offer(piggyback);
     }
 
-    /// Leaves the queue. False: this waiter was made the leader already.
+    /// Leaves the queue. False: this waiter is already the leader.
     pub(super) fn give_up(&self, waiter: &Arc<Waiter>) -> bool {
         let mut state = self.local_queue.state.lock();
         let place = state.waiters.iter().position(|other| Arc::ptr_eq(other, waiter));

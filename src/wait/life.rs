@@ -1,4 +1,5 @@
-//! Whether a client is open, waits no more, is being closed or is closed; and its calls under way.
+//! Whether a client is open, has stopped waiting, is being closed or is closed; and its calls under
+//! way.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,12 +17,12 @@ pub(crate) struct Life {
     stopped: AtomicBool,
     closing: Mutex<Closing>,
     closing_changed: Condvar,
-    /// Acquires and releases under way: a close waits for what they still have to undo.
+    /// Acquires and releases under way: a close waits until they have nothing left to undo.
     calls: Mutex<usize>,
     calls_changed: Condvar,
 }
 
-/// How far a close has come.
+/// How far a close has got.
 #[derive(Default)]
 enum Closing {
     #[default]
@@ -35,8 +36,8 @@ impl Life {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Whether its calls wait no more, and take nothing new: it was closed, or told to stop
-    /// waiting, and then what it holds is held on.
+    /// Whether its calls have stopped waiting and take nothing new: it was closed, or asked to stop
+    /// waiting. In the latter case what it holds stays held.
     pub(crate) fn waits_no_more(&self) -> bool {
         self.stopped.load(Ordering::Acquire) || self.is_closed()
     }
@@ -48,7 +49,7 @@ impl Life {
             false => Ok(()),
             true if self.is_closed() => Err(closed()),
             true => {
-                let why = "the client was told to stop waiting: it takes no new lock, and keeps what it holds";
+                let why = "the client has stopped waiting: it takes no new lock, and keeps what it holds";
                 Err(Error::new(ErrorKind::Closed, why))
             }
         }
@@ -63,10 +64,10 @@ impl Life {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// Closes it by `close`, once: later callers wait for the outcome of the first.
+    /// Closes it by calling `close`, once: later callers wait for the outcome of the first.
     ///
     /// # Errors
-    /// Those of `close`; `Unreachable` if that goes on at the deadline.
+    /// Those of `close`; `Unreachable` if it is still running at the deadline.
     pub(crate) fn close(&self, deadline: Instant, close: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut closing = self.closing.lock();
         loop {
@@ -94,8 +95,8 @@ impl Life {
     /// Counts a call, until the returned value is dropped.
     ///
     /// # Errors
-    /// `Closed`. Counted first and checked second: a close either sees the call and waits for it,
-    /// or the call sees the close.
+    /// `Closed`. The call is counted before the state is checked: a close either sees the call and
+    /// waits for it, or the call sees the close.
     pub(crate) fn begin_call(self: &Arc<Self>) -> Result<Call> {
         let call = self.count_call();
         if self.is_closed() { Err(closed()) } else { Ok(call) }
@@ -107,7 +108,8 @@ impl Life {
         Call(self.clone())
     }
 
-    /// Waits for the acquires and releases under way. False: some were not over by the deadline.
+    /// Waits for the acquires and releases under way. False: some were still running at the
+    /// deadline.
     pub(crate) fn calls_are_over(&self, deadline: Instant) -> bool {
         let mut calls = self.calls.lock();
         while *calls > 0 {

@@ -1,7 +1,7 @@
-//! Where threads of one client that want the same name queue up, first come first served.
+//! The queue of the threads of one client that want the same name, first come, first served.
 //!
-//! Only the leader of a queue talks to the server: fifty threads cost it what one does. The role of
-//! the leader passes on when it is granted the lock or leaves, also by a panic.
+//! Only the leader of a queue talks to the server: fifty threads cost it as much as one. The role
+//! of the leader passes on when the leader is granted the lock or leaves, even by a panic.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use crate::wait::waiter::{Signal, Waiter};
 #[derive(Debug, Default)]
 pub(crate) struct LocalQueues {
     map: Mutex<QueueMap>,
-    /// Those of waiters that queue at the server, by holder.
+    /// The queues of waiters that queue at the server, by holder.
     at_server: Mutex<QueuesByHolder>,
 }
 
@@ -35,21 +35,21 @@ pub(crate) enum EnqueueOutcome<'s> {
     Leader(Leader<'s>),
     /// The caller is one more reader of this hold.
     Joined(Admission),
-    /// With the event of the queue, which knows how old the last reply is.
+    /// With the event of the queue, which records when the store last answered.
     TimedOut(Arc<Event>),
-    /// The client waits no more, or the call was cancelled.
+    /// The client has stopped waiting, or the call was cancelled.
     Ended,
     /// The leader could not ask the server at its last attempt. The caller asks for itself and does
     /// not wait for the leader's next attempt: a dead server is reported at once, and a connection
-    /// that was cut under the leader says nothing about the server.
+    /// that broke under the leader says nothing about the server.
     Outage,
     /// No time is left, and it is not known whether another holder has the lock.
     Unknown(Error),
 }
 
 impl LocalQueues {
-    /// The leader of a queue of its own: for a waiter whose place is in a queue at the server,
-    /// which alone decides the order.
+    /// The leader of a queue of its own, for a waiter whose place is in a queue at the server: that
+    /// queue alone decides the order.
     pub(crate) fn at_server(&self, holder: &Holder) -> Leader<'_> {
         let (local_queue, name): (Arc<LocalQueue>, Arc<str>) = (Arc::default(), holder.as_str().into());
         self.at_server.lock().insert(name.clone(), local_queue.clone());
@@ -68,9 +68,10 @@ impl LocalQueues {
     }
 
     /// Blocks until the caller is the leader of the queue for the name, or `cancel` is cancelled.
-    /// `begins` is called before it waits, without any mutex; the caller has its place by then.
-    /// `piggyback` makes the acquire that the caller leaves in the queue. That comes second:
-    /// `begins` runs code of the user, and a hold passed to the caller meanwhile would lie idle.
+    /// `begins` is called before the caller waits, with no mutex locked; by then the caller has its
+    /// place. `piggyback` makes the acquire that the caller leaves in the queue. It is left only
+    /// after `begins`, which runs code of the user: a hold passed to the caller meanwhile would lie
+    /// idle.
     pub(crate) fn queue(
         &self,
         name: &LockName,
@@ -101,8 +102,8 @@ impl LocalQueues {
         piggyback.into_iter().for_each(|piggyback| membership.offer(&waiter, piggyback));
         let _woken = cancel.map(|token| token.wakes(waiter.clone()));
         let signal = match waiter.wait(deadline) {
-            // If it was taken out of the queue in the meantime, it stays: the role must not be lost
-            // with a waiter that gives up.
+            // A waiter that was taken out of the queue in the meantime stays: the role must not be
+            // lost with a waiter that gives up.
             Signal::Wait if membership.give_up(&waiter) => {
                 return match &membership.local_queue.state.lock().outage {
                     Some((_, error)) => EnqueueOutcome::Unknown(error.clone()),
@@ -115,7 +116,7 @@ impl LocalQueues {
         };
         match signal {
             Signal::Joined(admission) => EnqueueOutcome::Joined(admission),
-            // Whose wait was ended just before it was made the leader sees that as the leader.
+            // A waiter whose wait ended just before it became leader notices that as the leader.
             Signal::Lead | Signal::Ended | Signal::Wait => {
                 let piggyback = waiter.piggyback().cloned();
                 EnqueueOutcome::Leader(Leader { membership, has_waited: true, piggyback })
@@ -131,8 +132,8 @@ impl LocalQueues {
         Membership { table: QueueTable::ByKey(&self.map), local_queue, name: name.clone() }
     }
 
-    /// The acquire of the leader, to be sent behind the release of `hold`, which is about to be
-    /// sent. None if this client has to yield to others.
+    /// The acquire of the leader, to be sent right behind the release of `hold`. `None` if this
+    /// client has to yield to others.
     pub(crate) fn take_piggyback(&self, hold: &StoreHold) -> Option<TakenPiggyback> {
         let map = self.map.lock();
         let local_queue = map.get(&hold.asked.name.key)?;
@@ -145,7 +146,7 @@ impl LocalQueues {
         Some(TakenPiggyback::new(piggyback, state.fairness.tokens(true), local_queue.event.round(), None))
     }
 
-    /// Whether the messages up to the release of `hold` must have been counted.
+    /// Whether the messages received before the release of `hold` have to be counted.
     pub(crate) fn counts_messages(&self, hold: &StoreHold) -> bool {
         let map = self.map.lock();
         let counts = |local_queue: &Arc<LocalQueue>| local_queue.state.lock().fairness.counts_messages(hold.run());
@@ -153,16 +154,17 @@ impl LocalQueues {
     }
 
     /// Parks the hold of `tenure`, whose user has given it up, for the leader. False if no thread
-    /// of this client can take it over, or others have to get in: then it has to be released.
+    /// of this client can take it over, or if other clients must come first: then it has to be
+    /// released.
     pub(crate) fn park(&self, tenure: &Arc<Tenure>) -> bool {
         let map = self.map.lock();
         let Some(local_queue) = map.get(&tenure.lock_name().key) else { return false };
         let mut state = local_queue.state.lock();
         let QueueState { parking, fairness, piggyback, .. } = &mut *state;
-        // Another one that stands there is lost, and nobody has noticed.
+        // A hold that is already parked here was lost, and nobody has noticed yet.
         let Some(piggyback) = piggyback.as_ref().filter(|_| parking.is_free()) else { return false };
         let Some(admission) = piggyback.succeeds(tenure, |run| fairness.goes_on(run)) else { return false };
-        // Beside others a run has few turns, and they are for as many threads.
+        // Beside other clients a run has few turns, so each should go to a different thread.
         if parking.park(admission, fairness.knows_others()) {
             let local_queue = local_queue.clone();
             drop(state);
@@ -172,8 +174,8 @@ impl LocalQueues {
         true
     }
 
-    /// The hold that is parked for the leader, for the calling thread, which runs while the leader
-    /// wakes up: for an acquire with this lease and token rule.
+    /// Takes the hold that is parked for the leader, for the calling thread, which runs while the
+    /// leader wakes up and wants this lease and token rule.
     pub(crate) fn barge(&self, name: &str, lease: Duration, token: TokenRule) -> Option<Admission> {
         let map = self.map.lock();
         let mut state = map.get(name)?.state.lock();
@@ -185,15 +187,15 @@ impl LocalQueues {
     pub(crate) fn let_readers_join(&self, hold: &Arc<StoreHold>) {
         let Some(local_queue) = self.map.lock().get(&hold.asked.name.key).cloned() else { return };
         let mut joined = SmallVec::<[Arc<Waiter>; 8]>::new();
-        // Dropped when the mutex is free: a close may have taken the hold from the leader, and then
-        // the last admission gives it up, and notifies this queue.
+        // Dropped after the mutex is unlocked: a close may have taken the hold from the leader, and
+        // then the last admission gives it up, and notifies this queue.
         let mut refused = None;
         let mut state = local_queue.state.lock();
         while let Some(next) = state.waiters.front() {
             let Some(admission) = next.piggyback().and_then(|piggyback| piggyback.joins(hold)) else { break };
             refused = next.set(Signal::Joined(admission));
             if refused.is_some() {
-                // Its wait was ended, and it leaves the queue by itself.
+                // Its wait was ended, and it will leave the queue by itself.
                 break;
             }
             joined.extend(state.waiters.pop_front());
@@ -203,7 +205,8 @@ impl LocalQueues {
         joined.iter().for_each(|waiter| waiter.wake());
     }
 
-    /// The acquire of a waiter that queues at the server, if it is one of this client and sleeps.
+    /// The acquire of a waiter that queues at the server, if the waiter belongs to this client and
+    /// sleeps.
     pub(crate) fn take_piggyback_of(&self, holder: &str) -> Option<TakenPiggyback> {
         let at_server = self.at_server.lock();
         let local_queue = at_server.get(holder)?;
@@ -226,9 +229,9 @@ impl LocalQueues {
         self.map.lock().get(name).map(|local_queue| local_queue.event.messages())
     }
 
-    /// A thread of this client freed the lock after this run: its own leader need not wait for the
-    /// message. `others`: how many other clients are subscribed (a hint: it misses those that are
-    /// reconnecting).
+    /// A thread of this client freed the lock after this run: the leader of its queue need not wait
+    /// for the message. `others`: how many other clients are subscribed (a hint: it does not count
+    /// those that are reconnecting).
     pub(crate) fn released(&self, name: &Arc<str>, run: RunLength, others: u64, messages: Messages) {
         let mut map = self.map.lock();
         let local_queue = match map.get(name) {
@@ -249,7 +252,7 @@ impl LocalQueues {
         local_queue.event.notify();
     }
 
-    /// A release of this client is over, and may not have freed the lock: the leader tries again.
+    /// A release of this client has ended, and may not have freed the lock: the leader tries again.
     pub(crate) fn notify(&self, name: &str) {
         let local_queue = self.map.lock().get(name).cloned();
         if let Some(local_queue) = local_queue {
@@ -264,8 +267,8 @@ impl LocalQueues {
         self.at_server.lock().values().for_each(|local_queue| local_queue.event.notify());
     }
 
-    /// Ends the waits of all waiters and leaders: the client is closed, or waits no more. A call
-    /// that queues from now on sees that when it is the leader.
+    /// Ends the waits of all waiters and leaders: the client is closed, or has stopped waiting. A
+    /// call that queues from now on notices that once it is the leader.
     pub(crate) fn end_waits(&self) {
         let mut all: Vec<_> = self.map.lock().local_queues.values().cloned().collect();
         all.extend(self.at_server.lock().values().cloned());

@@ -5,7 +5,7 @@ use crate::store::{Acquire, Waiting};
 use crate::wait::fairness::MEMORY;
 use crate::wait::queue_map::SWEEP_AT;
 
-/// Longer than the first span beside others, and shorter than the second.
+/// Longer than the first span beside other clients, and shorter than the second.
 const LONG_RUN: RunLength = RunLength { turns: 9, lasted: Duration::from_millis(10) };
 
 fn piggyback() -> Option<Piggyback> {
@@ -96,7 +96,7 @@ fn error() -> Error {
     Error::new(crate::base::error::ErrorKind::Unreachable, "the server is away")
 }
 
-/// The queue is kept, because others listened a moment before.
+/// The queue is kept, because other clients listened recently.
 #[test]
 fn an_outage_is_forgotten_with_the_last_waiter_that_knew_of_it() {
     let local_queues = LocalQueues::default();
@@ -115,7 +115,7 @@ fn an_outage_is_forgotten_with_the_last_waiter_that_knew_of_it() {
     assert!(second.outage_goes_on(&error()) > since);
 }
 
-/// Code of the user runs before a waiter sleeps, and may take any time.
+/// The user's code runs before a waiter sleeps, and may take any time.
 #[test]
 fn nothing_is_passed_to_a_waiter_before_it_sleeps() {
     let local_queues = LocalQueues::default();

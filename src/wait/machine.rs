@@ -1,13 +1,12 @@
-//! What a call does that waits for a name, as a state machine without I/O: the
-//! [loop](crate::wait::wait_loop) tells it what has happened, and carries out the step that it
-//! answers.
+//! What a waiting call does, as a state machine without I/O: the [loop](crate::wait::wait_loop)
+//! reports what has happened, and carries out the step that the machine answers.
 //!
 //! | what has happened | what the call does next |
 //! |---|---|
 //! | it begins to lead its local queue | listens, if that costs no request; else looks |
 //! | it looked: its wait was ended | returns why |
-//! | it looked: others have to come first | lets them, and looks again |
-//! | it looked: a thread of the client has the lock | sleeps until that one has given it up |
+//! | it looked: others have to come first | lets them go first, and looks again |
+//! | it looked: a thread of the client has the lock | sleeps until that thread has given it up |
 //! | it looked: none of these | asks the store |
 //! | the store answered "busy" | listens; returns `None` if it was asked at the deadline |
 //! | it listens, and the answer is no older | sleeps |
@@ -18,12 +17,13 @@
 //!
 //! **No wake-up is lost.** What frees the lock sets the latch of the waiter's event, by a message
 //! or, in this process, directly. Before each look the latch is cleared, which begins a new *round*
-//! of the event. Each answer carries the round in which its request was sent, and listening the one
-//! in which it began. So the call may sleep on an answer only if that was asked for in the present
-//! round, and in a later one than listening began in: whatever frees the lock after such a request
-//! finds the latch, and is heard. An answer to a request that another thread has sent can be older,
-//! and so can one from before the call was in the queue. While the store has not confirmed that it
-//! listens, an answer from before the queue will do: the confirmation notifies the event.
+//! of the event. Each answer carries the round in which its request was sent, and listening the
+//! round in which it began. The call may sleep on an answer only if its request was sent in the
+//! present round, and in a later round than listening began: whatever frees the lock after that
+//! request then sets the latch, and the call sees it. An answer to a request that another thread
+//! has sent can be older, and so can one from before the call was in the queue. While the store has
+//! not confirmed the subscription, an answer from before the queue suffices: the confirmation
+//! notifies the event.
 
 use std::time::{Duration, Instant};
 
@@ -32,20 +32,20 @@ use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
 use crate::wait::blind_poll::BlindPoll;
 
-/// What a call knows that waits.
+/// What a waiting call knows.
 pub(super) struct Wait {
     terms: WaitTerms,
     /// The last "busy", until it is too old.
     answer: Option<Answer>,
-    /// The request under way is sent at the deadline: there is no other after it.
+    /// The request under way was sent at the deadline: no other follows it.
     is_last: bool,
-    /// A thread of the client had the lock for so long that the store is asked all the same.
+    /// A thread of the client has had the lock for so long that the store is asked anyway.
     asks_anyway: bool,
     /// The last sleep ended by its timer: the lock may have been released in between.
     was_woken_by_timer: bool,
-    /// Since when it sleeps for a thread of the client, and for how long at most.
+    /// Since when it sleeps for a thread of the client, and the longest time that it sleeps.
     sleeps_for_local: Option<(Instant, Duration)>,
-    /// It was told that the lock is taken: from now on an outage is waited out.
+    /// The store has answered that the lock is taken: from now on an outage is waited out.
     has_waited: bool,
     in_outage: bool,
     outage_pause: Backoff,
@@ -60,25 +60,25 @@ pub(super) struct WaitTerms {
     /// The longest sleep, in case a message is lost.
     pub(super) lease: Duration,
     pub(super) outage_timeout: Duration,
-    /// The store tells a waiter of its place, and not of the lease of the holder.
+    /// The store reports to a waiter its place in the queue, and not the lease of the holder.
     pub(super) has_turn: bool,
     /// Threads of one client can keep the lock by handing it to each other.
     pub(super) is_exclusive: bool,
 }
 
-/// That the lock is taken, as the store has answered.
+/// The store's answer that the lock is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// In which round it was asked for. `None`: before the call was in the queue.
+    /// The round in which it was asked for. `None`: before the call was in the queue.
     pub(super) round: Option<u64>,
-    /// For how long it is taken, if that is known.
+    /// How long the lock is taken, if that is known.
     pub(super) ttl: Option<Duration>,
 }
 
 /// What has happened.
 #[derive(Debug)]
 pub(super) enum Happened {
-    /// The call leads its local queue. `is_covered`: to listen costs no request.
+    /// The call leads its local queue. `is_covered`: listening costs no request.
     Begun {
         first: Option<Answer>,
         has_waited: bool,
@@ -91,19 +91,19 @@ pub(super) enum Happened {
     AnsweredBeside(Answer),
     /// What it was given is of no use, or it was given nothing.
     NothingCame,
-    /// `outage`: for how long the store could not be asked, if the call tolerates that.
+    /// `outage`: how long the store could not be asked, if the call tolerates that.
     Failed {
         error: Error,
         outage: Option<Duration>,
     },
-    /// It listens since a round; messages reach it if that `is_confirmed`.
+    /// It has listened since this round; messages reach it if `is_confirmed`.
     Listens {
         since: u64,
         round: u64,
         is_confirmed: bool,
     },
     OthersCameFirst,
-    /// `has_answer`: the store answered a call of the queue within its I/O timeout.
+    /// `has_answer`: the store has answered a call of the queue within the I/O timeout.
     Woke {
         is_notified: bool,
         has_answer: bool,
@@ -111,12 +111,12 @@ pub(super) enum Happened {
     WokeForLocal,
 }
 
-/// What there is to see before the store is asked.
+/// What the call sees when it looks, before it asks the store.
 #[derive(Debug, Default)]
 pub(super) struct Sight {
-    /// Why it waits no longer.
+    /// Why it has stopped waiting.
     pub(super) ended: Option<Error>,
-    /// How long a thread of the client has the lock at most.
+    /// The longest time for which a thread of the client still has the lock.
     pub(super) held_here: Option<Duration>,
     /// Other clients have to come first.
     pub(super) comes_last: bool,
@@ -132,9 +132,9 @@ pub(super) enum Step {
     Listen {
         mistrusts: bool,
     },
-    /// For a message, and for what threads of this client do.
+    /// Sleeps until a message, or until a thread of this client has done something for the call.
     Sleep(Duration),
-    /// For the thread of this client that has the lock.
+    /// Sleeps until the thread of this client that has the lock gives it up.
     SleepForLocal(Duration),
     Return(Result<()>),
 }
@@ -156,7 +156,7 @@ impl Wait {
         }
     }
 
-    /// `now`: read only where time counts.
+    /// `now`: read only where the time matters.
     pub(super) fn next(&mut self, happened: Happened, now: &impl Fn() -> Instant) -> Step {
         match happened {
             Happened::Begun { first, has_waited, is_covered } => self.begins(first, has_waited, is_covered),
@@ -169,7 +169,7 @@ impl Wait {
             Happened::NothingCame => Step::Look,
             Happened::Failed { error, outage } => self.failed(error, outage, now),
             Happened::Listens { since, round, is_confirmed } => self.listens(since, round, is_confirmed, now),
-            // An answer from before is too old: others had the lock in between.
+            // An earlier answer is too old: other clients had the lock in between.
             Happened::OthersCameFirst => {
                 self.answer = None;
                 Step::Look
@@ -179,8 +179,8 @@ impl Wait {
         }
     }
 
-    /// Whether a server that cannot be asked is waited for: only by a call that was told by one
-    /// that the lock is taken.
+    /// Whether the call waits for a server that cannot be asked: only if a server has answered it
+    /// before that the lock is taken.
     pub(super) fn tolerates(&self, error: &Error) -> bool {
         self.has_waited && error.kind().is_outage()
     }
@@ -201,7 +201,7 @@ impl Wait {
         let asks_anyway = std::mem::take(&mut self.asks_anyway);
         if let Some(remaining) = sight.held_here.filter(|_| !asks_anyway) {
             // At most a lease: a longer hold may have ended in another way, and a release that
-            // takes so long may never be over, so the store is asked then.
+            // takes so long may never end, so the store is asked then.
             let most = until_after(remaining).min(self.terms.lease);
             (self.answer, self.has_waited, self.in_outage) = (None, true, false);
             self.sleeps_for_local = Some((now(), most));
@@ -209,7 +209,7 @@ impl Wait {
         }
         self.is_last = self.is_at_deadline(now);
         match self.answer.filter(|answer| answer.round.is_none()) {
-            // Asked for just before the call was in the queue.
+            // Asked for just before the call entered the queue.
             Some(answer) => self.answered(answer, now),
             None => Step::Ask,
         }
@@ -224,7 +224,7 @@ impl Wait {
         }
         let mistrusts = std::mem::take(&mut self.was_woken_by_timer) && answer.ttl.is_some() && !self.terms.has_turn;
         if self.is_at_deadline(now) {
-            // It looks once more whether it was notified meanwhile.
+            // Checks once more whether it was notified in the meantime.
             return Step::Sleep(Duration::ZERO);
         }
         Step::Listen { mistrusts }
@@ -266,7 +266,7 @@ impl Wait {
 
     fn woke(&mut self, is_notified: bool, has_answer: bool, now: &impl Fn() -> Instant) -> Step {
         self.was_woken_by_timer = !is_notified;
-        // Without a notification another request would find nothing new, if the last answer is
+        // Without a notification another request would learn nothing new, if the last answer is
         // recent.
         let is_known = has_answer && !self.in_outage;
         if !is_notified && is_known && self.is_at_deadline(now) {
@@ -294,7 +294,7 @@ impl Wait {
         self.terms.deadline != Deadline::Never && self.terms.deadline.has_passed(now())
     }
 
-    /// The part of a pause for which there is time.
+    /// The part of a pause that the deadline leaves time for.
     fn patience(&self, pause: Duration, now: &impl Fn() -> Instant) -> Duration {
         if self.terms.deadline == Deadline::Never {
             return pause;

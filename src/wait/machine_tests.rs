@@ -7,7 +7,7 @@ const LEASE: Duration = Duration::from_secs(30);
 const OUTAGE: Duration = Duration::from_secs(60);
 const TTL: Duration = Duration::from_millis(700);
 
-/// A machine, and the time that it is told.
+/// A machine, and the time that it is given.
 struct Staged {
     wait: Wait,
     now: Instant,
@@ -41,7 +41,8 @@ impl Staged {
         self.wait.next(happened, &|| now)
     }
 
-    /// Asks in this round, is told that the lock is taken, and listens since before it.
+    /// Asks in this round, gets the answer that the lock is taken, and has listened since before
+    /// it.
     fn sleeps(&mut self, round: u64) -> Duration {
         assert!(matches!(self.next(Happened::Looked(FREE)), Step::Ask));
         assert!(matches!(self.next(busy(round)), Step::Listen { mistrusts: false }));
@@ -139,14 +140,14 @@ fn others_come_first_and_what_was_known_before_is_too_old() {
 fn it_sleeps_for_a_thread_of_the_client_and_then_looks_again() {
     let mut call = staged(None);
     call.next(NEW);
-    // Others do not come first while nobody can.
+    // Other clients need not come first while nobody can take the lock.
     let held = |held_here| Happened::Looked(Sight { held_here, comes_last: true, ..FREE });
     let Step::SleepForLocal(most) = call.next(held(Some(TTL))) else { panic!() };
     assert_eq!(most, TTL + Duration::from_millis(1));
     assert!(matches!(call.next(Happened::WokeForLocal), Step::Look));
     let Step::SleepForLocal(most) = call.next(held(Some(LEASE * 9))) else { panic!() };
     assert_eq!(most, LEASE, "at most a lease");
-    // Nothing came in all that time: the store is asked once.
+    // Nothing came for a whole lease: the store is asked once.
     call.now += LEASE;
     assert!(matches!(call.next(Happened::WokeForLocal), Step::Look));
     let held = |held_here| Happened::Looked(Sight { held_here, ..FREE });
@@ -218,7 +219,7 @@ fn an_outage_at_the_deadline_is_an_error_and_not_a_lock_that_is_taken() {
     call.sleeps(2);
     call.next(outage(Some(Duration::ZERO)));
     call.now += TTL;
-    // The last answer is recent, but a server that has gone since may have freed the lock.
+    // The last answer is recent, but a server that has failed since may have freed the lock.
     assert!(matches!(call.next(Happened::Woke { is_notified: false, has_answer: true }), Step::Look));
     assert!(matches!(call.next(Happened::Looked(FREE)), Step::Ask));
     assert!(matches!(call.next(outage(Some(TTL))), Step::Return(Err(_))));

@@ -1,5 +1,5 @@
-//! Waiting for a name: one acquire, the threads of a client that queue for it, when others come
-//! first, and the messages that wake a waiter.
+//! Waiting for a name: one acquire, the threads of a client that queue for it, when other clients
+//! go first, and the messages that wake a waiter.
 
 pub(crate) mod attempt;
 mod blind_poll;

@@ -1,8 +1,8 @@
 //! Release messages for waiters: one subscriber connection and thread per client.
 //!
 //! A message is a hint to try again, never a grant, and no wait relies on it: each has a timer of
-//! its own. Waiters subscribe directly, on the same connection. The thread connects; who reads is
-//! in [`reading`](crate::wait::reading).
+//! its own. Waiters send their subscriptions directly, on the same connection. The thread connects;
+//! who reads is decided in [`reading`](crate::wait::reading).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,21 +26,21 @@ pub(crate) struct Listening<'w> {
 }
 
 impl Notifications {
-    /// `lease`: how long a waiter sleeps at most.
+    /// `lease`: the longest time that a waiter sleeps.
     pub(crate) fn new(client_name: String, store: Arc<dyn LockStore>, lease: Duration) -> Self {
         let (state, changed) = (Mutex::default(), Condvar::new());
         let inner = SubscriberThread { client_name, store, patience: Patience::of(lease), state, changed };
         Self { inner: Arc::new(inner), thread: Mutex::new(None) }
     }
 
-    /// Notifies `event` at every message about the topic, and once when the store has confirmed the
-    /// subscription, until the returned value is dropped. Does not wait for the store.
+    /// Until the returned value is dropped, notifies `event` at every message on the topic, and
+    /// once when the store has confirmed the subscription. Does not wait for the store.
     pub(crate) fn listen(&self, topic: Topic, event: &Arc<Event>) -> Listening<'_> {
         let mut state = self.inner.state.lock();
         let is_new = !state.topics.contains_key(&topic);
         let watch = state.topics.entry(topic.clone()).or_default();
         if watch.waiters == 0 {
-            // The event of the last waiter, which was kept while the subscription lingered.
+            // The previous waiter's event, kept while the subscription lingered.
             watch.events.clear();
         }
         if !watch.events.iter().any(|known| Arc::ptr_eq(known, event)) {
@@ -63,7 +63,7 @@ impl Notifications {
             state.give_up();
         }
         drop(state);
-        // Not logged under the mutex: a logger that blocks would keep every waiter from its
+        // Logged after the mutex is unlocked: a logger that blocks would keep every waiter from its
         // message.
         if let Err(e) = started {
             log::warn!("no thread for release messages, waiting by timer: {e}");
@@ -99,7 +99,7 @@ impl Notifications {
         }
     }
 
-    /// Takes in the messages that have come while nobody read. Does not wait for more.
+    /// Processes the messages that came while nobody was reading. Does not wait for more.
     pub(crate) fn catch_up(&self) {
         let Some(mut role) = self.inner.take_role() else { return };
         if let Err(e) = role.catch_up() {
@@ -112,7 +112,7 @@ impl Notifications {
         self.inner.events_of(topic).iter().for_each(|event| event.notify());
     }
 
-    /// Asks the thread to end and waits for it until `deadline`. False: it is still in its read.
+    /// Asks the thread to end and waits for it until `deadline`. False: it is still reading.
     pub(crate) fn stop(&self, deadline: Instant) -> bool {
         let mut state = self.inner.state.lock();
         match state.phase {
@@ -151,8 +151,8 @@ impl Notifications {
 }
 
 impl Listening<'_> {
-    /// Waits until the event of this waiter has what it awaits, at most for `timeout`; false if it
-    /// has not. Reads the messages of all waiters meanwhile, unless another thread does.
+    /// Waits until this waiter's event has what it awaits, at most for `timeout`; false if it did
+    /// not come. Reads the messages of all waiters meanwhile, unless another thread does.
     pub(crate) fn wait_for(&self, awaited: Awaited, timeout: Duration) -> bool {
         let (inner, give_up) = (&self.notifications.inner, os::now() + timeout);
         if let Some(has_come) = inner.take_role().and_then(|role| self.read_until(role, awaited, give_up)) {
@@ -162,7 +162,7 @@ impl Listening<'_> {
             let mut state = inner.state.lock();
             let sleeper = state.reading.sleeps(&self.event, awaited);
             if state.reading.is_free() {
-                // It was given back in between.
+                // The role was given back in between.
                 inner.changed.notify_all();
             }
             sleeper
@@ -175,8 +175,8 @@ impl Listening<'_> {
     /// `None`: the connection has ended.
     fn read_until(&self, mut role: Role<'_>, awaited: Awaited, give_up: Instant) -> Option<bool> {
         let tick = role.inner.patience.tick;
-        // Set first and looked second: a notification before this is seen, and one after it ends
-        // the read.
+        // The interrupt is set before the event is checked: a notification before this is seen, and
+        // a later one ends the read.
         let _interrupted = self.event.interrupt_by(role.interrupt.clone());
         loop {
             let left = give_up.saturating_duration_since(os::now());
@@ -185,7 +185,7 @@ impl Listening<'_> {
                 return Some(has_come);
             }
             let read = role.read(left.min(tick)).and_then(|_| match self.event.has_come(awaited) {
-                // Before the connection is looked after, its waiter goes on.
+                // The waiter goes on at once, without maintaining the connection first.
                 true => Ok(()),
                 false => role.maintain(),
             });
@@ -215,7 +215,7 @@ impl Drop for Listening<'_> {
             watch.idle_since = Some(os::now());
             return;
         }
-        // No other waiter ever waits for this holder's turn.
+        // No other waiter will ever wait for this holder's turn.
         topics.remove(&self.topic);
         if sender.as_mut().is_some_and(|sender| sender.unwatch(&self.topic).is_err()) {
             state.give_up();

@@ -1,25 +1,26 @@
-//! A parked hold: its user has given it up, and a thread of the client that waits for it is next,
-//! so it stays in the store.
+//! A parked hold: its user has given it up, and it stays in the store for a thread of the client
+//! that waits for it.
 //!
-//! The thread that leads the local queue is its *keeper*: it is woken, and takes the hold out, also
-//! when it gives up at that moment. While it wakes up, a thread that runs already may have the hold
-//! before it (barging), so that many short turns fit into one wake-up. It does not wait for ever:
-//! once half a millisecond has passed since a keeper had a hold, the next one that is parked is for
-//! the keeper alone (eventual fairness, as in `parking_lot`).
+//! The thread that leads the local queue is its *keeper*: it is woken, and takes the hold out, even
+//! if it gives up at that moment. While it wakes up, a thread that is already running may take the
+//! hold before it (barging), so that many short turns fit into one wake-up. The keeper does not
+//! wait for ever: once half a millisecond has passed since a keeper had a hold, the next hold that
+//! is parked is for the keeper alone (eventual fairness, as in `parking_lot`).
 
 use std::time::{Duration, Instant};
 
 use crate::lease::store_hold::Admission;
 use crate::os;
 
-/// For so long threads that come later may have the hold before the one that waits longest.
+/// For this long, threads that come later may take the hold before the thread that has waited
+/// longest.
 const BARGING: Duration = Duration::from_micros(500);
 
 /// Guarded by the mutex of the local queue.
 #[derive(Debug, Default)]
 pub(super) struct Parking {
     hold: Option<Admission>,
-    /// The keeper was woken, and has not looked since.
+    /// The keeper was woken, and has not checked since.
     is_keeper_woken: bool,
     /// When a keeper last took a hold.
     last_kept: Option<Instant>,
@@ -32,9 +33,8 @@ impl Parking {
         self.hold.is_none()
     }
 
-    /// Parks it, if none is parked: one that gave way here would be given up under the mutex of the
-    /// queue. `is_for_keeper`: nobody may have it before. Returns whether the keeper is to be
-    /// woken.
+    /// Parks the hold, if none is parked: replacing one would give it up under the mutex of the
+    /// queue. `is_for_keeper`: nobody else may take it. Returns whether the keeper has to be woken.
     pub(super) fn park(&mut self, hold: Admission, is_for_keeper: bool) -> bool {
         let now = os::now();
         let last_kept = *self.last_kept.get_or_insert(now);
@@ -43,7 +43,7 @@ impl Parking {
         !std::mem::replace(&mut self.is_keeper_woken, true)
     }
 
-    /// The hold, for the keeper.
+    /// Takes out the hold, for the keeper.
     pub(super) fn keep(&mut self) -> Option<Admission> {
         self.is_keeper_woken = false;
         let hold = self.hold.take()?;
@@ -51,7 +51,7 @@ impl Parking {
         Some(hold)
     }
 
-    /// The hold, for a thread that did not wait, if it `fits`.
+    /// Takes out the hold, for a thread that did not wait, if it `fits`.
     pub(super) fn barge(&mut self, fits: impl FnOnce(&Admission) -> bool) -> Option<Admission> {
         if self.is_for_keeper {
             return None;

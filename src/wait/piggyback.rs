@@ -1,5 +1,5 @@
-//! An acquire that travels with the release of another thread of this client: one round trip for
-//! both. Or none: the hold passes to its owner.
+//! An acquire that travels with the release of another thread of this client, in one round trip. If
+//! the hold itself is passed on, nothing is sent at all.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::os::{
 };
 use crate::store::{Acquire, Acquired, TokenRule, UnknownOutcomes, Waiting};
 
-/// The acquire, left by the thread that waits, for the thread that releases.
+/// The acquire that a waiting thread leaves for the releasing thread.
 #[derive(Debug)]
 pub(crate) struct Piggyback {
     name: Arc<LockName>,
@@ -37,8 +37,8 @@ pub(crate) struct Piggyback {
 #[derive(Debug)]
 pub(crate) enum PiggybackOutcome {
     NotSent,
-    /// `tokens`: how many fencing tokens it drew; `round`: in which round of its owner's event it
-    /// was taken, before it was sent.
+    /// `tokens`: how many fencing tokens it drew; `round`: the round of its owner's event in which
+    /// it was taken, before it was sent.
     Sent {
         acquired: Result<Acquired>,
         unknowns: UnknownOutcomes,
@@ -74,8 +74,8 @@ impl Piggyback {
         Acquire { name, holder, permits, lease, held: 0, token, tokens, waiting }
     }
 
-    /// Admits the owner as the next user of a hold that this tenure, its only one, has given up,
-    /// if the run `goes_on`.
+    /// Admits the owner as the next user of a hold that this tenure, its only one, has given up, if
+    /// the run `goes_on`.
     pub(super) fn succeeds(&self, tenure: &Arc<Tenure>, goes_on: impl FnOnce(RunLength) -> bool) -> Option<Admission> {
         if !self.is_for(&tenure.store_hold) {
             return None;
@@ -93,7 +93,7 @@ impl Piggyback {
         self.takes_turns && self.name.kind == hold.asked.name.kind
     }
 
-    /// Called under the mutex of the local queue, when a releasing thread takes it out of there.
+    /// Called under the mutex of the local queue, when a releasing thread takes it out.
     pub(crate) fn take(&self) {
         self.taken.store(true, Ordering::Release);
     }
@@ -149,7 +149,7 @@ impl TakenPiggyback {
 
 impl Drop for TakenPiggyback {
     fn drop(&mut self) {
-        // Without effect after a delivery.
+        // Has no effect after a delivery.
         self.piggyback.deliver(PiggybackOutcome::NotSent);
         if let Some(event) = &self.event {
             event.notify();

@@ -1,4 +1,4 @@
-//! The local queues of a client by name, and what each of them knows. How threads queue is in
+//! The local queues of a client by name, and the state of each. How threads queue is in
 //! [`local_queue`](crate::wait::local_queue).
 
 use std::collections::VecDeque;
@@ -14,16 +14,16 @@ use crate::wait::parking::Parking;
 use crate::wait::piggyback::Piggyback;
 use crate::wait::waiter::Waiter;
 
-/// From this many queues on, unused ones are swept.
+/// With this many queues or more, unused ones are swept.
 pub(super) const SWEEP_AT: usize = 256;
 
 #[derive(Debug, Default)]
 pub(super) struct QueueMap {
     pub(super) local_queues: HashMap<Arc<str>, Arc<LocalQueue>>,
-    /// How many there were after the last sweep.
+    /// How many queues the last sweep left.
     pub(super) after_sweep: usize,
-    /// The one that was left last, for the next name: every lock call needs a queue, and mostly the
-    /// call is its only member.
+    /// The queue that became unused last, to be reused for the next name: every lock call needs a
+    /// queue, and usually the call is its only member.
     pub(super) spare: Option<Arc<LocalQueue>>,
 }
 
@@ -49,7 +49,7 @@ impl QueueMap {
     }
 }
 
-/// Those of waiters that queue at the server.
+/// The queues of waiters that queue at the server.
 pub(super) type QueuesByHolder = HashMap<Arc<str>, Arc<LocalQueue>>;
 
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ pub(super) struct LocalQueue {
 }
 
 impl LocalQueue {
-    /// The queue as it was when it was made, if nobody else has it or its event any more.
+    /// Resets the queue to its initial state, if nobody else has it or its event any more.
     pub(super) fn as_new(mut queue: Arc<Self>) -> Option<Arc<Self>> {
         let Self { event, state } = Arc::get_mut(&mut queue)?;
         *Arc::get_mut(event)? = Event::default();
@@ -70,14 +70,14 @@ impl LocalQueue {
 
 #[derive(Debug, Default)]
 pub(super) struct QueueState {
-    /// Those behind the leader.
+    /// The waiters behind the leader.
     pub(super) waiters: VecDeque<Arc<Waiter>>,
-    /// There is a leader, or a waiter that was made the leader and is waking up.
+    /// Whether there is a leader, or a waiter that was made the leader and is waking up.
     pub(super) leader: bool,
     /// The leader's acquire, for the thread of this client that frees the lock to send right behind
     /// the release.
     pub(super) piggyback: Option<Arc<Piggyback>>,
-    /// A hold that was given up for the leader, or for one who comes before it wakes up.
+    /// A hold that was parked for the leader, or for a thread that barges in before it.
     pub(super) parking: Parking,
     /// Threads that are in the queue or about to enter it.
     pub(super) members: usize,
@@ -88,13 +88,12 @@ pub(super) struct QueueState {
 }
 
 impl QueueState {
-    /// How long to wait before the next attempt, so that clients that have waited longer come
-    /// first.
+    /// How long to wait before the next attempt, so that clients that have waited longer go first.
     pub(super) fn courtesy(&self, event: &Event) -> Option<Duration> {
         self.fairness.courtesy(|| event.messages())
     }
 
-    /// Whether others have to get in before this client asks again.
+    /// Whether other clients must get the lock before this client asks again.
     pub(super) fn comes_later(&self) -> bool {
         self.fairness.owes_gap() || self.fairness.owes_blind_gap()
     }

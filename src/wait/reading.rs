@@ -1,19 +1,19 @@
-//! Who reads the subscription of a client: one thread at a time, which has the *role* of the
-//! reader and brings the messages of all.
+//! Who reads the subscription of a client: one thread at a time has the *role* of the reader, and
+//! delivers the messages for all.
 //!
-//! Mostly that is a thread that waits for one of the messages: it reads its own message and need
-//! not be woken by another thread. The client's own thread takes the role only where somebody
-//! sleeps who needs it, and gives it back when there is none any more.
+//! Usually that is a thread that waits for one of the messages: it reads its own message and need
+//! not be woken by another thread. The client's own thread takes the role only while a sleeper
+//! needs it, and gives it back when none is left.
 //!
 //! **No wake-up is lost.** A waiter that finds the role taken enters itself among the sleepers
 //! before it sleeps, under the mutex under which the role is given back. So whoever gives it back
-//! sees the sleeper and wakes the client's own thread, which looks for sleepers under the same
+//! sees the sleeper and wakes the client's own thread, which checks for sleepers under the same
 //! mutex before it goes to sleep itself. A message that comes while nobody has the role stays in
 //! the socket.
 //!
-//! **Who has the role alone ends the connection.** An error is reported by giving up the role for
-//! good; the client's own thread then connects again. So nobody reads an old connection beside the
-//! new one.
+//! **Only the thread that has the role ends the connection.** It reports an error by giving up the
+//! role for good; the client's own thread then connects again. So nobody reads an old connection
+//! beside the new one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,22 +22,22 @@ use crate::base::error::Error;
 use crate::base::event::{Awaited, Event, Interrupt};
 use crate::store::Subscriber;
 
-/// The receiving half of the present connection, and who waits for what it brings.
+/// The receiving half of the present connection, and who waits for its messages.
 #[derive(Default)]
 pub(super) struct Reading {
-    /// While nobody has the role.
+    /// `Some` while nobody has the role.
     subscriber: Option<Box<dyn Subscriber>>,
-    /// Ends a wait of whoever has the role.
+    /// Interrupts the wait of the thread that has the role.
     interrupt: Option<Arc<dyn Interrupt>>,
-    /// Why the present connection is of no use any more.
+    /// Why the present connection is no longer usable.
     trouble: Option<Error>,
-    /// Waiters that sleep while another thread has the role, in the order in which they came.
+    /// Waiters that sleep while another thread has the role, in order of arrival.
     sleepers: BTreeMap<u64, (Arc<Event>, Awaited)>,
     next: u64,
 }
 
 impl Reading {
-    /// A new connection, whose role anybody may take.
+    /// A new connection, for which any thread may take the role.
     pub(super) fn begin(&mut self, subscriber: Box<dyn Subscriber>, interrupt: Arc<dyn Interrupt>) {
         (self.subscriber, self.interrupt, self.trouble) = (Some(subscriber), Some(interrupt), None);
     }
@@ -77,13 +77,13 @@ impl Reading {
         self.interrupt.clone()
     }
 
-    /// Whether somebody sleeps for whom nothing has come yet. One that was notified does not count:
-    /// it is waking up, and may take the role itself when it waits again.
+    /// Whether a sleeper has not been notified yet. One that was notified does not count: it is
+    /// waking up, and may take the role itself when it waits again.
     pub(super) fn is_needed(&self) -> bool {
         self.sleepers.values().any(|(event, awaited)| !event.has_come(*awaited))
     }
 
-    /// The waiter of the event sleeps from now on, until [`woken`](Self::woken).
+    /// The event's waiter sleeps from now on, until [`woken`](Self::woken).
     pub(super) fn sleeps(&mut self, event: &Arc<Event>, awaited: Awaited) -> u64 {
         self.next += 1;
         self.sleepers.insert(self.next, (event.clone(), awaited));

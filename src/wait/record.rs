@@ -1,5 +1,5 @@
-//! How a call ends that is to take something: counted once, whatever its outcome, and told to the
-//! listener.
+//! How a call that is to take something ends: counted once, whatever its outcome, and reported to
+//! the listener.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,27 +12,27 @@ use crate::base::primitive::Primitive;
 use crate::wait::attempt::AcquireAttempt;
 use crate::wait::client_state::ClientState;
 
-/// What is known of a call beside its result.
+/// What is known of a call besides its result.
 #[derive(Debug, Default)]
 pub(crate) struct CallRecord {
-    /// For how long it has waited, and for which name at last.
+    /// How long it has waited, and for which name last.
     waited: Option<(Arc<LockName>, Duration)>,
     reentered: bool,
 }
 
 impl CallRecord {
-    /// Takes over what the attempt knows, which is about to end.
+    /// Takes over what the attempt knows before it ends.
     pub(crate) fn take_from(&mut self, attempt: &AcquireAttempt<'_>) {
         self.waited = attempt.waited().map(|time| (attempt.name.clone(), time));
     }
 
-    /// It adds a level to a hold that its thread has.
+    /// The call adds a level to a hold that its thread has.
     pub(crate) fn reenters(&mut self) {
         self.reentered = true;
     }
 }
 
-/// Makes a call that takes all of these names, and counts how it ends.
+/// Runs a call that takes all of these names, and records how it ends.
 pub(crate) fn recorded<T>(
     client: &Arc<ClientState>,
     primitive: Primitive,

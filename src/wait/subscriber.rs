@@ -1,5 +1,5 @@
-//! The subscriber of a client: the thread that connects, the topics, and the role of the one who
-//! reads (see [`reading`](crate::wait::reading)).
+//! The subscriber of a client: the thread that connects, the topics, and the role of the reader
+//! (see [`reading`](crate::wait::reading)).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,19 +13,19 @@ use crate::store::{LockStore, Received, Subscriber, SubscriptionSender, Topic};
 use crate::wait::reading::Reading;
 
 /// A topic is kept this long after its last waiter, so that under contention not every hand-over
-/// costs a subscription and its end.
+/// costs a subscribe and an unsubscribe.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// A thread that does not wait for messages takes in no more than this: others may publish faster
-/// than it reads.
+/// A thread that does not wait for messages reads at most this many: others may publish faster than
+/// it reads.
 const MOST_AT_ONCE: u32 = 4096;
 
-/// How soon a half-open connection (its packets vanish) is given up. Until then a lost message is
-/// noticed only by the timers of the waiters, which run for up to a lease.
+/// How soon a half-open connection (its packets vanish) is given up. Until then only the waiters'
+/// timers, which run for up to a lease, reveal that a message was lost.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     /// How long a read waits. Between reads the reader checks whether to end a subscription, and
-    /// the thread whether to stop.
+    /// the client's thread whether to stop.
     pub(super) tick: Duration,
     /// A connection that is silent for this long is pinged.
     silence: Duration,
@@ -60,10 +60,10 @@ pub(super) struct SubscriberState {
     pub(super) sender: Option<Box<dyn SubscriptionSender>>,
     /// When the present connection was pinged, if there has been no reply since.
     pub(super) pinged: Option<Instant>,
-    /// When the present connection last brought anything.
+    /// When anything was last received on the present connection.
     last_received: Instant,
     pub(super) reading: Reading,
-    /// The present connection has confirmed a subscription.
+    /// Whether the present connection has confirmed a subscription.
     is_proven: bool,
     pub(super) phase: Phase,
 }
@@ -74,12 +74,12 @@ pub(super) struct TopicWatch {
     pub(super) waiters: usize,
     /// When the last waiter left.
     pub(super) idle_since: Option<Instant>,
-    /// The store has confirmed the subscription on the present connection: from then on no message
-    /// is missed.
+    /// Whether the store has confirmed the subscription on the present connection: from then on no
+    /// message is missed.
     pub(super) confirmed: bool,
 }
 
-/// However the thread ends, no waiter may rely on a subscription that nobody reads any more.
+/// However the thread ends, no waiter may rely on a subscription that is no longer read.
 struct ExitGuard<'a>(&'a SubscriberThread);
 
 impl Drop for ExitGuard<'_> {
@@ -87,7 +87,7 @@ impl Drop for ExitGuard<'_> {
         let mut state = self.0.state.lock();
         state.phase = Phase::Ended;
         state.topics.values_mut().for_each(TopicWatch::lose);
-        // Both halves: the sending half answers for topics that the connection covers.
+        // Both halves: the sending half reports which topics the connection covers.
         let connection = (state.reading.end(), state.sender.take());
         self.0.changed.notify_all();
         drop(state);
@@ -95,21 +95,21 @@ impl Drop for ExitGuard<'_> {
     }
 }
 
-/// The role of the one who reads. Ends with this value.
+/// The role of the reader. Dropping this value gives it back.
 pub(super) struct Role<'n> {
     pub(super) inner: &'n SubscriberThread,
     /// `None` after an error.
     subscriber: Option<Box<dyn Subscriber>>,
     pub(super) interrupt: Arc<dyn Interrupt>,
-    /// A read has begun, and has not ended.
+    /// A read has begun and has not ended.
     reads: bool,
 }
 
 impl Role<'_> {
-    /// Reads once, for `timeout` at most, and brings the messages. False: nothing has come.
+    /// Reads once, for at most `timeout`, and delivers the messages. False: nothing came.
     ///
     /// # Errors
-    /// The connection has ended: [`fail`](Self::fail) has to be called.
+    /// The connection has ended: call [`fail`](Self::fail).
     pub(super) fn read(&mut self, timeout: Duration) -> Result<bool> {
         let Some(subscriber) = &mut self.subscriber else { return Ok(false) };
         self.reads = true;
@@ -119,7 +119,7 @@ impl Role<'_> {
         Ok(has_come)
     }
 
-    /// Brings what has come already.
+    /// Delivers the messages that have already arrived.
     ///
     /// # Errors
     /// The same as [`read`](Self::read).
@@ -132,7 +132,7 @@ impl Role<'_> {
         Ok(())
     }
 
-    /// Looks after the connection.
+    /// Maintains the connection.
     ///
     /// # Errors
     /// The same as [`read`](Self::read).
@@ -146,7 +146,7 @@ impl Role<'_> {
     }
 
     fn end(&mut self, error: Error) {
-        // Before the thread connects again.
+        // Dropped before the thread connects again.
         self.subscriber = None;
         self.inner.state.lock().reading.fail(error);
         self.inner.changed.notify_all();
@@ -202,7 +202,7 @@ impl TopicWatch {
     }
 
     /// The connection ended: waiters that sleep for a whole lease must learn that no messages
-    /// arrive for now, and poll.
+    /// arrive for now, so that they poll.
     fn lose(&mut self) {
         self.confirmed = false;
         self.notify();
@@ -240,7 +240,7 @@ impl SubscriberThread {
         }
     }
 
-    /// The life of one connection. Returns when it is time to stop.
+    /// Runs one connection. Returns when the thread has to stop.
     fn listen_once(&self) -> Result<()> {
         let (mut subscriber, mut sender) = self.store.subscribe(self.patience.tick)?;
         let mut state = self.state.lock();
@@ -249,7 +249,7 @@ impl SubscriberThread {
         }
         let topics: Vec<&Topic> = state.topics.keys().collect();
         if !topics.is_empty() && sender.watch(&topics)? {
-            // There is nothing to wait for.
+            // Their messages are received already: there is no confirmation to wait for.
             state.topics.values_mut().for_each(|watch| {
                 watch.notify();
                 watch.confirmed = true;
@@ -263,14 +263,14 @@ impl SubscriberThread {
         drop(state);
         while self.state.lock().phase == Phase::Running {
             let received = subscriber.receive()?;
-            // It ends the read to stop the thread as well.
+            // Stopping the thread ends this read, too.
             self.take_in(received);
             self.maintain()?;
         }
         Ok(())
     }
 
-    /// Reads while waiters sleep who need it, and looks after the connection now and then while
+    /// Reads while there are sleepers who need it, and maintains the connection now and then while
     /// nobody reads.
     fn read_in_turns<'i>(&'i self, mut state: MutexGuard<'i, SubscriberState>) -> Result<()> {
         while state.phase == Phase::Running {
@@ -301,7 +301,7 @@ impl SubscriberThread {
         Some(Role { inner: self, subscriber, interrupt, reads: false })
     }
 
-    /// Brings what was received to the waiters. False: nothing was.
+    /// Delivers what was received to the waiters. False: nothing was received.
     fn take_in(&self, received: Received) -> bool {
         if received == Received::Timeout {
             return false;
@@ -322,9 +322,9 @@ impl SubscriberThread {
         true
     }
 
-    /// Messages before this were not received, so the waiters must try again. Notified first and
-    /// confirmed second: otherwise a waiter could see the confirmation, send a request, and then be
-    /// woken in vain by the notification that belongs to it.
+    /// Messages before this were not received, so the waiters must try again. They are notified
+    /// before the topic is marked as confirmed: otherwise a waiter could see the confirmation, send
+    /// a request, and then be woken in vain by the notification for that confirmation.
     fn confirm(&self, topics: &[Topic]) {
         let mut state = self.state.lock();
         state.is_proven = true;
@@ -356,8 +356,8 @@ impl SubscriberThread {
             state.ping()?;
         }
         let SubscriberState { topics, sender: Some(sender), .. } = &mut *state else { return Ok(()) };
-        // One that is not confirmed yet stays: its confirmation could be taken for that of a later
-        // subscription to the same topic.
+        // A subscription that is not confirmed yet stays: its confirmation could be taken for that
+        // of a later subscription to the same topic.
         let is_over =
             |watch: &TopicWatch| watch.confirmed && watch.idle_since.is_some_and(|since| os::since(since) > LINGER);
         let idle: Vec<Topic> =

@@ -9,7 +9,7 @@ impl Interrupt for Nobody {
     fn interrupt(&self) {}
 }
 
-/// Never brings anything.
+/// Never receives anything.
 struct Silent {
     panics: bool,
 }
@@ -31,7 +31,7 @@ impl Subscriber for Silent {
     }
 }
 
-/// As its thread leaves it after it has connected.
+/// The state in which the thread leaves it after connecting.
 fn connected(panics: bool) -> SubscriberThread {
     let second = Duration::from_secs(1);
     let store = Arc::new(MemoryStore::new(&Arc::new(Memory::new()), second));
@@ -65,7 +65,7 @@ fn a_panic_during_a_read_ends_the_connection() {
     assert!(inner.state.lock().reading.take_trouble().is_some(), "so the thread connects again");
 }
 
-/// As a guard does that is dropped by a panic of its user.
+/// What a guard does that is dropped by a panic of its user.
 #[test]
 fn a_thread_that_panics_already_can_read() {
     struct Reads<'i>(&'i SubscriberThread);

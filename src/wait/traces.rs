@@ -1,4 +1,4 @@
-//! What may stand of an attempt at the store without being a hold.
+//! What an attempt may have left in the store without being a hold.
 
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
@@ -6,19 +6,19 @@ use crate::base::lock_name::Kind;
 use crate::store::UnknownOutcomes;
 use crate::wait::client_state::ClientState;
 
-/// What may stand of the present holder at the server.
+/// What the present holder may have left at the server.
 #[derive(Default)]
 pub(super) struct Traces {
     pub(super) unknowns: UnknownOutcomes,
-    /// Since when there are unknown outcomes; only of a counting semaphore, whose permits have no
+    /// Since when there are unknown outcomes; only for a counting semaphore, whose permits have no
     /// leases.
     pub(super) unknown_since: Option<Moment>,
-    /// A request was sent whose outcome has not been taken in: it stays so if a logger panics in
-    /// the middle of it, and then the request may have run.
+    /// A request was sent whose outcome has not been processed. It stays set if a logger panics
+    /// before that, and then the request may have run.
     pub(super) under_way: bool,
-    /// Its queue entry or wait marker may stand there.
+    /// The server may have its queue entry or wait marker.
     pub(super) has_marker: bool,
-    /// The store holds one of them: the server answered "busy" to a request that leaves it there.
+    /// The store has one of them: the server answered "busy" to a request that leaves it.
     pub(super) queued: bool,
 }
 

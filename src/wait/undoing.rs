@@ -1,5 +1,5 @@
-//! Requests of an attempt whose outcome may stay unknown: how they are sent, and how what they left
-//! is removed.
+//! Requests of an attempt whose outcome may stay unknown: how they are sent, and how whatever they
+//! left is removed.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::store::{HoldCounts, Release, Spent, Undo, UnknownOutcomes};
 use crate::wait::attempt::{AcquireAttempt, Wanted};
 use crate::wait::traces::fresh_holder;
 
-/// How long a waiter's place in a fair queue stands at most, other libraries' waiting times for
-/// those in front of it included.
+/// How long a waiter's place in a fair queue lasts at most, including the waiting times that other
+/// libraries allow those in front of it.
 const LONGEST_MARKER: Duration = Duration::from_secs(600);
 
 impl AcquireAttempt<'_> {
@@ -23,8 +23,8 @@ impl AcquireAttempt<'_> {
         if let (Some(now), Some(since)) = (now, self.traces.unknown_since)
             && now.since(since) > TAKEN_TTL / 2
         {
-            // The server soon forgets what an earlier request took, and a repeat would then take it
-            // once more.
+            // The server will soon forget what an earlier request took, and a repeat would then
+            // take it again.
             self.give_up();
         }
         self.asks_now();
@@ -45,8 +45,8 @@ impl AcquireAttempt<'_> {
         let is_released = match self.traces.unknowns.take_spent() {
             None => return,
             Some(Spent::Released) => self.traces.unknowns.is_empty(),
-            // In the background only if that fails, or if the call is to wait for no server: the
-            // next request could find the lock taken by what is left of this one.
+            // In the background only if that fails, or if the call must not wait for a server: the
+            // next request could find the lock taken by what this one left.
             Some(Spent::Unreleased) => !self.is_ended() && self.release_all(),
         };
         if is_released {
@@ -56,14 +56,15 @@ impl AcquireAttempt<'_> {
         }
     }
 
-    /// Nothing is left of the present holder.
+    /// Replaces the holder by a fresh one, which has left nothing at the server, and returns the
+    /// old one.
     fn take_fresh_holder(&mut self) -> Holder {
         (self.traces.has_marker, self.traces.queued, self.traces.unknown_since) = (false, false, None);
         std::mem::replace(&mut self.holder, fresh_holder(self.client, self.name.kind))
     }
 
-    /// Undoes in the background whatever was sent. Later requests have a new holder: one of the old
-    /// holder would be undone with the rest.
+    /// Undoes in the background whatever was sent. Later requests have a new holder: a request of
+    /// the old holder would be undone with the rest.
     pub(crate) fn give_up(&mut self) {
         // A queue entry may outlive the lease of its waiter.
         let stands = if self.traces.has_marker { LONGEST_MARKER.max(self.wanted.lease) } else { self.wanted.lease };
@@ -77,8 +78,8 @@ impl AcquireAttempt<'_> {
         }
     }
 
-    /// Removes the queue entry or wait marker at once: waiters behind it move up now, and not when
-    /// this one counts as dead.
+    /// Removes the queue entry or wait marker at once: the waiters behind it move up now, and not
+    /// only when this one counts as dead.
     pub(crate) fn leave(&mut self) {
         if self.traces.has_marker && self.traces.unknowns.is_empty() && self.release_all() {
             (self.traces.has_marker, self.traces.queued) = (false, false);
@@ -115,8 +116,8 @@ impl Drop for AcquireAttempt<'_> {
     }
 }
 
-/// Gives the attempt its unknown outcomes back, also after a panic in the middle of the request:
-/// without them nobody would know what may still run.
+/// Gives the attempt its unknown outcomes back, even after a panic during the request: without them
+/// nobody would know what may still run.
 struct UnderWay<'r, 'a> {
     attempt: &'r mut AcquireAttempt<'a>,
     unknowns: UnknownOutcomes,

@@ -1,5 +1,5 @@
-//! The one wait loop: it carries out what the [machine](crate::wait::machine) says, with the store,
-//! the local queue and the messages.
+//! The only wait loop: it carries out the steps of the [machine](crate::wait::machine), with the
+//! store, the local queue and the messages.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use crate::wait::piggyback::PiggybackOutcome;
 /// Blocks until the contender has won, or until the deadline (`None`).
 ///
 /// # Errors
-/// `Closed` and `Cancelled` when its wait was ended, among others. A grant that arrives at that
-/// very moment wins.
+/// `Closed` and `Cancelled` when its wait was ended, among others. A grant that arrives at the same
+/// moment wins.
 pub(crate) fn contend<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> Result<Option<C::Won>> {
     let outcome = try_or_wait(contender, deadline);
     contender.attempt().end(outcome)
@@ -39,9 +39,9 @@ fn try_or_wait<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> R
         };
     }
     let mut first = None;
-    // Shared locks can have several holders: without waiters of this client there is no reason to
-    // queue. A latch is read in any case: only what the caller sees when it comes can show it later
-    // that the latch was opened in between.
+    // Shared locks can have several holders: if no thread of this client waits, there is no reason
+    // to queue. A latch is read in any case: the caller can later notice that the latch was opened
+    // in between only by comparing with what it saw at first.
     let queues = !is_shared(name.kind) || contender.helped().is_some_and(|helped| helped.queues_with_others());
     let at_once = name.kind == Kind::Latch || !queues && !client.local_queues.is_occupied(&name.key);
     if at_once && client.holds.blocks(name).is_none() {
@@ -53,8 +53,8 @@ fn try_or_wait<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> R
     queue_up(contender, deadline, first)
 }
 
-/// Blocks in the local queue of the name that the attempt waits for. `first`: for how long it is
-/// taken, as far as is known, if a request was sent just now.
+/// Blocks in the local queue of the name that the attempt waits for. `first`: how long the lock is
+/// taken, as far as is known, if a request was just sent.
 pub(crate) fn queue_up<'a, C: Contender<'a>>(
     contender: &mut C,
     deadline: Deadline,
@@ -75,11 +75,11 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
         contender.attempt().note_wait(wait);
         match queued {
             EnqueueOutcome::Leader(mut leader) => {
-                // A reply from before it waited in the queue is too old.
+                // A reply from before the caller waited in the queue is too old.
                 let first = first.filter(|_| !leader.has_waited);
                 let outcome = lead(contender, &mut leader, deadline, first);
-                // A call that was ended waits for no server: what it leaves there is removed in
-                // the background, at once.
+                // A call that was ended does not wait for a server: what it left there is removed
+                // in the background at once.
                 if !matches!(outcome, Ok(Some(_))) && !contender.attempt().is_ended() {
                     contender.attempt().leave();
                 }
@@ -98,7 +98,7 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
             EnqueueOutcome::Unknown(error) => return Err(error),
             EnqueueOutcome::Outage => {}
         }
-        // A call that has had a reply already knows that the server can be asked.
+        // A call that has had a reply knows already that the server can be asked.
         if first.is_none() {
             match contender.try_once(true)? {
                 Tried::Won(won) => return Ok(Some(won)),
@@ -115,7 +115,7 @@ fn timed_out<'a, C: Contender<'a>>(contender: &mut C, event: &Event) -> Result<O
     if has_answer(client, event) || client.holds.blocks(name).is_some() {
         return Ok(None);
     }
-    // The leader may sleep on an old reply, or wait in vain for its first one.
+    // The leader may be sleeping on an old reply, or waiting in vain for its first one.
     match contender.try_once(false)? {
         Tried::Won(won) => Ok(Some(won)),
         Tried::Busy(_) => {
@@ -125,8 +125,9 @@ fn timed_out<'a, C: Contender<'a>>(contender: &mut C, event: &Event) -> Result<O
     }
 }
 
-/// Whether the last reply in a queue is recent enough to return `None` for it. If the server has
-/// hung since an older one, `None` would report another holder when that is not known.
+/// Whether the last reply in a queue is recent enough to return `None` because of it. If the server
+/// has hung since an older reply, `None` would claim without evidence that another holder has the
+/// lock.
 fn has_answer(client: &ClientState, event: &Event) -> bool {
     event.is_answered_within(client.config.io_timeout)
 }
@@ -146,8 +147,8 @@ fn lead<'a, C: Contender<'a>>(
     // Until the role passes on: the next leader waits by the same event.
     let _woken = cancel.map(|token| token.wakes(leader.event().clone()));
     let topic = topic_of(contender.attempt(), leader);
-    // If other waiters with places of this client are subscribed, their subscription covers this
-    // waiter's messages as well.
+    // If other waiters of this client that have places are subscribed, their subscription covers
+    // this waiter's messages as well.
     let queues = name.kind == Kind::Fair || client.store.queues_all() && name.kind != Kind::Latch;
     let begun = Happened::Begun {
         first: first.map(|ttl| Answer { round: None, ttl }),
@@ -162,7 +163,8 @@ fn lead<'a, C: Contender<'a>>(
         is_exclusive: name.kind.is_exclusive() && !leader.is_at_server(),
     };
     let mut wait = Wait::new(terms);
-    // The first look begins its first round. It is later than this one, of listening before it.
+    // The first look begins round 1, which is later than this round 0, in which listening may
+    // begin.
     let mut led = Led { contender, leader, deadline, topic, listening: None, round: 0 };
     let mut happened = begun;
     loop {
@@ -187,13 +189,13 @@ struct Led<'l, 's, 'a, C> {
     leader: &'l mut Leader<'s>,
     deadline: Deadline,
     topic: Topic,
-    /// And since which round of the event.
+    /// The interest in the topic, and the round of the event in which listening began.
     listening: Option<(Listening<'a>, u64)>,
     /// The present round of the event.
     round: u64,
 }
 
-/// What has happened, or with what the call ends.
+/// What has happened, or the result with which the call ends.
 type Carried<W> = ControlFlow<Result<Option<W>>, Happened>;
 
 impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
@@ -202,8 +204,8 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
     }
 
     fn carry_out(&mut self, step: Step, wait: &Wait) -> Carried<C::Won> {
-        // What threads of this client have done for the call comes first. Before a request of its
-        // own, and before it leaves, the call takes its acquire out of the queue.
+        // What threads of this client have done for the call comes first. Before it sends a request
+        // of its own, and before it leaves, the call takes its acquire out of the queue.
         let done = match step {
             Step::Look | Step::SleepForLocal(_) => self.leader.collect(),
             Step::LetOthersFirst | Step::Ask | Step::Return(_) => self.leader.withdraw(),
@@ -224,12 +226,12 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
     }
 
     fn look(&mut self) -> Sight {
-        // Before all else: an end of the wait before it is seen here, one after it wakes the call.
-        // And before the request is sent: a message that arrives while it is under way may be of a
-        // release after it.
+        // Before all else: if the wait was ended before this, it is seen here; if later, it wakes
+        // the call. And before the request is sent: a message that arrives while it is under way
+        // may announce a release after it.
         self.round = self.leader.event().clear();
         let attempt = self.contender.attempt();
-        // Who has a place in the store is told by the store alone when its turn comes.
+        // A waiter with a place in the store learns only from the store when its turn comes.
         let held_here = if self.leader.is_at_server() { None } else { attempt.client.holds.blocks(attempt.name) };
         Sight { ended: attempt.ensure_waits().err(), held_here, comes_last: self.leader.comes_last() }
     }
@@ -237,7 +239,7 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
     fn let_others_first(&mut self) -> Happened {
         let (client, deadline) = (self.client(), self.deadline);
         let Self { leader, listening, topic, round, .. } = self;
-        // Otherwise those that nobody has read yet would count as new ones.
+        // Otherwise messages that nobody has read yet would count as new ones.
         client.notifications.catch_up();
         let patience = |pause: Duration| deadline.remaining(os::now()).map_or(pause, |left| left.min(pause));
         leader.let_others_first(patience, |awaited, pause| {
@@ -270,8 +272,9 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
 
     fn sleep(&mut self, pause: Duration, wait: &Wait) -> Carried<C::Won> {
         let client = self.client();
-        // The store names the next waiter to the releasing holder: if that is of this client, it
-        // sends this acquire with its release. A reader of this client sends that of a writer.
+        // The store names the next waiter to the releasing holder: if the holder belongs to this
+        // client, it sends this acquire with its release. A reader of this client does the same for
+        // a writer.
         if matches!(self.contender.attempt().name.kind, Kind::Fair | Kind::Write) {
             self.leave_acquire();
         }
@@ -297,14 +300,14 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
         if !self.leader.has_piggyback() && !self.leader.must_yield() {
             self.leave_acquire();
         }
-        // Left first, slept second: a release before this has notified the event already, one after
-        // it takes the acquire along.
+        // The acquire is left before the call sleeps: a release before this has already notified
+        // the event, and a later one takes the acquire along.
         let mut done = self.leader.collect();
         if done.is_none() {
             self.leader.event().wait(most);
             done = self.leader.collect();
         }
-        // That thread had the lock from a server. An outage that follows is another one.
+        // That thread got the lock from a server. A later outage is a new one.
         self.leader.forget_outage();
         match done {
             Some(outcome) => self.take_in(outcome, wait),
@@ -320,7 +323,7 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
         }
     }
 
-    /// Takes in what a thread of this client has done for the call.
+    /// Processes what a thread of this client has done for the call.
     fn take_in(&mut self, outcome: PiggybackOutcome, wait: &Wait) -> Carried<C::Won> {
         let Some(helped) = self.contender.helped() else { return ControlFlow::Continue(Happened::NothingCame) };
         match outcome {
@@ -340,15 +343,15 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
         }
     }
 
-    /// The call ends with what it won. `busy`: what an answer of this time to live means.
+    /// The call ends with what it won. `busy`: how to interpret an answer with this time to live.
     fn judge(
         &mut self,
         tried: Result<Tried<C::Won>>,
         wait: &Wait,
         busy: impl FnOnce(Option<Duration>) -> Happened,
     ) -> Carried<C::Won> {
-        // Its earlier holder is spent. Messages for that one are of another turn, and the release
-        // of a thread of this client looks for the fresh one.
+        // Its earlier holder is spent. Messages for that holder announce another turn, and a
+        // releasing thread of this client looks for the fresh holder.
         if self.leader.asks_as(&self.contender.attempt().holder) {
             (self.topic, self.listening) = (topic_of(self.contender.attempt(), self.leader), None);
         }

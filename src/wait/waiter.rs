@@ -10,7 +10,7 @@ use crate::wait::piggyback::Piggyback;
 
 #[derive(Debug, Default)]
 pub(super) struct Waiter {
-    /// Its owner's acquire, sent with the release before its turn even while the owner is still
+    /// Its owner's acquire. A thread that releases sends it along, even while the owner is still
     /// waking up. Set under the mutex of the local queue, once its owner is about to sleep.
     piggyback: OnceLock<Arc<Piggyback>>,
     signal: Mutex<Signal>,
@@ -22,13 +22,13 @@ pub(super) enum Signal {
     #[default]
     Wait,
     Lead,
-    /// It is one more reader of this hold.
+    /// Its owner is one more reader of this hold.
     Joined(Admission),
-    /// The client waits no more, or its call was cancelled.
+    /// The client has stopped waiting, or its call was cancelled.
     Ended,
 }
 
-/// By a token that is cancelled.
+/// For a token that is cancelled.
 impl Interrupt for Waiter {
     fn interrupt(&self) {
         self.signal(Signal::Ended);
@@ -41,7 +41,7 @@ impl Waiter {
     }
 
     /// Leaves its owner's acquire in the queue. Called under the mutex of the local queue, under
-    /// which a waiter is made the leader: one that is the leader already asks for itself.
+    /// which a waiter is made the leader: a waiter that is already the leader asks for itself.
     pub(super) fn offer(&self, piggyback: Arc<Piggyback>) {
         if matches!(*self.signal.lock(), Signal::Wait) {
             let _ = self.piggyback.set(piggyback);
@@ -53,8 +53,8 @@ impl Waiter {
         self.wake();
     }
 
-    /// Sets the signal and leaves it to the caller to [wake](Self::wake) the thread. Returns it if
-    /// the thread was signalled before.
+    /// Sets the signal, and leaves it to the caller to [wake](Self::wake) the thread. Returns the
+    /// signal if the thread was signalled before.
     pub(super) fn set(&self, to: Signal) -> Option<Signal> {
         let mut signal = self.signal.lock();
         if !matches!(*signal, Signal::Wait) {

@@ -90,7 +90,7 @@ fn every_call_that_takes_or_waits_is_refused() {
     assert_eq!(server.call_count("evalsha"), sent, "nothing is sent");
     let error = client.lock("job").unwrap_err();
     assert_eq!(error.name(), Some("job"));
-    assert!(error.to_string().contains("stop waiting") && !error.to_string().contains("was closed"), "{error}");
+    assert!(error.to_string().contains("stopped waiting") && !error.to_string().contains("was closed"), "{error}");
     client.close(CAP).unwrap();
     client.stop_waiting();
     let error = client.lock("job").unwrap_err();

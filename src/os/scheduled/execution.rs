@@ -13,8 +13,9 @@ use super::time::{self, Time};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// Burckhardt, Kothari, Musuvathi, Nagarakatte: A randomized scheduler with probabilistic
-    /// guarantees of finding bugs (PCT). Threads have priorities, and so many less one of them lose
-    /// theirs on the way: so one is held back for long, which rarely happens by chance.
+    /// guarantees of finding bugs (PCT). Threads have priorities, and at `depth - 1` random steps,
+    /// with this depth, one of them loses its priority. So one thread is held back for long, which
+    /// rarely happens by chance.
     Priorities(usize),
     /// By chance at each step.
     Random,
@@ -24,18 +25,18 @@ pub enum Order {
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
     pub run: fn(),
-    /// By the clock of the execution.
+    /// In time of the execution's clock.
     pub limit: Duration,
 }
 
-/// What a failed execution said.
+/// What a failed execution reported.
 #[derive(Debug)]
 pub struct Failure(pub String);
 
-/// Runs the check so many times. The schedule of an execution that fails is written to standard
-/// error by the panic hook, for [`replay`].
+/// Runs the check `times` times. The panic hook writes the schedule of a failed execution to
+/// standard error, for [`replay`].
 ///
-/// To be called on a thread of its own: after a failure that thread counts as panicking.
+/// Call it on a thread of its own: after a failure that thread counts as panicking.
 pub fn explore(check: Check, order: Order, seed: u64, times: usize, config: Config) -> Result<usize, Failure> {
     let scheduler: Box<dyn Scheduler + Send> = match order {
         Order::Priorities(depth) => Box::new(PctScheduler::new_from_seed(seed, depth, times)),
@@ -64,7 +65,7 @@ fn run(check: Check, scheduler: impl Scheduler + 'static, mut config: Config) ->
 fn execute(check: Check) {
     let time = Time::begin(check.limit);
     let clock = shuttle::thread::spawn({
-        // A coroutine on this thread, which finds it in the thread-local.
+        // A coroutine on this thread, so it finds the time in the thread-local.
         || time::current().expect("it has begun").run()
     });
     (check.run)();
@@ -76,7 +77,7 @@ fn execute(check: Check) {
     Time::forget();
 }
 
-/// Chooses among all threads but the clock, as long as another can go on.
+/// Chooses among all threads except the clock, as long as one of them can go on.
 struct HidesClock {
     others: Box<dyn Scheduler + Send>,
     dice: u64,

@@ -1,7 +1,7 @@
 //! A build with `--cfg shuttle`: each step of a thread is chosen by a scheduler.
 //!
 //! All threads of an execution are coroutines on one thread of the system. So nothing here may wait
-//! for another of them but through the scheduler: a mutex or a once-cell of the standard library
+//! for another of them except through the scheduler: a mutex or a once-cell of the standard library
 //! that one of them holds while it waits would never be released.
 
 mod channel;

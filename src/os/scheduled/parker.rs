@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-/// Woken once; it sleeps no more after that.
+/// It can be woken once, and never sleeps after that.
 #[derive(Debug, Default)]
 pub(super) struct Parker(Mutex<ParkerState>);
 

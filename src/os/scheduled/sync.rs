@@ -51,7 +51,7 @@ impl<T: ?Sized> fmt::Debug for Mutex<T> {
 
 pub struct MutexGuard<'m, T: ?Sized> {
     mutex: &'m Mutex<T>,
-    /// None while it is unlocked for a moment.
+    /// `None` while the mutex is unlocked for a wait.
     locked: Option<shuttled::MutexGuard<'m, T>>,
 }
 
@@ -84,7 +84,7 @@ impl<T: ?Sized> fmt::Debug for MutexGuard<'_, T> {
     }
 }
 
-/// First come, first woken; nobody wakes by himself.
+/// Wakes in the order of arrival, and never spuriously.
 #[derive(Debug, Default)]
 pub struct Condvar(std::sync::Mutex<VecDeque<Arc<Parker>>>);
 
@@ -132,7 +132,8 @@ impl Condvar {
     /// Returns whether it was notified.
     fn sleep<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, park: impl FnOnce(&Arc<Parker>)) -> bool {
         let parker = Arc::new(Parker::default());
-        // Before the mutex is unlocked: whoever changes what it waits for notifies it.
+        // Entered before the mutex is unlocked, so that whoever changes what it waits for notifies
+        // it.
         self.queue().push_back(parker.clone());
         MutexGuard::unlocked(guard, || park(&parker));
         let mut queue = self.queue();

@@ -3,8 +3,8 @@
 //!
 //! Each execution has a clock, which is a thread of its own. It knows all threads that sleep until
 //! a deadline. The scheduler lets it run when nobody else can: then it moves to the nearest
-//! deadline and wakes whoever sleeps until it. Each look at the clock takes a little time too, or
-//! all that happens would happen at once.
+//! deadline and wakes whoever sleeps until it. Each reading of the clock also takes a little time,
+//! because otherwise everything would happen at the same moment.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -18,11 +18,11 @@ use shuttle::thread;
 
 use super::parker::Parker;
 
-/// Where the clock of each execution begins, so that a time before it can be told.
+/// Where the clock of each execution begins, so that it can represent earlier times.
 const START: u64 = 3_600_000_000_000;
 
-/// What a look at the clock takes, by execution: with the first, a turn of a thread is shorter
-/// than any limit of the library; with the last, a few turns are longer than most.
+/// How long one reading of the clock takes, by execution: with the first value, a thread's turn is
+/// shorter than any limit of the library; with the last, a few turns are longer than most.
 const TICKS: [u64; 3] = [10, 500, 20_000];
 
 /// How near a deadline must be to race with what happens before it.
@@ -36,9 +36,9 @@ thread_local! {
 pub(super) struct Time {
     nanos: Cell<u64>,
     tick: u64,
-    /// When an execution that has not ended has lost a wake-up.
+    /// An execution that has not ended by then has lost a wake-up.
     limit: Cell<u64>,
-    /// By deadline; the number keeps apart those that have the same.
+    /// By deadline; the number distinguishes those with the same deadline.
     sleepers: RefCell<BTreeMap<(u64, u64), Arc<Parker>>>,
     next_sleeper: Cell<u64>,
     /// The clock's thread sleeps here while nobody else has a deadline.
@@ -83,7 +83,7 @@ impl Time {
     }
 
     pub(super) fn forget() {
-        // Dropped outside of the cell: what is dropped may look at the clock.
+        // Dropped outside the cell: destructors may read the clock.
         let ended = TIME.with(|time| time.borrow_mut().take());
         drop(ended);
     }

@@ -7,7 +7,7 @@ use crate::base::lease::Moment;
 use crate::os::HashMap;
 use crate::store::CountAnswer;
 
-/// The number of answers from which on expired ones are removed.
+/// With this many answers or more, expired ones are removed.
 const SWEEP_AT: usize = 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(super) enum Answer {
     Counted(CountAnswer),
     /// Permits without leases were taken.
     Taken,
-    /// They were given back, or must not be taken any more.
+    /// They were given back, or must not be taken in future.
     GivenBack,
     /// When a latch was opened last.
     Opened(i64),

@@ -10,7 +10,7 @@ use crate::base::limits::{IDEMPOTENCY_TTL, MOST_PERMITS, TAKEN_TTL};
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{Acquire, Acquired, Count, CountAnswer, Granted, Release, Released};
 
-/// The id under which a latch keeps when it was opened last; no request has this id.
+/// The id under which the time of a latch's last opening is kept; no request has this id.
 const OPENED: &str = "opened";
 
 impl MemoryState {
@@ -94,7 +94,7 @@ impl MemoryState {
         if done && name.kind == Kind::Latch {
             self.open_latch(name, now);
         } else if done {
-            // The waiters try again, and get the error that there is none.
+            // The waiters try again, and get an error because there is no semaphore.
             self.remove(&name.key);
             self.publish(name.kind, &name.key);
         }
@@ -102,8 +102,8 @@ impl MemoryState {
     }
 
     fn open_latch(&mut self, name: &LockName, now: Moment) {
-        // A waiter that polls after the latch was set again sees by this time that it was open in
-        // between. So the time must grow, even if the wall clock was stepped back.
+        // A waiter that polls after the latch was set again learns from this time that it was open
+        // in between. So the time must grow, even if the wall clock was set back.
         let opened = i64::try_from(self.micros()).unwrap_or(i64::MAX).max(self.opened(name, now) + 1);
         self.answers.keep(&name.key, OPENED, Answer::Opened(opened), IDEMPOTENCY_TTL, now);
         self.remove(&name.key);
@@ -117,8 +117,8 @@ impl MemoryState {
         }
     }
 
-    /// The count of a latch or the number of free permits; and how many permits are held, or when
-    /// the latch was opened last.
+    /// The count of a latch or the number of free permits; and when the latch was last opened, or
+    /// how many permits are held.
     pub(super) fn counted(&mut self, name: &LockName, now: Moment) -> Result<(i64, i64)> {
         if name.kind == Kind::Semaphore {
             self.sweep_permits(name, now)?;
@@ -151,8 +151,8 @@ impl MemoryState {
     }
 
     /// # Errors
-    /// `WrongType` if something of another kind exists under the name by now: the permits are not
-    /// returned, and no answer is kept.
+    /// `WrongType` if the name has something of another kind by now: the permits are not returned,
+    /// and no answer is kept.
     pub(super) fn release_counted(&mut self, release: &Release<'_>, now: Moment) -> Result<Released> {
         let Release { name, holder, permits, granted, .. } = *release;
         let known = self.answers.get(&name.key, holder.as_str(), now);
@@ -163,7 +163,7 @@ impl MemoryState {
         if gives_back {
             self.typed(&name.key, now, Entry::counting_semaphore)?;
         }
-        // Kept also if nothing was taken, so that a late acquire with this id takes nothing.
+        // Kept even if nothing was taken, so that a late acquire with this id takes nothing.
         self.answers.keep(&name.key, holder.as_str(), Answer::GivenBack, IDEMPOTENCY_TTL, now);
         if !gives_back {
             let before = Released::Freed { listeners: Some(0), next: None };
@@ -212,7 +212,7 @@ mod tests {
             let error = bench.state.release(&release(true), now).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::WrongType);
         }
-        // Only marks the id of a count as used, whatever the count is of.
+        // Only marks the id of a count as used, whatever kind of count it is.
         let other = bench.holder();
         let mark = Release { holder: &other, ..release(false) };
         assert_eq!(bench.state.release(&mark, now).unwrap(), Released::NotHeld);

@@ -1,4 +1,4 @@
-//! What can exist under a name, and until when.
+//! What can exist under a name, and for how long.
 
 use crate::base::error::{Error, ErrorKind};
 use crate::base::holder::Holder;
@@ -13,7 +13,7 @@ pub(super) enum Entry {
     Semaphore(Permits),
     /// How many permits are free.
     CountingSemaphore(i64),
-    /// What is left to count.
+    /// The remaining count.
     Latch(i64),
     Value(Value),
 }
@@ -73,7 +73,7 @@ pub(super) fn another_kind() -> Error {
 /// The permits of a semaphore.
 #[derive(Debug)]
 pub(super) struct Permits {
-    /// Below zero after more were removed than were free.
+    /// Below zero if more permits were removed than were free.
     pub(super) free: i64,
     /// One entry for each acquisition; its count is the number of permits.
     pub(super) taken: Vec<HolderEntry>,
@@ -160,7 +160,7 @@ impl ReadWrite {
         stands
     }
 
-    /// Until when, and who: a writer has `:write` behind its id.
+    /// Until when it is held, and by whom: a writer's id ends with `:write`.
     pub(super) fn holders(&self) -> (Moment, Vec<(String, u64)>) {
         let writer =
             self.writer.iter().map(|writer| (format!("{}:write", writer.holder.as_str()), writer.count.into()));
@@ -172,7 +172,7 @@ impl ReadWrite {
 /// A value that refuses stale holders.
 #[derive(Debug)]
 pub(super) struct Value {
-    /// The highest that claimed it.
+    /// The highest token that has claimed it.
     pub(super) token: u64,
     pub(super) bytes: Option<Vec<u8>>,
 }

@@ -28,7 +28,7 @@ impl MemoryState {
             return Ok(self.grant_fair(acquire, now));
         }
         // It was enqueued, and its place has expired. Only places at the front are removed, so all
-        // waiters in the queue came later.
+        // waiters now in the queue came later.
         let is_first = acquire.waiting == Waiting::Again && queue.place_of(holder).is_none();
         let head = queue.head().map(|head| (head.holder.clone(), head.deadline));
         if let (None, Some((head, _)), true) = (standing, &head, is_first)
@@ -45,11 +45,11 @@ impl MemoryState {
             queue.enqueue(holder, now.plus(place), is_first);
         }
         if let (true, None, Some((head, _))) = (swept, standing, &head) {
-            // The waiter that was notified is dead, and the present first one may sleep until its
+            // The waiter that was notified is dead, and the new first one may sleep until its
             // deadline.
             self.notify_turn(name, head);
         }
-        // In time for the waiter to keep its place.
+        // Soon enough for the waiter to keep its place.
         let ttl = if waits { Some(ttl.map_or(place / 3, |ttl| ttl.min(place / 3))) } else { ttl };
         self.forget_empty(&name.key);
         Ok(Acquired::Busy { ttl })
@@ -79,7 +79,7 @@ impl MemoryState {
         }
         let freed = matches!(outcome, Released::Freed { .. });
         let Some(queue) = self.queues.get_mut(&name.key) else { return freed_to(freed, 0, None) };
-        // A holder is not in the queue any more.
+        // A holder is no longer in the queue.
         let left_at = if freed { None } else { queue.leave(holder) };
         if !freed && left_at.is_none() {
             return Released::NotHeld;
@@ -88,8 +88,8 @@ impl MemoryState {
         let is_free = self.entry(&name.key, now).is_none();
         let head = self.queues.get(&name.key).and_then(Queue::head).map(|head| head.holder.clone());
         self.forget_empty(&name.key);
-        // A release notifies only the first waiter. If that one leaves, or is dead, the
-        // notification is lost with it, so the next one is notified again.
+        // A release notifies only the first waiter. If that waiter leaves, or is dead, its
+        // notification is lost, so the next one is notified.
         match head {
             Some(head) if is_free && (freed || left_at == Some(0) || swept) => {
                 let listeners = self.notify_turn(name, &head);
@@ -170,8 +170,8 @@ mod tests {
         bench.clock.advance(PLACE / 2);
         let next = Some(alive.as_str().to_owned());
         assert_eq!(bench.release(&name, &holder), Released::Freed { listeners: Some(0), next });
-        // It lives after all: nobody of another client came before it, and those behind it are
-        // younger.
+        // It is alive after all: nobody of another client came before it, and the waiters behind it
+        // are younger.
         assert!(matches!(bench.wait(&name, &dead, Waiting::Again), Ok(Acquired::Granted(_))));
     }
 

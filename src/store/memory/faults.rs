@@ -41,7 +41,7 @@ pub enum Failure {
     BeforeItRan,
     /// After it has run: the reply is lost, and the client does not know the outcome.
     AfterItRan,
-    /// Of an acquire: the next grant does not count, because no replica confirmed it, and it is
+    /// For an acquire: the next grant does not count, because no replica confirmed it, and it is
     /// taken back some time later.
     #[cfg(shuttle)]
     #[doc(hidden)]

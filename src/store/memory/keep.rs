@@ -1,4 +1,4 @@
-//! Locks that stay taken for a time although their holder has given them up.
+//! Locks that stay taken for some time after their holder has given them up.
 
 use super::entry::{Entry, HolderEntry};
 use super::queue::Queue;
@@ -8,7 +8,7 @@ use crate::base::lock_name::Kind;
 use crate::store::{Release, Released};
 
 impl MemoryState {
-    /// Notifies waiters as a release does: what they know of the end is out of date.
+    /// Notifies waiters as a release does: the end that they know of is out of date.
     pub(super) fn keep(&mut self, release: &Release<'_>, until: Moment, now: Moment) -> Released {
         let Release { name, holder, .. } = *release;
         let current = match self.entry(&name.key, now) {

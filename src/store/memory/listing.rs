@@ -1,4 +1,4 @@
-//! What stands in this memory.
+//! Lists what is in this memory.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl MemoryState {
                 }
             }
             Some(Entry::Semaphore(permits)) => {
-                // Permits whose lease has ended are free: the next acquire gives them back.
+                // Permits whose lease has ended are free: the next acquire returns them.
                 let live: Vec<HolderEntry> = permits.taken.iter().filter(|one| one.until > now).cloned().collect();
                 let taken: i64 = live.iter().map(|one| i64::from(one.count)).sum();
                 let free = permits.free + permits.held() - taken;
@@ -74,7 +74,7 @@ impl MemoryState {
         Some(found)
     }
 
-    /// Everybody who has a place that is not over.
+    /// All waiters whose place has not expired.
     fn queue_at(&self, key: &str, now: Moment) -> Vec<FoundWaiter> {
         let places = self.queues.get(key).into_iter().flat_map(|queue| &queue.0).filter(|place| place.deadline > now);
         let waiter = |id: &str, left| FoundWaiter { id: id.to_owned(), left: Some(left) };

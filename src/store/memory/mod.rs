@@ -1,5 +1,5 @@
-//! Leases in this process: the smallest store, the model for the others, and what users test
-//! against.
+//! Leases in this process: the smallest store, the reference for the others, and the store for
+//! users' tests.
 //!
 //! It has no thread and no timer. The next request for a name removes what has expired there.
 //! Waiters sleep until a lease can have ended, as they do over a server.
@@ -55,12 +55,12 @@ const ADDRESS: &str = "memory";
 /// The store of one client.
 pub(crate) struct MemoryStore {
     memory: Arc<Memory>,
-    /// Tells apart the clients of one memory.
+    /// Distinguishes the clients of one memory.
     id: u64,
     /// How long a dead waiter can delay others.
     waiter_timeout: Duration,
     closed: AtomicBool,
-    /// As a store in which every waiter has a place.
+    /// Behaves like a store in which every waiter has a place.
     #[cfg(test)]
     pub(crate) queues_all: bool,
 }
@@ -92,7 +92,7 @@ impl MemoryStore {
         Ok(state)
     }
 
-    /// One request, with the faults that a test has requested. An answer resolves the unknown
+    /// One request, with the faults that a test has requested. Any answer resolves the unknown
     /// outcomes: earlier attempts have run or have not, and none can run later.
     fn ask<T>(
         &self,
@@ -107,7 +107,7 @@ impl MemoryStore {
                 let _lost = run(&mut state, now);
                 unknowns.set(failure);
             }
-            // Not under the mutex: a logger is foreign code.
+            // Logged after the mutex is unlocked: a logger is foreign code.
             drop(state);
             log::debug!("a request fails, as the test wants it: {error}");
             return Err(error);
@@ -162,7 +162,7 @@ impl LockStore for MemoryStore {
     ) -> Option<HandedOver> {
         let mut state = self.lock_state().ok()?;
         let now = self.memory.clock.now();
-        // The caller then sends two requests, and each fails as the test requested.
+        // The caller then sends two separate requests, and each fails as the test requested.
         if state.faults.apply_to(&[Operation::Release, Operation::Acquire], now) {
             return None;
         }
@@ -186,7 +186,8 @@ impl LockStore for MemoryStore {
         undos.retain_mut(|undo| {
             let no_lease = undo.permits_without_lease().is_some();
             if asked_at >= undo.expires && no_lease {
-                // After the answer may be forgotten, a repeat could return the permits twice.
+                // The answer may be forgotten by now, and then a repeat could return the permits
+                // twice.
                 undo.warn_of_a_leak();
                 return false;
             }
@@ -344,7 +345,7 @@ mod tests {
     pub(super) const LEASE: Duration = SECOND;
     pub(super) const PLACE: Duration = Duration::from_millis(300);
 
-    /// A state with a clock that stands still, and a client that asks it.
+    /// A state with a clock that moves only by hand, and a client that asks it.
     pub(super) struct Bench {
         pub(super) clock: Arc<FakeClock>,
         pub(super) state: MemoryState,
@@ -388,7 +389,7 @@ mod tests {
             self.ask(name, holder, held, Waiting::No)
         }
 
-        /// A fresh holder, to whom it was granted.
+        /// A fresh holder that was granted the lock.
         pub(super) fn granted(&mut self, name: &Arc<LockName>) -> Holder {
             let holder = self.holder();
             let acquired = self.acquire(name, &holder).unwrap();

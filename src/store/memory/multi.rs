@@ -15,7 +15,8 @@ impl MemoryState {
         let refused = parts.iter().enumerate().find_map(|(at, part)| self.refuse_part(at, part, now));
         if let Some(refused) = refused {
             if again {
-                // The earlier run took all, and one of them was lost since (force-unlocked, say).
+                // The earlier run took all, and one of them has been lost since (force-unlocked,
+                // for example).
                 self.take_back(parts, now);
             }
             return refused;
@@ -49,8 +50,8 @@ impl MemoryState {
     }
 
     pub(super) fn release_all(&mut self, releases: &[Release<'_>], now: Moment) -> Vec<Released> {
-        // All are released before the first notification: a waiter for all of them then succeeds at
-        // its first attempt.
+        // All are released before the first notification, so that a waiter for all of them succeeds
+        // at its first attempt.
         let mut outcomes: Vec<_> = releases.iter().map(|release| self.leave_part(release, now)).collect();
         for (outcome, release) in outcomes.iter_mut().zip(releases) {
             if let Released::Freed { listeners, .. } = outcome {
@@ -90,8 +91,8 @@ mod tests {
             let Ok(AcquiredAll::Granted { tokens, .. }) = bench.state.acquire_all(&all, true, now) else { panic!() };
             assert!(tokens[0] > 0 && tokens[1] > tokens[0]);
         }
-        // One is forced open and taken: a repeat that is refused takes back what the first run
-        // took.
+        // One is force-unlocked and then taken by another: a repeat that is refused takes back what
+        // the first run took.
         bench.state.lose(&names[1].key, now);
         bench.granted(&names[1]);
         assert_eq!(bench.state.acquire_all(&all, true, now).unwrap(), AcquiredAll::Busy { at: 1, ttl: Some(LEASE) });

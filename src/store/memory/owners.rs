@@ -1,4 +1,4 @@
-//! Who the clients of a memory are.
+//! The owners of the clients of a memory.
 
 use std::time::Duration;
 

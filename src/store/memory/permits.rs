@@ -1,4 +1,4 @@
-//! The semaphore whose permits have leases.
+//! The semaphore with leases.
 
 use super::entry::{Entry, HolderEntry};
 use super::state::MemoryState;

@@ -9,8 +9,8 @@ use crate::base::lease::Moment;
 /// How long a queue of expired places is kept for waiters that were only suspended.
 const KEPT: Duration = Duration::from_secs(300);
 
-/// First come, first served. A place is kept until its deadline, and each attempt of its waiter
-/// extends the deadline.
+/// First come, first served. A place is kept until its deadline, which each attempt of its waiter
+/// extends.
 #[derive(Debug, Default)]
 pub(super) struct Queue(pub(super) VecDeque<FairPlace>);
 
@@ -47,7 +47,7 @@ impl Queue {
             && asker != Some(&first.holder)
         {
             // If the place of the live asker has expired, or all places have, then nobody could
-            // renew a place: the process or the machine was suspended. Each waiter then has one
+            // renew a place: the process or the machine was suspended. Each waiter then gets one
             // attempt before its place expires. Otherwise the waiters would be enqueued again in
             // the order in which they wake up.
             let was_suspended = match asker {
@@ -83,7 +83,7 @@ impl Queue {
     }
 }
 
-/// Whether both are of one client, and the first is older: the holders of a client are numbered.
+/// Whether both belong to one client, and the first is older: the holders of a client are numbered.
 pub(super) fn is_before(waiter: &Holder, holder: &Holder) -> bool {
     let parts = |holder: &Holder| {
         let (client, number) = holder.as_str().rsplit_once(':')?;

@@ -20,7 +20,7 @@ impl MemoryState {
                 return Ok(granted);
             }
             // A downgrade whose outcome is unknown may not have run: the holder is still the
-            // writer, which excludes more than a reader has to.
+            // writer, which excludes more than a reader needs to.
             Ok(Some(lock)) if held > 0 && lock.is_writer(holder) => {
                 lock.lengthen(holder, until);
                 return Ok(granted);
@@ -32,8 +32,8 @@ impl MemoryState {
             Ok(_) => {}
             Err(e) => return Err(e),
         }
-        // Also while the lock is free: the waiting writer has not tried again yet, and readers must
-        // not always be faster.
+        // Applies even while the lock is free: the waiting writer has not tried again yet, and
+        // readers must not always be faster.
         if let Some(marker) = self.markers.get(&name.key).filter(|marker| marker.until > now) {
             return Ok(Acquired::Busy { ttl: Some(marker.until.since(now)) });
         }
@@ -48,7 +48,7 @@ impl MemoryState {
             _ if held > 0 => return Ok(Acquired::Gone),
             Ok(Some(lock)) => {
                 let (ttl, is_read) = (lock.until().since(now), lock.writer.is_none());
-                // Not while a writer holds the lock: with a marker from then on, writers would
+                // Not while a writer holds the lock: if a marker were set then, writers would
                 // always go before readers, and readers could starve.
                 if waiting == Waiting::No || !is_read {
                     return Ok(Acquired::Busy { ttl: Some(ttl) });
@@ -109,8 +109,8 @@ impl MemoryState {
         Released::Freed { listeners: Some(self.publish(Kind::Write, &name.key)), next: None }
     }
 
-    /// A waiting writer leaves: readers may enter again, and another waiting writer sets the marker
-    /// again.
+    /// A waiting writer leaves, so readers may enter again. If another writer waits, it sets the
+    /// marker again.
     fn leave_marker(&mut self, release: &Release<'_>) -> Released {
         let Release { name, holder, left, .. } = *release;
         let is_own = |marker: &Marker| marker.holder == *holder;

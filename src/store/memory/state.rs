@@ -15,7 +15,7 @@ use crate::base::lock_name::Kind;
 use crate::os::{HashMap, Mutex, atomic::AtomicU64};
 use crate::store::{Acquire, Acquired, LockStatus, Release, Released, Renewal, Renewed, TokenRule, Topic};
 
-/// The number of names from which on expired ones are removed.
+/// With this many names or more, expired ones are removed.
 const SWEEP_AT: usize = 1024;
 
 /// The state behind the stores of several clients.
@@ -51,7 +51,7 @@ pub(super) struct MemoryState {
     pub(super) answers: Answers,
     pub(super) subscriptions: Subscriptions,
     pub(super) faults: Faults,
-    /// What each client wrote of itself, and until when it stands.
+    /// What each client wrote about itself, and until when it is valid.
     pub(super) owners: HashMap<String, (String, Moment)>,
     last_token: u64,
     sweep_at: usize,
@@ -81,7 +81,7 @@ impl MemoryState {
         self.entries.get_mut(key)
     }
 
-    /// What exists under the name, also if nobody holds it (yet).
+    /// What exists under the name, even if nobody holds it (yet).
     pub(super) fn unchecked_entry(&mut self, key: &str) -> Option<&mut Entry> {
         self.entries.get_mut(key)
     }
@@ -100,7 +100,7 @@ impl MemoryState {
         }
     }
 
-    /// All names, also those where everything has expired.
+    /// All names, including those where everything has expired.
     pub(super) fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
         self.entries.keys().chain(self.queues.keys())
     }
@@ -200,7 +200,7 @@ impl MemoryState {
         Ok(Some(LockStatus { ttl: Some(until.since(now)), holders, owners: Vec::new() }))
     }
 
-    /// False: it was free.
+    /// Returns false if it was free.
     pub(super) fn force_unlock(&mut self, kind: Kind, key: &Arc<str>, now: Moment) -> Result<bool> {
         match (kind, self.entry(key, now)) {
             (_, None) => return Ok(false),

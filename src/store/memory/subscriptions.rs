@@ -1,5 +1,5 @@
-//! Which client waits for what. Each subscriber has a channel, and a release sends a message into
-//! it.
+//! Which client waits for what. Each subscriber has a channel, into which a release sends a
+//! message.
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::os::{

@@ -1,4 +1,4 @@
-//! What a test can do to the clients of a store in memory.
+//! What a test can do to the clients of an in-memory store.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ impl Memory {
     /// Wakes all waiting threads of all clients, so that they see a change before a timer fires.
     fn wake_all(&self) {
         self.state.lock().subscriptions.publish_all();
-        // Not under the mutex: a client whose last handle is dropped meanwhile ends inside of this
-        // call, and its callbacks may call into this memory.
+        // Called after the mutex is unlocked: a client whose last handle is dropped meanwhile ends
+        // inside this call, and its callbacks may call into this memory.
         let clients = self.clients.lock().clone();
         let gone: Vec<_> = clients.into_iter().filter(|recheck| !recheck()).collect();
         self.clients.lock().retain(|client| !gone.iter().any(|gone| Arc::ptr_eq(client, gone)));
@@ -27,8 +27,8 @@ impl Memory {
     pub(crate) fn advance(&self, by: Duration) {
         let mut state = self.state.lock();
         self.clock.advance(by);
-        // No waiter could renew its place meanwhile. If places expired, the order of the queue
-        // would depend on which waiter wakes up first.
+        // No waiter could renew its place during the jump. If places expired, the order of the
+        // queue would depend on which waiter wakes up first.
         state.queues.values_mut().for_each(|queue| queue.postpone(by));
         state.markers.values_mut().for_each(|marker| marker.until = marker.until.plus(by));
         drop(state);

@@ -1,5 +1,5 @@
-//! What a store with replicas does, for the scheduler: a grant that they did not confirm does not
-//! count, and the release that takes it back may run late.
+//! Behaves like a store with replicas, for the scheduler: a grant that they did not confirm does
+//! not count, and the release that takes it back may run late.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::os::{random_number, thread};
 use crate::store::{Acquire, Acquired, HoldCounts, Release, Spent, UnknownOutcomes};
 
 impl MemoryStore {
-    /// If the test wants it, and the lock is free: grants it, and takes that back some time later.
-    /// The holder is spent.
+    /// If the test wants it, and the lock is free: grants the lock, and takes the grant back some
+    /// time later. The holder is spent.
     pub(super) fn grant_unconfirmed(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Option<Error> {
         let mut state = self.lock_state().ok()?;
         if acquire.held > 0 || !state.faults.has(Operation::Acquire, Failure::NotConfirmed) {

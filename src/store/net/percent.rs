@@ -2,10 +2,10 @@
 
 use crate::base::error::{Error, ErrorKind, Result};
 
-/// Without its %-escapes.
+/// Decodes the %-escapes of a text.
 ///
 /// # Errors
-/// `InvalidInput` for an escape that is none, and for what is not UTF-8.
+/// `InvalidInput` for an invalid escape, and for text that is not UTF-8.
 pub(crate) fn decode(text: &str) -> Result<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -16,11 +16,13 @@ pub(crate) fn decode(text: &str) -> Result<String> {
         }
         let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16));
         let (Some(high), Some(low)) = (digit(), digit()) else {
-            return Err(invalid("a '%' in the URL is followed by two hexadecimal digits; itself it is written %25"));
+            return Err(invalid(
+                "a '%' in the URL must be followed by two hexadecimal digits; a literal '%' is written %25",
+            ));
         };
         bytes.push(u8::try_from(high * 16 + low).expect("two digits are one byte"));
     }
-    String::from_utf8(bytes).map_err(|_| invalid("the URL is not UTF-8 behind its %-escapes"))
+    String::from_utf8(bytes).map_err(|_| invalid("the URL is not UTF-8 after its %-escapes are decoded"))
 }
 
 #[cold]

@@ -1,5 +1,5 @@
 //! Waiting for sockets, and not waiting: for the first of several that has input, until a deadline,
-//! and not at all.
+//! or not at all.
 
 use std::io;
 #[cfg(unix)]
@@ -19,8 +19,8 @@ pub(crate) fn readable(streams: &[&impl AsFd], timeout: Duration) -> Vec<bool> {
     }
 }
 
-/// Whether one socket can be read now or has ended. Allocates nothing and is the cheapest of such
-/// system calls, because it runs before every request.
+/// Whether one socket can be read now or has ended. It runs before every request, so it allocates
+/// nothing and uses the cheapest system call for this.
 #[cfg(unix)]
 pub(crate) fn is_readable(stream: &impl AsFd) -> bool {
     let flags = rustix::net::RecvFlags::DONTWAIT | rustix::net::RecvFlags::PEEK;
@@ -29,12 +29,12 @@ pub(crate) fn is_readable(stream: &impl AsFd) -> bool {
     !matches!(peeked, Err(rustix::io::Errno::AGAIN))
 }
 
-/// One read that waits for input until `deadline`, and not at all after it: a process that was
-/// stopped meanwhile finds what has come.
+/// One read that waits for input until `deadline`. After that it does not wait, but still reads: a
+/// process that was stopped meanwhile finds what has arrived.
 ///
 /// For unix sockets, where a read with a timeout costs more on Linux although it is one system call
-/// and not two: each time the other end takes what was sent to it, the kernel wakes a thread that
-/// sleeps in a read of the socket, in vain. One that sleeps in poll is woken by input only.
+/// and not two: whenever the other end takes what was sent to it, the kernel wakes a thread that
+/// sleeps in a read of the socket, in vain. A thread that sleeps in poll is woken only by input.
 #[cfg(unix)]
 pub(crate) fn read_until(stream: &impl AsFd, buffer: &mut [u8], deadline: Instant) -> io::Result<usize> {
     use rustix::event::{PollFd, PollFlags, poll};
@@ -61,14 +61,14 @@ fn timespec(timeout: Duration) -> rustix::event::Timespec {
     }
 }
 
-/// Without poll, the caller tries each in turn, without waiting, every millisecond.
+/// Without poll, the caller tries all of them every millisecond, without waiting.
 #[cfg(not(unix))]
 pub(crate) fn readable<S>(streams: &[&S], timeout: Duration) -> Vec<bool> {
     std::thread::sleep(timeout.min(Duration::from_millis(1)));
     vec![true; streams.len()]
 }
 
-/// What is left until `deadline`.
+/// The time left until `deadline`.
 ///
 /// # Errors
 /// `TimedOut` if nothing is.
@@ -77,7 +77,8 @@ pub(crate) fn time_left(deadline: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// One read that does not wait, whatever the socket's timeouts; `WouldBlock` if nothing has come.
+/// One read that does not wait, whatever the socket's timeouts; `WouldBlock` if nothing has
+/// arrived.
 #[cfg(unix)]
 pub(crate) fn read_now(stream: &impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
     let flags = rustix::net::RecvFlags::DONTWAIT;

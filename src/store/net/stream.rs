@@ -1,6 +1,6 @@
-//! The socket of a connection, with every wait on it bounded. Not a `redis::Connection`, which has
-//! no limit for the connect of a unix socket (it blocks while the server's accept queue is full),
-//! and starts its read timeout again with every byte.
+//! The socket of a connection, with every wait on it bounded. A `redis::Connection` would not do:
+//! it has no limit for the connect of a unix socket (which blocks while the server's accept queue
+//! is full), and restarts its read timeout with every byte.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
@@ -24,7 +24,7 @@ fn keepalive() -> socket2::TcpKeepalive {
     socket2::TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(2))
 }
 
-/// A socket, and the meter of what goes over it.
+/// A socket, and the meter of its traffic.
 pub(crate) struct Stream {
     socket: Socket,
     meter: Meter,
@@ -55,7 +55,7 @@ impl Socket {
             Address::Unix(path) => {
                 let deadline = Instant::now() + timeout;
                 let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
-                // On Linux it limits the connect as well; elsewhere a full accept queue refuses at
+                // On Linux this also limits the connect; elsewhere a full accept queue refuses at
                 // once.
                 socket.set_write_timeout(Some(timeout))?;
                 socket.connect(&socket2::SockAddr::unix(path)?)?;
@@ -66,26 +66,26 @@ impl Socket {
 }
 
 impl Stream {
-    /// Connects, and returns the deadline of the handshake: connect and all handshakes share
-    /// `timeout`. It starts after the host name is resolved, or a slow name server would leave no
-    /// time for the server.
+    /// Connects, and returns the deadline of the handshake: the connect and all handshakes share
+    /// `timeout`. It starts after the host name is resolved, because otherwise a slow name server
+    /// would leave no time for the server.
     pub(crate) fn connect(address: &Address, timeout: Duration, traffic: &Arc<Traffic>) -> io::Result<(Self, Instant)> {
         let (socket, deadline) = within_limit(Socket::connect(address, timeout), timeout)?;
         Ok((Self { socket, meter: Meter::opened(traffic), limit: timeout }, deadline))
     }
 
-    /// Over a socket that is connected already.
+    /// A stream over a socket that is already connected.
     #[cfg(all(test, unix))]
     pub(crate) fn of_unix(socket: UnixStream) -> Self {
         Self { socket: Socket::Unix(socket), meter: Meter::opened(&Arc::default()), limit: Duration::ZERO }
     }
 
-    /// Counts what goes over the connection. What TLS adds to it is not counted.
+    /// Counts the traffic of the connection, without what TLS adds to it.
     pub(crate) fn meter(&self) -> &Meter {
         &self.meter
     }
 
-    /// Counts what a read has brought.
+    /// Counts what a read has returned.
     fn metered<T>(&self, read: io::Result<T>, bytes: impl FnOnce(&T) -> Option<usize>) -> io::Result<T> {
         match read.as_ref().map(bytes) {
             // The other end has closed it.
@@ -142,8 +142,8 @@ impl Stream {
         Ok(Self { socket, meter: self.meter.clone(), limit: self.limit })
     }
 
-    /// From here on each write has this limit, and so has each reply; `read` is shorter for a
-    /// reader who looks for something else meanwhile.
+    /// From now on each write has this limit, and so has each reply; `read` is shorter for a reader
+    /// that checks something else in between.
     pub(crate) fn set_timeouts(&mut self, read: Duration, write: Duration) -> io::Result<()> {
         self.limit = write;
         self.set_socket_timeouts(read, write)
@@ -162,7 +162,7 @@ impl Stream {
         }
     }
 
-    /// From here on reads and writes return at once, with `WouldBlock` if they cannot proceed.
+    /// From now on reads and writes return at once, with `WouldBlock` if they cannot proceed.
     pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
         match &self.socket {
             Socket::Tcp(stream) => stream.set_nonblocking(true),
@@ -174,7 +174,7 @@ impl Stream {
     }
 
     /// Whether a read would return now, also because the connection has ended. With TLS: whether it
-    /// would return something for us, because the socket also brings what TLS keeps for itself.
+    /// would return data for the caller, because the socket also carries data for TLS itself.
     pub(crate) fn has_input(&self) -> bool {
         match &self.socket {
             #[cfg(feature = "tls")]
@@ -190,7 +190,7 @@ impl Stream {
         }
     }
 
-    /// Whether bytes have left the socket that were not read yet, so that poll does not report
+    /// Whether bytes were read from the socket but not yet returned, so that poll does not report
     /// them.
     pub(crate) fn has_read_ahead(&self) -> bool {
         match &self.socket {
@@ -200,10 +200,11 @@ impl Stream {
         }
     }
 
-    /// One read of the socket. `None` if that brought nothing for us: a part of a TLS record.
+    /// One read of the socket. `None` if it returned nothing for the caller: a part of a TLS
+    /// record.
     fn read_some(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         // On Linux a read with a timeout ends with EINTR when the process is stopped and continued,
-        // even without a signal handler. The connection is fine, so it reads again.
+        // even without a signal handler. The connection still works, so it reads again.
         loop {
             let outcome = match &mut self.socket {
                 Socket::Tcp(stream) => stream.read(buffer).map(Some),
@@ -219,7 +220,7 @@ impl Stream {
         }
     }
 
-    /// One write. With TLS it ends at `deadline`; without, the socket has its timeout.
+    /// One write. With TLS it ends at `deadline`; without TLS the socket has its timeout.
     #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "with TLS it is needed"))]
     fn write_by(&mut self, bytes: &[u8], deadline: Option<Instant>) -> io::Result<usize> {
         let written = match &mut self.socket {
@@ -235,7 +236,7 @@ impl Stream {
         written
     }
 
-    /// Reads what has come, without waiting; `WouldBlock` if there is nothing for us.
+    /// Reads what has arrived, without waiting; `WouldBlock` if there is nothing for the caller.
     pub(crate) fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = match &mut self.socket {
             Socket::Tcp(stream) => read_now(stream, buffer),
@@ -253,30 +254,30 @@ impl Stream {
             Socket::Tcp(stream) => stream.shutdown(Shutdown::Both),
             #[cfg(unix)]
             Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
-            // Without a goodbye of TLS: this may be called while another thread writes.
+            // Without the close_notify of TLS: this may be called while another thread writes.
             #[cfg(feature = "tls")]
             Socket::Tls(stream) => stream.socket().shutdown(Shutdown::Both),
         };
     }
 
-    /// For the handshake: neither reads nor writes go on after `deadline`, also while single bytes
-    /// still come. It changes the timeouts of the socket.
+    /// For the handshake: neither reads nor writes go on after `deadline`, even while single bytes
+    /// still arrive. It changes the timeouts of the socket.
     pub(crate) fn within(&mut self, deadline: Instant) -> Within<'_> {
         Within { stream: self, deadline }
     }
 
     /// For one reply that arrives in pieces: after `deadline` only what has arrived is read. A
-    /// process that was stopped meanwhile finds the deadline over, but the reply there.
+    /// process that was stopped meanwhile finds the deadline passed, but still reads the reply.
     pub(crate) fn until(&mut self, deadline: Instant) -> Until<'_> {
         Until { stream: self, deadline, first: true }
     }
 
-    /// For what has come already: does not wait.
+    /// For what has already arrived: does not wait.
     pub(crate) fn now(&mut self) -> Now<'_> {
         Now(self)
     }
 
-    /// For what comes within `timeout` and before the waker is used. Does not wait at all for a
+    /// For what arrives within `timeout` and before the waker is used. Does not wait at all for a
     /// timeout of zero.
     pub(crate) fn until_woken<'s>(&'s mut self, waker: &'s Waker, timeout: Duration) -> UntilWoken<'s> {
         UntilWoken { stream: self, waker, timeout }
@@ -404,7 +405,7 @@ impl Read for Until<'_> {
                 Err(e) if is_timeout(&e) && self.stream.has_input() => self.stream.read_some(buffer),
                 read => read,
             };
-            // A part of a record is no reason to wait beyond the deadline.
+            // A partial record is no reason to wait beyond the deadline.
             if let Some(read) = within_limit(read, self.stream.limit)? {
                 return Ok(read);
             }
@@ -428,8 +429,8 @@ pub(crate) struct UntilWoken<'s> {
 
 impl Read for UntilWoken<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // Whoever does not wait need not ask poll first. With TLS the last reader may have left a
-        // message that poll does not report.
+        // A caller that does not wait need not call poll first. With TLS the last reader may have
+        // left a message that poll does not report.
         let looks = self.timeout.is_zero() || self.stream.has_read_ahead();
         if !looks && !self.waker.wait_with_one(self.stream, self.timeout) {
             return Err(io::ErrorKind::TimedOut.into());
@@ -444,7 +445,7 @@ mod tests {
 
     use super::*;
 
-    /// Its queue is full, so the kernel drops what comes: as an address behind a firewall.
+    /// Its queue is full, so the kernel drops new connections, like a firewall.
     fn swallows_connects() -> (socket2::Socket, SocketAddr, Vec<TcpStream>) {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -469,7 +470,7 @@ mod tests {
         assert!(start.elapsed() < Duration::from_millis(8 * 400), "{:?}", start.elapsed());
     }
 
-    /// A process that is stopped while it waits finds the deadline over, and the reply in the
+    /// A process that is stopped while it waits finds the deadline passed, and the reply in the
     /// buffer.
     #[test]
     fn what_has_come_is_read_after_the_deadline() {

@@ -1,5 +1,5 @@
-//! What is said of a wait for the other end that has reached its limit. The system calls that
-//! "Resource temporarily unavailable", which helps nobody.
+//! The error text for a wait that has reached its limit. The system's own text is "Resource
+//! temporarily unavailable", which helps nobody.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ struct Limit(Duration);
 
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // What is left of a time that several share has digits that tell nobody anything.
+        // The remainder of a shared time has too many digits to be useful.
         let millis = Duration::from_millis(u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX));
         write!(f, "{:?}", if millis.is_zero() { self.0 } else { millis })
     }
@@ -23,7 +23,7 @@ pub(crate) fn is_timeout(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
-/// The same outcome; an error that the limit was reached says what the limit was.
+/// The same outcome, but an error because of the limit states what the limit was.
 pub(super) fn within_limit<T>(outcome: io::Result<T>, limit: Duration) -> io::Result<T> {
     match outcome {
         Err(e) if is_timeout(&e) => Err(io::Error::new(io::ErrorKind::TimedOut, Limit(limit))),
@@ -31,8 +31,8 @@ pub(super) fn within_limit<T>(outcome: io::Result<T>, limit: Duration) -> io::Re
     }
 }
 
-/// Goes on from the address of the other end: "127.0.0.1:6379 did not answer ...". `None` for an
-/// error that is no timeout.
+/// A text that follows the address of the other end: "127.0.0.1:6379 did not answer ...". `None`
+/// for an error that is not a timeout.
 pub(crate) fn no_answer(e: &io::Error) -> Option<String> {
     if !is_timeout(e) {
         return None;

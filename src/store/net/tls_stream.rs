@@ -1,10 +1,11 @@
-//! A socket secured by TLS. Decrypting needs the session that encrypting needs too, so the halves
-//! of a subscriber, of which one reads while the other writes, share it in a mutex. Nobody waits
-//! for the socket's input with that mutex.
+//! A socket secured by TLS. Decrypting and encrypting need the same session, so the halves of a
+//! subscriber, of which one reads while the other writes, share it in a mutex. Nobody holds that
+//! mutex while waiting for the socket's input.
 //!
 //! The goodbye of TLS (close_notify) is never sent: connections are closed to discard what is on
-//! its way, and a forked child that drops its copy must not write to its parent's socket. One that
-//! comes is an orderly end, and so is an end without it, because Redis does not always send it.
+//! its way, and a forked child that drops its copy must not write to its parent's socket. A goodbye
+//! that is received is an orderly end, and so is an end without it, because Redis does not always
+//! send one.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -30,7 +31,7 @@ struct SharedSession {
 }
 
 impl TlsStream {
-    /// The handshake, in which each read and write ends at the deadline.
+    /// Performs the handshake, in which each read and write ends at the deadline.
     pub(crate) fn connect(socket: TcpStream, client: &TlsClient, host: &str, deadline: Instant) -> io::Result<Self> {
         let has_identity = client.has_identity();
         let mut session =
@@ -48,7 +49,8 @@ impl TlsStream {
         &self.0.socket
     }
 
-    /// At most one read of the socket, with its timeout. `None` if that brought nothing for us.
+    /// At most one read of the socket, with its timeout. `None` if it returned nothing for the
+    /// caller.
     pub(crate) fn read_some(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         if let Some(read) = self.0.session.lock().take(buffer)? {
             return Ok(Some(read));
@@ -60,7 +62,8 @@ impl TlsStream {
         session.take(buffer)
     }
 
-    /// What is for us of what has come, without waiting; `WouldBlock` if nothing is.
+    /// Returns the data for the caller that has arrived, without waiting; `WouldBlock` if there is
+    /// none.
     pub(crate) fn read_now(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut session = self.0.session.lock();
         loop {
@@ -71,7 +74,7 @@ impl TlsStream {
         }
     }
 
-    /// Whether something has come for us, or an end or an error. What TLS keeps for itself does not
+    /// Whether data for the caller has arrived, or an end or an error. Data for TLS itself does not
     /// count: servers send session tickets after the handshake, and may change keys at any time.
     pub(crate) fn has_input(&self) -> bool {
         let mut session = self.0.session.lock();
@@ -87,13 +90,13 @@ impl TlsStream {
         }
     }
 
-    /// Whether something for us has been read from the socket already; also after an error.
+    /// Whether data for the caller was already read from the socket; also true after an error.
     pub(crate) fn has_read_ahead(&self) -> bool {
         self.0.session.lock().has_plaintext().unwrap_or(true)
     }
 
-    /// Encrypts and sends; each write to the socket has its timeout, or ends at the deadline. In
-    /// the mutex until all is sent: records must not change places.
+    /// Encrypts and sends; each write to the socket has its timeout, or ends at the deadline. Keeps
+    /// the mutex locked until all is sent: records must not be reordered.
     pub(crate) fn write(&self, bytes: &[u8], deadline: Option<Instant>) -> io::Result<usize> {
         let mut session = self.0.session.lock();
         let taken = session.tls.writer().write(bytes)?;
@@ -104,13 +107,13 @@ impl TlsStream {
 
 struct Session {
     tls: ClientConnection,
-    /// What the socket has brought and TLS has not taken yet, from `start`: it takes no more while
+    /// Bytes from the socket that TLS has not taken yet, from `start`: it takes no more while
     /// decrypted bytes are waiting to be read.
     raw: Vec<u8>,
     start: usize,
     /// The other end has closed the connection.
     has_ended: bool,
-    /// For the text of an alert.
+    /// Needed for the text of an alert.
     has_identity: bool,
 }
 
@@ -133,14 +136,14 @@ impl Session {
                 }
             }
             if let Err(e) = self.process() {
-                // The alert that tells the server why, for its log.
+                // Sends the alert that states the reason, for the server's log.
                 let _ = self.flush(socket, Some(deadline));
                 return Err(e);
             }
         }
     }
 
-    /// Takes in bytes of the socket; none stand for its end.
+    /// Takes in bytes of the socket; no bytes mean its end.
     fn feed(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.is_empty() {
             self.has_ended = true;
@@ -203,8 +206,8 @@ impl Session {
         }
     }
 
-    /// Sends what TLS wants to send. After the handshake that is only what was written: answers of
-    /// TLS itself, such as new keys, wait for the next write.
+    /// Sends what TLS has to send. After the handshake that is only what the caller wrote: answers
+    /// of TLS itself, such as new keys, wait for the next write.
     fn flush(&mut self, socket: &TcpStream, deadline: Option<Instant>) -> io::Result<()> {
         let mut socket = socket;
         while self.tls.wants_write() {
@@ -214,7 +217,7 @@ impl Session {
             match self.tls.write_tls(&mut socket) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(_) => {}
-                // Not for the caller, who would send the same bytes once more.
+                // Not returned to the caller, who would send the same bytes again.
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
             }
@@ -285,7 +288,7 @@ mod tests {
         let mut bytes = [0; 8];
         assert_eq!((stream.read_now(&mut bytes).unwrap(), &bytes[..3]), (3, &b"+OK"[..]));
         assert!(!stream.has_input());
-        // The answer to the new keys goes out with the next write.
+        // The answer to the new keys is sent with the next write.
         stream.write(b"PING", None).unwrap();
         let mut asked = [0; 4];
         server.read_exact(&mut asked).unwrap();
@@ -326,7 +329,7 @@ mod tests {
         drop(writer.join().unwrap());
     }
 
-    /// A part of a record makes the socket readable, and brings nothing yet.
+    /// A partial record makes the socket readable, and returns nothing yet.
     #[test]
     fn a_part_of_a_record_is_not_waited_for() {
         let (mut server, stream) = pair();

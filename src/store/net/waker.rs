@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::poll::readable;
 use crate::base::event::Interrupt;
 
-/// A pair of sockets: what is written to one ends a wait that includes the other.
+/// A pair of sockets: a byte written to one ends a wait that includes the other.
 #[cfg(unix)]
 #[derive(Debug)]
 pub(crate) struct Waker {
@@ -26,7 +26,7 @@ impl Waker {
 
     pub(crate) fn wake(&self) {
         use std::io::Write;
-        // A buffer that is full wakes as well.
+        // A full buffer wakes as well.
         let _ = (&self.sender).write(&[1]);
     }
 
@@ -65,7 +65,7 @@ impl Interrupt for Waker {
     }
 }
 
-/// Without poll nothing wakes the thread, which looks again after a few milliseconds.
+/// Without poll nothing wakes the thread, which checks again after a few milliseconds.
 #[cfg(not(unix))]
 #[derive(Debug)]
 pub(crate) struct Waker;

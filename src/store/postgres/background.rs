@@ -11,12 +11,13 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::resolve::Resolution;
 use crate::store::{Renewal, Renewed, Undo};
 
-/// Holds renewed by one statement: more make others wait for longer, and save nothing.
+/// Holds renewed by one statement: with more, others would wait longer, and nothing would be
+/// gained.
 const CHUNK: usize = 500;
 /// How often holds are asked for again whose rows are locked at that moment.
 const TRIES: u32 = 4;
 
-/// A connection apart from the pool: renewals must not queue behind calls of locks.
+/// A connection separate from the pool: renewals must not queue behind lock calls.
 pub(super) struct Background {
     pub(super) connector: Connector,
     idle: Mutex<Idle>,
@@ -26,7 +27,7 @@ pub(super) struct Background {
 #[derive(Default)]
 struct Idle {
     connection: Option<Connection>,
-    /// No connection is put back any more.
+    /// Whether connections are no longer put back.
     closed: bool,
 }
 
@@ -42,15 +43,15 @@ impl Background {
     }
 
     pub(super) fn close(&self) {
-        // The connection of a renewal under way is not here: the watchdog thread drops it after the
-        // answer.
+        // A connection on which a renewal is under way is not here: the watchdog thread drops it
+        // after the answer.
         let mut idle = self.idle.lock();
         idle.closed = true;
         idle.connection = None;
     }
 
-    /// Renews all holds. A row that is locked just now is asked for again: an acquire that finds it
-    /// taken holds it for no longer than one transaction.
+    /// Renews all holds. A row that is locked at the moment is asked for again: an acquire that
+    /// finds the lock taken keeps the row locked for one transaction at most.
     pub(super) fn renew(&self, holds: &[Renewal], locks: &Pool) -> Vec<Renewed> {
         let mut outcomes: Vec<Option<Renewed>> = holds.iter().map(|_| None).collect();
         for attempt in 0..TRIES {
@@ -63,9 +64,9 @@ impl Background {
             }
             self.renew_once(holds, &left, false, &mut outcomes, locks);
         }
-        // Others have locked the row each time. From here on the renewal waits for it, as they do:
-        // where hundreds of clients ask for one lock, its row is locked at nearly all times. Each
-        // hold by itself, so that one row holds up no other.
+        // Each time another transaction had locked the row. Now the renewal waits for it, as the
+        // others do: where hundreds of clients ask for one lock, its row is locked nearly all the
+        // time. One hold at a time, so that one row does not delay the others.
         let started = Instant::now();
         for place in 0..holds.len() {
             if outcomes[place].is_none() && started.elapsed() < self.connector.io_timeout {
@@ -76,7 +77,7 @@ impl Background {
         outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(locked)).collect()
     }
 
-    /// Renews the holds at these places. `waits`: for rows that others have locked.
+    /// Renews the holds with these indexes. `waits`: for rows that others have locked.
     fn renew_once(
         &self,
         holds: &[Renewal],
@@ -105,13 +106,14 @@ impl Background {
         }
     }
 
-    /// Uses a connection of the pool if no other can be opened (`max_connections`): a hold must not
-    /// be lost while its client has a connection that works.
+    /// Uses a connection of the pool if it cannot open one (`max_connections`): a hold must not be
+    /// lost while its client has a working connection.
     pub(super) fn exchange(&self, requests: &[Request], locks: &Pool) -> Result<Vec<Answer>> {
         let started = Instant::now();
         match self.exchange_alone(requests) {
             Ok(answers) => Ok(answers),
-            // Not after a connect that timed out: the server hangs, and would hang there too.
+            // Not after a connect that timed out: the server hangs, and this request would hang,
+            // too.
             Err(PostgresFailure::NotSent(error)) if started.elapsed() < self.connector.io_timeout => {
                 log::debug!("renewing over a connection of the locks: {}", error.chain());
                 let answers = requests.iter().map(|request| locks.call_over_open(request).ok());
@@ -146,12 +148,12 @@ impl Background {
 
     /// Ends the backends of requests with unknown outcome, then releases.
     pub(super) fn resolve(&self, undos: &[Undo], place_of: impl Fn(&Undo) -> i64) -> Result<Vec<Resolution>> {
-        // Always a new connection: its handshake shows which server process answers now.
+        // Always a new connection: its handshake shows which server process answers.
         drop(self.idle.lock().connection.take());
         let mut connection = self.connector.connect()?;
         let all: Vec<UnknownOutcome> =
             undos.iter().flat_map(|undo| undo.unknowns.list::<UnknownOutcome>()).cloned().collect();
-        // Not longer: renewals wait for this.
+        // No longer than this, because renewals wait for it.
         let patience = self.connector.io_timeout / 2;
         let mut ended = end_backends(&mut connection, &all, patience).map_err(into_error)?.into_iter();
         let mut ready = Vec::with_capacity(undos.len());

@@ -12,7 +12,7 @@ use crate::store::{
     TokenRule, UnknownOutcomes,
 };
 
-/// The places of the names in the order of their bytes, in which their rows are locked.
+/// The indexes of the names in byte order, in which their rows are locked.
 fn sorted<'n>(names: impl Iterator<Item = &'n LockName>) -> Vec<usize> {
     let keys: Vec<&str> = names.map(|name| &*name.key).collect();
     let mut order: Vec<usize> = (0..keys.len()).collect();
@@ -34,12 +34,12 @@ impl MultiStore for PostgresStore {
         let answer = self.server.ask(&request, unknowns)?;
         let rows = match answer.rows {
             Ok(rows) => rows,
-            // Which row is locked is not said, so the pause is short.
+            // The answer does not contain which row is locked, so the pause is short.
             Err(error) if error.is_lock_timeout() => return Ok(AcquiredAll::Busy { at: 0, ttl: Some(super::LOCKED) }),
             Err(error) => return Err(error.to_error()),
         };
         let row = one(&rows, "a multi-lock")?;
-        // The first is 1.
+        // The first one has number 1.
         let at = integer(row, 2).and_then(|at| usize::try_from(at - 1).ok()).and_then(|at| order.get(at).copied());
         let at = || at.ok_or_else(|| unexpected("a multi-lock", None));
         let acquired = match integer(row, 0) {
@@ -137,7 +137,7 @@ impl CountStore for PostgresStore {
         let answer = match integer(row, 0) {
             Some(status @ (0 | 1)) => CountAnswer { done: status == 1, value },
             Some(2) => {
-                // An undo has marked the id as used: what was asked must not run any more.
+                // An undo has marked the id as used: this change must not run any more.
                 let why = "the change was given up before: it did not run";
                 return Err(Error::new(ErrorKind::Unreachable, why));
             }

@@ -1,4 +1,4 @@
-//! What stands in the tables, page by page.
+//! Lists what is in the tables, page by page.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::base::error::Result;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{Found, FoundHolder, FoundWaiter, ListingStore, MOST_LISTED, Wanted};
 
-/// Names in one page.
+/// Maximum number of names in one page.
 const PAGE: u32 = 1000;
 
 /// A row of a name, and the shares and places that belong to it.
@@ -28,7 +28,7 @@ struct Name {
 }
 
 impl Name {
-    /// `None`: it is at rest.
+    /// `None`: the row is unused.
     fn found(self) -> Option<Found> {
         let Self { key, kind, holder, number, token, writer_waits, mut shares, mut queue } = self;
         let length = queue.len() as u64;
@@ -59,7 +59,7 @@ impl Name {
                 Found { holders: shares, unlisted, number: Some(free), token: None, ..found(Kind::Semaphore) }
             }
             "c" => Found { number: Some(number?), token: None, ..found(Kind::CountingSemaphore) },
-            // Its token says when it was last opened.
+            // Its token is the time at which it was last opened.
             "l" => Found { number: Some(number?), token: None, ..found(Kind::Latch) },
             _ => return None,
         })
@@ -103,7 +103,7 @@ fn names(rows: &[Row]) -> Result<Vec<Name>> {
 }
 
 impl PostgresStore {
-    /// The names from `from` on that come behind `after`.
+    /// The names from `from` on that come after `after`.
     fn page(&self, from: &str, after: &str, most: u32) -> Result<Vec<Name>> {
         let request = Request::new(&LIST).arg(from).arg(after).number(most);
         names(&self.server.ask_freely(&request)?.rows.map_err(|e| e.to_error())?)
@@ -118,7 +118,7 @@ impl ListingStore for PostgresStore {
             let is_last = page.len() < PAGE as usize;
             let Some(last) = page.last().map(|name| name.key.clone()) else { return Ok(all) };
             all.extend(page.into_iter().filter(|name| wanted.name_of(&name.key).is_some()).filter_map(Name::found));
-            // They are in the order of their bytes: behind those with the prefix none has it.
+            // They are in byte order: after those with the prefix no other has it.
             if is_last || !last.starts_with(&wanted.prefix) {
                 return Ok(all);
             }

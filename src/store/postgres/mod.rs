@@ -41,16 +41,16 @@ use crate::store::{
     SubscriptionSender, Undo, UnknownOutcomes,
 };
 
-/// When to try again whose row another transaction has locked: it was fenced, mostly.
+/// When to try again if another transaction has locked the row: usually a fenced one.
 const LOCKED: Duration = Duration::from_millis(20);
 
 /// How often a client removes rows that nobody uses.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
-/// When it goes on after a batch that was full. Renewals are due in between.
+/// When it continues after a full batch. Renewals are due in between.
 const SWEEP_ON: Duration = Duration::from_secs(1);
-/// How long a row must have been at rest.
+/// How long a row must have been unused.
 const AT_REST_SECONDS: u32 = 3600;
-/// How many rows of each table one sweep removes at most.
+/// Maximum number of rows of each table that one sweep removes.
 const SWEPT: u32 = 1000;
 
 /// The settings of a client.
@@ -58,8 +58,8 @@ pub(crate) struct PostgresSettings {
     pub(crate) server: wire::Server,
     pub(crate) connections: usize,
     pub(crate) io_timeout: Duration,
-    /// The timeout of renewals: one slow server must not use up the lease that a renewal is to
-    /// save.
+    /// The timeout of renewals: one slow server must not use up the lease that a renewal is meant
+    /// to save.
     pub(crate) background_timeout: Duration,
     pub(crate) waiter_timeout: Duration,
     pub(crate) client_id: String,
@@ -77,7 +77,7 @@ pub(crate) struct PostgresStore {
     channel: String,
     address: String,
     next_sweep: Mutex<Moment>,
-    /// Owners cannot be written or read here: see [`owners`].
+    /// Owners cannot be written or read in this database: see [`owners`].
     without_owners: AtomicBool,
 }
 
@@ -122,7 +122,7 @@ impl PostgresStore {
         requests::release(release, place, told, &self.used_marks_for(release.name), || self.clock.now())
     }
 
-    /// Those that a request about this name takes along.
+    /// The used marks that a request about this name takes along.
     fn used_marks_for(&self, name: &LockName) -> Vec<String> {
         if name.kind == Kind::CountingSemaphore { self.used_marks.take() } else { Vec::new() }
     }
@@ -130,7 +130,7 @@ impl PostgresStore {
     fn read_acquired(&self, acquire: &Acquire<'_>, answer: Answer, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
         let rows = match answer.rows {
             Ok(rows) => rows,
-            // What an earlier attempt did is still not known.
+            // The effects of an earlier attempt are still unknown.
             Err(error) if error.is_lock_timeout() => return Ok(Acquired::Busy { ttl: Some(LOCKED) }),
             Err(error) => return Err(error.to_error()),
         };
@@ -142,7 +142,7 @@ impl PostgresStore {
             }
         }
         // Only an answer about the lock resolves the earlier attempts: after an error (a full disk,
-        // say) their effects remain.
+        // for example) their effects remain.
         unknowns.clear();
         Ok(acquired)
     }
@@ -191,7 +191,7 @@ impl LockStore for PostgresStore {
         let repeated = !unknowns.is_empty();
         let mut answer = self.server.ask(&self.release_request(release, true), unknowns)?;
         if answer.rows.as_ref().is_err_and(ServerError::is_full_of_messages) {
-            // Nobody can be told; the waiters have their timers.
+            // Nobody can be notified; the waiters have their timers.
             answer = self.server.ask(&self.release_request(release, false), unknowns)?;
         }
         let released = self.read_released(release, answer, repeated)?;
@@ -205,7 +205,8 @@ impl LockStore for PostgresStore {
         next: &Acquire<'_>,
         unknowns: &mut UnknownOutcomes,
     ) -> Option<HandedOver> {
-        // Nobody else is told: if another client gets in between, its own release tells them.
+        // Nobody else is notified: if another client gets in between, its own release notifies
+        // them.
         let (first, second) = (self.release_request(release, false), self.acquire_request(next));
         let (first, second) = self.server.pool.call_two(&first, &second)?;
         let released = known(first, unknowns).and_then(|answer| self.read_released(release, answer, false));
@@ -239,7 +240,7 @@ impl LockStore for PostgresStore {
         {
             outcomes.push(match renewed {
                 Some(renewed) => renewed,
-                // Its row is locked just now, by one who asks for the lock, mostly.
+                // Its row is locked at the moment, usually by a client that asks for the lock.
                 None => self.background.renew(std::slice::from_ref(one), &self.server.pool).remove(0),
             });
         }
@@ -255,7 +256,7 @@ impl LockStore for PostgresStore {
         let outcome: Outcome = self.server.pool.call(requests::force(name));
         let answer = outcome.map_err(|failure| match failure {
             PostgresFailure::Unknown { error, .. } => {
-                error.and_also("the lock may have been freed; look at it before a repeat")
+                error.and_also("the lock may have been freed; check it before you repeat this")
             }
             other => server::into_error(other),
         })?;
@@ -276,7 +277,7 @@ impl LockStore for PostgresStore {
         if now < *next {
             return Some(*next);
         }
-        // While it is not known when the next one is due, no other thread begins one.
+        // While the time of the next sweep is unknown, no other thread begins one.
         *next = now.plus(SWEEP_EVERY);
         drop(next);
         let next_sweep = now.plus(self.sweep());
@@ -290,7 +291,7 @@ impl LockStore for PostgresStore {
 
     fn nodes(&self) -> Vec<NodeStatus> {
         let (reached, last_error) = self.server.pool.reached();
-        // Without a connection and without a failure, it has not been asked yet.
+        // Without a connection and without a failure, the server has not been asked yet.
         let state = if reached || last_error.is_none() { NodeState::Voting } else { NodeState::Down };
         vec![NodeStatus { address: self.address.clone(), state, latency: None, last_error, slots: Vec::new() }]
     }

@@ -1,4 +1,4 @@
-//! Who clients are: one row for each, which ends by the server's clock.
+//! The owners of clients: one row for each, which expires by the server's clock.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::store::{Announced, MOST_CLIENTS, OwnerStore};
 
 impl PostgresStore {
     /// Without the table (an administrator has run the script of an earlier release), or without
-    /// the right to use it, nothing is known of owners, and it is asked for no more: each refusal
-    /// would cost the next caller a new connection.
+    /// the right to use it, owners are unknown, and are not asked for again: each refusal would
+    /// cost the next caller a new connection.
     fn or_without_owners<T: Default>(&self, answered: Result<T>) -> Result<T> {
         match answered {
             Err(error) if matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unsupported) => {
@@ -68,7 +68,7 @@ impl OwnerStore for PostgresStore {
     }
 }
 
-/// From this column on.
+/// Reads the columns from this one on.
 fn announced(row: &Row, column: usize) -> Option<Announced> {
     let left = requests::integer(row, column + 1).and_then(|millis| u64::try_from(millis).ok())?;
     Some(Announced { text: requests::text(row, column)?.to_owned(), left: Duration::from_millis(left) })

@@ -1,5 +1,5 @@
-//! What a client remembers of its requests: the places of its waiters, and marks that nobody needs
-//! any more.
+//! What a client remembers of its requests: the places of its waiters, and marks that are no longer
+//! needed.
 
 use std::collections::HashMap;
 
@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 
 use crate::base::holder::Holder;
 
-/// The places of this client's waiters in the queues of fair locks: by holder, because each waiter
-/// has a fresh one. A waiter that was thought dead gets its place back by it.
+/// The places of this client's waiters in the queues of fair locks, by holder, because each waiter
+/// has a fresh one. By its place, a waiter that was taken for dead gets its position back.
 #[derive(Debug, Default)]
 pub(super) struct Places(Mutex<HashMap<Holder, i64>>);
 
@@ -24,22 +24,21 @@ impl Places {
         }
     }
 
-    /// It got the lock, or has left.
+    /// It got the lock, or has left the queue.
     pub(super) fn forget(&self, holder: &Holder) {
         self.0.lock().remove(holder);
     }
 }
 
-/// The marks of changes of counts that nobody needs any more.
+/// The marks of changes of counts that are no longer needed.
 ///
-/// A mark lets a change of a count be repeated. When its answer has come the change is not
-/// repeated, and the next request about a count takes the mark along to its removal. Otherwise each
-/// permit that was ever taken would leave a row for a sweep.
+/// A mark allows a change of a count to be repeated. Once its answer has come, the change is not
+/// repeated, and the next request about a count removes the mark. Otherwise each permit that was
+/// ever taken would leave a row for a sweep.
 #[derive(Debug, Default)]
 pub(super) struct UsedMarks(Mutex<Vec<String>>);
 
-/// Beyond these, and when the request that takes them along fails, marks stay until a sweep removes
-/// them.
+/// Marks beyond this number stay until a sweep removes them, and so do those of a failed request.
 const MOST: usize = 256;
 
 impl UsedMarks {

@@ -16,7 +16,7 @@ use crate::store::{
     Acquire, Acquired, Granted, HoldCounts, LockStatus, Release, Released, Renewal, Renewed, TokenRule, Waiting,
 };
 
-/// The channel of a name. Two names that share one cost a needless try.
+/// The channel of a name. If two names share one, that costs a needless try.
 pub(super) fn channel_of(key: &str) -> String {
     format!("leasehold_{:016x}", fnv(key))
 }
@@ -45,15 +45,15 @@ pub(super) fn millis(duration: Duration) -> i64 {
     i64::try_from(ceil_millis(duration)).unwrap_or(i64::MAX)
 }
 
-/// What an acquire needs to know beside what is asked.
+/// What an acquire needs besides its own arguments.
 pub(super) struct Waiter<'a> {
-    /// How long a place in a queue, or the sign of a waiting writer, is kept without another try.
+    /// How long a place in a queue, or the marker of a waiting writer, is kept without another try.
     pub(super) timeout: Duration,
     /// Its place in the queue, if it has one.
     pub(super) place: i64,
     /// The channel of the client.
     pub(super) channel: &'a str,
-    /// Marks of counts to remove.
+    /// Marks of counts to be removed.
     pub(super) used_marks: &'a [String],
 }
 
@@ -127,7 +127,7 @@ pub(super) fn place_of(rows: &[Row]) -> i64 {
     rows.first().and_then(|row| integer(row, 2)).unwrap_or(0)
 }
 
-/// `told`: whether waiters of other clients shall hear of it. `now`: when it is sent.
+/// `told`: whether waiters of other clients are notified. `now`: the time at which it is sent.
 pub(super) fn release(
     request: &Release<'_>,
     place: i64,
@@ -157,14 +157,14 @@ pub(super) fn release(
 /// `repeated`: an earlier attempt of the same release may have run.
 pub(super) fn release_answer(rows: &[Row], request: &Release<'_>, repeated: bool) -> Result<Released> {
     let row = one(rows, "a release")?;
-    // Those that wait, whether they were told or not.
+    // The number of waiters, whether they were notified or not.
     let others = integer(row, 1).and_then(|others| u64::try_from(others).ok());
     let freed = |next| Ok(Released::Freed { listeners: others, next });
     match integer(row, 0) {
-        // Permits without leases that were given back before.
+        // Permits without leases that were already given back.
         Some(0) if request.name.kind == Kind::CountingSemaphore && request.granted => freed(None),
         // The attempt whose answer was lost has freed it. A release that leaves counts removes no
-        // holder: if that is missing, no earlier attempt is the reason.
+        // holder: if the holder is missing, an earlier attempt cannot be the reason.
         Some(0) if repeated && request.left == HoldCounts::NONE => freed(None),
         Some(0) => Ok(Released::NotHeld),
         Some(1) => Ok(Released::StillHeld),
@@ -175,7 +175,7 @@ pub(super) fn release_answer(rows: &[Row], request: &Release<'_>, repeated: bool
     }
 }
 
-/// Renews holds of any kinds. A lease of zero only checks whether the holder is still there.
+/// Renews holds of any kind. A lease of zero only checks whether the holder is still there.
 /// `waits`: for rows that others have locked.
 pub(super) fn renew<'a>(holds: impl Iterator<Item = &'a Renewal> + Clone, waits: bool) -> Request {
     let lease = |hold: &Renewal| if hold.lease.is_zero() { 0 } else { millis(hold.lease) };
@@ -186,7 +186,7 @@ pub(super) fn renew<'a>(holds: impl Iterator<Item = &'a Renewal> + Clone, waits:
         .arg(if waits { "true" } else { "false" })
 }
 
-/// One answer for each hold; `None`: its row is locked just now.
+/// One answer for each hold; `None`: its row is locked at the moment.
 pub(super) fn renew_answers(rows: &[Row], count: usize, sent_at: Moment) -> Result<Vec<Option<Renewed>>> {
     let answers = integers(one(rows, "a renewal")?, 0, "a renewal")?;
     if answers.len() != count {

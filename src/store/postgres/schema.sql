@@ -1,15 +1,16 @@
--- leasehold on PostgreSQL: tables of version 1, functions of version 2. Run as a whole, in one transaction; again does no harm.
--- Tables in `leasehold`; functions in `leasehold_v2`, so that those of an earlier or later version work beside them.
+-- leasehold on PostgreSQL: tables of version 1, functions of version 2. Run it as a whole, in one transaction; running it
+-- again does no harm. The tables are in `leasehold`; the functions in `leasehold_v2`, so that those of an earlier or later
+-- version work beside them.
 --
--- PostgreSQL looks for functions and operators in every schema of the search path. If a function with a better match for
--- its arguments is in `public`, say, then whoever put it there would run code with the rights of each caller. So this
--- script and every function in it has a search path of its own, in which nobody else can create anything; and the
--- operators have the exact types of their operands, so that no better match can exist anywhere.
+-- PostgreSQL looks for functions and operators in every schema of the search path. If `public`, for example, has a function
+-- that matches the arguments better, then whoever made it would run code with the rights of each caller. So this script and
+-- every function in it has a search path of its own, in which nobody else can create anything; and the operators have the
+-- exact types of their operands, so that no better match can exist anywhere.
 BEGIN;
 SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL lock_timeout = '10s';
 SET LOCAL statement_timeout = '10s';
-SELECT pg_advisory_xact_lock(7811887140951745381);   -- two that install at once
+SELECT pg_advisory_xact_lock(7811887140951745381);   -- two installations at once
 
 CREATE SCHEMA IF NOT EXISTS leasehold;
 CREATE SCHEMA IF NOT EXISTS leasehold_v2;
@@ -21,19 +22,19 @@ CREATE TABLE IF NOT EXISTS leasehold.meta (
 );
 INSERT INTO leasehold.meta (tables) VALUES (1) ON CONFLICT DO NOTHING;
 
--- One row a name: everything about the name happens under the lock of its row.
--- No index but the key: every update is a HOT update.
+-- One row for each name: everything that happens to the name happens while its row is locked. No index except the key:
+-- every update is a HOT update.
 CREATE TABLE IF NOT EXISTS leasehold.lock (
   name    text COLLATE "C" PRIMARY KEY,
   kind    "char" NOT NULL,              -- x exclusive (plain, fair, multi), r read-write, s semaphore, c count, l latch
-  holder  text COLLATE "C",             -- of the exclusive hold, of the writer
+  holder  text COLLATE "C",             -- of the exclusive hold, or the writer
   level   int NOT NULL DEFAULT 0,
   ends    timestamptz NOT NULL DEFAULT '-infinity',   -- of the exclusive hold, by this server's clock
-  token   bigint NOT NULL DEFAULT 0,    -- given last
-  tokens  int NOT NULL DEFAULT 1,       -- how many the last grant has: token and those before it
+  token   bigint NOT NULL DEFAULT 0,    -- the last one given
+  tokens  int NOT NULL DEFAULT 1,       -- how many the last grant has: token and those before
   number  bigint,                       -- permits in all; the count of a latch or counting semaphore
-  wants   text[],                       -- the clients that wait: a release is told to all. Null for none
-  wanted  timestamptz NOT NULL DEFAULT '-infinity',   -- when the first of them said so
+  wants   text[],                       -- waiting clients: a release notifies all. Null for none
+  wanted  timestamptz NOT NULL DEFAULT '-infinity',   -- when the first of them began
   barred  timestamptz NOT NULL DEFAULT '-infinity',   -- until then no new readers: a writer waits
   bars    text COLLATE "C"              -- that writer
 ) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
@@ -49,7 +50,7 @@ CREATE TABLE IF NOT EXISTS leasehold.share (
 ) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
         autovacuum_vacuum_cost_delay = 0);
 
--- Who waits for a fair lock.
+-- The waiters for a fair lock.
 CREATE TABLE IF NOT EXISTS leasehold.waiter (
   name     text COLLATE "C" NOT NULL,
   place    bigint NOT NULL,
@@ -60,15 +61,15 @@ CREATE TABLE IF NOT EXISTS leasehold.waiter (
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
 CREATE SEQUENCE IF NOT EXISTS leasehold.place;
 
--- What a change of a count was answered, in case it is repeated; 2: it was undone, or must not run; 3: permits were taken.
--- Its client removes a mark when it knows the answer, and the answer to the return of permits that were taken.
+-- The answer to a change of a count, in case it is repeated; 2: it was undone, or must not run; 3: permits were taken. A
+-- client removes a mark when it has the answer, and for taken permits the answer to their return.
 CREATE TABLE IF NOT EXISTS leasehold.once (
   id      text COLLATE "C" PRIMARY KEY,
   status  int NOT NULL,
   value   bigint NOT NULL,
   ends    timestamptz NOT NULL
 );
--- For sweeps. The other tables have none: each renewal would write it.
+-- For sweeps. The other tables have none, because each renewal would write it.
 CREATE INDEX IF NOT EXISTS once_ends ON leasehold.once (ends);
 
 -- Checked at the end of a transaction: see fence_at_commit.
@@ -78,7 +79,7 @@ CREATE TABLE IF NOT EXISTS leasehold.fenced (
   token   bigint NOT NULL
 );
 
--- Who a client is, for people. Nothing depends on it.
+-- The owner of a client, for people. Nothing depends on it.
 CREATE TABLE IF NOT EXISTS leasehold.client (
   id      text COLLATE "C" PRIMARY KEY,
   owner   text NOT NULL,
@@ -93,10 +94,10 @@ CREATE OR REPLACE FUNCTION leasehold_v2.span(p_ms bigint) RETURNS interval LANGU
 CREATE OR REPLACE FUNCTION leasehold_v2.micros(p timestamptz) RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
   RETURN (extract(epoch FROM p) * 1000000.0)::bigint;
 
--- The row of a name, made if there is none, locked against everybody. Null when a transaction is fenced by it: nobody waits
--- for that, because a fence may stand for seconds and each who waits takes a connection from others; 20 ms is the answer.
--- Its token starts above all that were swept: read after the row is ours, because a sweep that removed it has raised the
--- floor in the same transaction.
+-- The row of a name, made if there is none, locked against everybody. Null if a transaction is fenced by it: nobody waits
+-- for that, because a fence may last for seconds and each waiter takes a connection from others; the answer is 20 ms. The
+-- token of a new row starts above all that were swept. It is read after the row is ours, because a sweep that removed the
+-- row has raised the floor in the same transaction.
 CREATE OR REPLACE FUNCTION leasehold_v2.row_of(p_name text, p_kind "char") RETURNS leasehold.lock LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock;
@@ -104,7 +105,8 @@ BEGIN
   LOOP
     SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
     IF FOUND THEN RETURN r; END IF;
-    -- Behind those who have it for one request, which are told from a fence that way: a fence does not stop this.
+    -- Waits behind those that have locked it for one request; this distinguishes them from a fence, which does not stop
+    -- this.
     PERFORM FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
     IF FOUND THEN
       SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
@@ -119,7 +121,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- Whether the row stands for something of another kind. A row that is at rest can become anything.
+-- Whether the row is used for something of another kind. An unused row can become anything.
 CREATE OR REPLACE FUNCTION leasehold_v2.is_other(r leasehold.lock, p_kind "char") RETURNS boolean LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -131,14 +133,14 @@ END $$;
 CREATE OR REPLACE FUNCTION leasehold_v2.client(p_holder text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN split_part(p_holder, ':', 1);
 
--- Whether the next release is told to this waiter as it is: then waiting writes nothing. Its client is in the set, or the
--- set is full, which is as good: the channel is that of the name, so a message reaches also those who are not in the set,
--- and the set shrinks by nothing but a message.
+-- Whether the next release notifies this waiter anyway: then waiting writes nothing. Either its client is in the set, or
+-- the set is full, which is as good: the channel is that of the name, so a message also reaches clients that are not in the
+-- set, and only a message empties the set.
 CREATE OR REPLACE FUNCTION leasehold_v2.is_told(p_wants text[], p_holder text) RETURNS boolean
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN coalesce(leasehold_v2.client(p_holder) = ANY (p_wants) OR cardinality(p_wants) >= 16, false);
 
--- Says in a row, which the caller has locked and looked at, that a client waits.
+-- Records in a row, which the caller has locked and read, that a client waits.
 CREATE OR REPLACE FUNCTION leasehold_v2.wait_for(r leasehold.lock, p_holder text) RETURNS void LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -149,8 +151,9 @@ BEGIN
   END IF;
 END $$;
 
--- Tells those who wait for a row, which the caller has locked. Now and then the set begins anew: whoever still waits hears
--- this message and says so again, and one that has died or given up is forgotten. Answers how many other clients wait.
+-- Notifies the waiters for a row, which the caller has locked. Now and then the set is emptied: a client that still waits
+-- receives this message and is recorded again, and one that has died or given up is forgotten. Answers how many other
+-- clients wait.
 CREATE OR REPLACE FUNCTION leasehold_v2.tell(p_name text, p_wants text[], p_wanted timestamptz, p_holder text, p_wake text)
     RETURNS bigint LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
@@ -165,8 +168,8 @@ BEGIN
   RETURN cardinality(array_remove(p_wants, leasehold_v2.client(p_holder)));
 END $$;
 
--- reenter: one level more for a holder that has the lock (plain, fair, of a writer). It takes nothing from anybody, so it
--- passes a fence. p_held: the levels it has. Answers 1 token | 2 it has lost it. Repeat-safe: levels are set.
+-- reenter: one more level for a holder that has the lock (plain, fair, or of a writer). It takes nothing from anybody, so
+-- it passes a fence. p_held: the levels it has. Answers 1 token | 2 it has lost it. Repeat-safe: levels are set.
 CREATE OR REPLACE FUNCTION leasehold_v2.reenter(p_name text, p_holder text, p_lease bigint, p_held int,
     OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
@@ -176,11 +179,11 @@ BEGIN
   IF NOT FOUND THEN status := 2; value := 0; END IF;
 END $$;
 
--- acquire: take a lock for a holder, or say how long it stays taken.
--- p_held: the levels it has, 0 for an outermost acquire. p_wait: over 0 for one who waits, and shall be told of a release.
--- p_late: server time after which an outermost acquire must not run any more, null for none. p_tokens: how many fencing
--- tokens in a row it draws; the first is answered.
--- Answers 1 token | 0 ms, held by another | 2 it had it and has lost it | 3 too late | 5 another kind stands there.
+-- acquire: takes a lock for a holder, or answers how long it stays taken.
+-- p_held: the levels it has, 0 for an outermost acquire. p_wait: above 0 for a waiter, which a release has to notify.
+-- p_late: server time after which an outermost acquire must not run, null for none. p_tokens: how many fencing tokens in a
+-- row it draws; the first is answered.
+-- Answers 1 token | 0 ms, held by another | 2 it had it and has lost it | 3 too late | 5 the name has another kind.
 -- Repeat-safe: levels are set, not added to, and the holder is fresh for every outermost call.
 CREATE OR REPLACE FUNCTION leasehold_v2.acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
     p_late timestamptz, p_tokens int DEFAULT 1, OUT status int, OUT value bigint) LANGUAGE plpgsql
@@ -191,7 +194,7 @@ BEGIN
     SELECT e.status, e.value INTO status, value FROM leasehold_v2.reenter(p_name, p_holder, p_lease, p_held) e;
     RETURN;
   END IF;
-  -- Mostly it is free: found and locked by one statement, which locks nothing that is taken.
+  -- Usually it is free: found and locked by one statement, which locks no row of a taken lock.
   PERFORM FROM leasehold.lock WHERE name = p_name AND kind = 'x'
     AND (holder IS NULL OR holder = p_holder OR ends <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
   IF FOUND AND (p_late IS NULL OR clock_timestamp() <= p_late) THEN
@@ -201,7 +204,7 @@ BEGIN
       WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
     RETURN;
   END IF;
-  -- Without a lock first: "busy" writes nothing, and waits for nobody.
+  -- First without a lock: "busy" writes nothing, and waits for nobody.
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
   now := clock_timestamp();
   IF r.holder <> p_holder AND r.ends > now AND r.kind = 'x'
@@ -210,7 +213,7 @@ BEGIN
     RETURN;
   END IF;
   IF r.holder <> p_holder AND r.ends > now AND r.kind = 'x' THEN
-    -- To say that somebody waits: a fence of the holder does not stop this.
+    -- To record a waiter: a fence of the holder does not stop this.
     SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
     now := clock_timestamp();
     IF r.holder <> p_holder AND r.ends > now AND r.kind = 'x' THEN
@@ -219,7 +222,7 @@ BEGIN
       RETURN;
     END IF;
   END IF;
-  -- What row_of does first.
+  -- The same as the first step of row_of.
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
   IF NOT FOUND THEN r := leasehold_v2.row_of(p_name, 'x'); END IF;
   IF r.name IS NULL THEN status := 0; value := 20; RETURN; END IF;
@@ -238,14 +241,14 @@ BEGIN
   END IF;
 END $$;
 
--- acquire_now: acquire for a batch, several requests in one transaction: it waits for no row, or one name would hold up
--- all the others. Answers also 6: its row is locked just now, ask alone.
+-- acquire_now: acquire for a batch, several requests in one transaction: it waits for no row, because otherwise one name
+-- would delay all the others. Also answers 6: its row is locked at the moment, ask separately.
 CREATE OR REPLACE FUNCTION leasehold_v2.acquire_now(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
     p_late timestamptz, p_tokens int DEFAULT 1, OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; now timestamptz;
 BEGIN
-  -- As acquire does.
+  -- The same as in acquire.
   IF p_held = 0 AND p_late IS NULL THEN
     PERFORM FROM leasehold.lock WHERE name = p_name AND kind = 'x'
       AND (holder IS NULL OR holder = p_holder OR ends <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
@@ -269,9 +272,10 @@ BEGIN
     FROM leasehold_v2.acquire(p_name, p_holder, p_lease, p_held, p_wait, p_late, p_tokens) a;
 END $$;
 
--- release: leave a hold with p_left levels, with 0 free it and tell who waits.
--- Answers 0 not held | 1 levels stay | 2 freed, value: how many other clients wait. They are told unless p_wake is empty.
--- Repeat-safe. Not synchronous: a crash that forgets a release leaves a lock for the rest of its lease, no longer.
+-- release: leaves p_left levels of a hold; with 0 frees it and notifies the waiters.
+-- Answers 0 not held | 1 levels remain | 2 freed, value: how many other clients wait. They are notified unless p_wake is
+-- empty.
+-- Repeat-safe. Not synchronous: a crash that forgets a release leaves a lock taken for the rest of its lease, no longer.
 CREATE OR REPLACE FUNCTION leasehold_v2.release(p_name text, p_holder text, p_left int, p_wake text,
     OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
@@ -292,11 +296,11 @@ BEGIN
   END IF;
 END $$;
 
--- keep: leave a hold of one level (plain, fair, of a writer) so that the lock stays taken for p_ms more, whatever is left of
--- its lease, and ends then. Under another holder, as after a release, because a renewal that comes late would put the end
--- off. Who waits is told: what they know of the end is out of date.
--- Answers 0 not held | 1 kept, value: how many other clients wait. They are told unless p_wake is empty.
--- Repeat-safe: a repeat only ever lets it end sooner. Synchronous: it may be longer than the lease that is known.
+-- keep: gives up a hold of one level (plain, fair, or of a writer) so that the lock stays taken for p_ms more, whatever is
+-- left of its lease, and then ends. Under another holder, because a late renewal would otherwise postpone the end. The
+-- waiters are notified: the end that they know of is out of date.
+-- Answers 0 not held | 1 kept, value: how many other clients wait. They are notified unless p_wake is empty.
+-- Repeat-safe: a repeat only ever makes it end sooner. Synchronous: it may be longer than the lease that is known.
 CREATE OR REPLACE FUNCTION leasehold_v2.keep(p_name text, p_holder text, p_ms bigint, p_wake text,
     OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
@@ -315,11 +319,11 @@ BEGIN
   IF FOUND AND p_wake <> '' THEN PERFORM pg_notify(head.wake, head.holder); END IF;
 END $$;
 
--- renew: lengthen many leases, each only where its holder stands. A lease of 0 only looks. p_waits: wait for rows that
--- others have locked, as the last resort for one hold: where there is always somebody who has locked the row, one that
+-- renew: extends many leases, each only if its holder has the hold. A lease of 0 only checks. p_waits: wait for rows that
+-- others have locked, as the last resort for one hold: if there is always somebody who has locked the row, a renewal that
 -- never waits for it would starve.
--- Answers one number each: 1 held | 0 gone | 2 its row is locked just now: ask again. Repeat-safe.
--- Rows in the order of names, and none is waited for otherwise: no deadlock, and one row holds up no other.
+-- Answers one number each: 1 held | 0 gone | 2 its row is locked at the moment: ask again. Repeat-safe.
+-- Rows are locked in the order of names, and otherwise none is waited for: no deadlock, and one row delays no other.
 CREATE OR REPLACE FUNCTION leasehold_v2.renew(p_names text[], p_holders text[], p_leases bigint[], p_waits boolean)
     RETURNS int[] LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
@@ -356,11 +360,12 @@ BEGIN
   RETURN answer;
 END $$;
 
--- fair_acquire: as acquire, in the order of the queue.
--- p_keeps: how long in ms its place is kept without another try, 0 for one who does not wait. p_place: the place it was
--- given, 0 for none yet or unknown: one that lost it (it slept too long) gets the same place back.
--- p_wake: the channel of its client. Answers as acquire, and: place, when it waits; next, who waits behind the one granted.
--- Repeat-safe: as acquire, and a waiter has one place, found by its holder when it does not know it.
+-- fair_acquire: like acquire, in the order of the queue.
+-- p_keeps: how long in ms its place is kept without another try, 0 for a caller that does not wait. p_place: the place it
+-- was given, 0 for none yet or unknown: one that lost it (it slept too long) gets the same place back.
+-- p_wake: the channel of its client. Answers like acquire, and: place, if it waits; next, the waiter behind the granted
+-- one.
+-- Repeat-safe: like acquire, and a waiter has one place, found by its holder if it does not know the place.
 CREATE OR REPLACE FUNCTION leasehold_v2.fair_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_keeps int,
     p_place bigint, p_wake text, p_late timestamptz, OUT status int, OUT value bigint, OUT place bigint, OUT next text)
     LANGUAGE plpgsql
@@ -372,10 +377,10 @@ BEGIN
     SELECT e.status, e.value INTO status, value FROM leasehold_v2.reenter(p_name, p_holder, p_lease, p_held) e;
     RETURN;
   END IF;
-  -- A waiter keeps its place without a lock of the row, while another holds the lock: hundreds that ask in turns would
-  -- have the row locked at all times, and no renewal of the holder would find it free. Not where one ahead is dead, whom
-  -- somebody must remove, and not one whose time is nearly over: a release at that moment could take it for dead and wake
-  -- the one behind it. Not synchronous: a crash that forgets it has stopped all waiters.
+  -- A waiter keeps its place without locking the row while another holds the lock: with hundreds asking in turn, the row
+  -- would be locked at all times, and no renewal of the holder would find it free. Not if a waiter ahead is dead, because
+  -- somebody must remove it, and not if its own time is nearly over: a release at that moment could take it for dead and
+  -- wake the one behind it. Not synchronous: a crash that forgets it has stopped all waiters.
   IF p_place > 0 AND p_keeps > 0 THEN
     SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
     now := clock_timestamp();
@@ -391,7 +396,7 @@ BEGIN
       END IF;
     END IF;
   END IF;
-  -- A fence of the holder does not stop the queue; only who is granted the lock needs the whole row.
+  -- A fence of the holder does not stop the queue; only a grant needs to lock the whole row.
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
   IF NOT FOUND THEN
     r := leasehold_v2.row_of(p_name, 'x');
@@ -400,12 +405,12 @@ BEGIN
   now := clock_timestamp(); value := 0; place := 0;
   IF r.kind <> 'x' AND leasehold_v2.is_other(r, 'x') THEN status := 5; RETURN; END IF;
   IF now > p_late THEN status := 3; RETURN; END IF;
-  -- One whose answer was lost does not know its place.
+  -- A waiter whose answer was lost does not know its place.
   SELECT * INTO own FROM leasehold.waiter w WHERE w.name = p_name
     AND CASE WHEN p_place > 0 THEN w.place = p_place ELSE w.holder = p_holder END;
   p_place := coalesce(own.place, p_place);
-  -- Those whose time is over are dead. Where it is over for the one who asks too, the server stood still and nobody could
-  -- keep a place: all have one try more.
+  -- Waiters whose time is over are dead. If it is also over for the caller, the server was suspended and nobody could keep
+  -- a place: all have one more try.
   IF own.deadline IS NULL OR own.deadline > now THEN
     DELETE FROM leasehold.waiter w WHERE w.name = p_name AND w.deadline <= now
       AND (p_place = 0 OR w.place < p_place);
@@ -439,8 +444,8 @@ BEGIN
   value := least(hint, p_keeps / 3);
 END $$;
 
--- fair_release: as release, waking the head of the queue; or leave the queue. p_place: its place there, 0 when unknown.
--- Answers 0 not held (it waits no more) | 1 levels stay | 2 freed; and next: the waiter who was told, then value is 1.
+-- fair_release: like release, waking the head of the queue; or leaves the queue. p_place: its place there, 0 if unknown.
+-- Answers 0 not held (it no longer waits) | 1 levels remain | 2 freed; and next: the notified waiter, then value is 1.
 -- Repeat-safe: a holder that is gone is not found again, and one message too many is a needless try.
 CREATE OR REPLACE FUNCTION leasehold_v2.fair_release(p_name text, p_holder text, p_left int, p_place bigint,
     p_wake text, OUT status int, OUT value bigint, OUT next text) LANGUAGE plpgsql
@@ -464,7 +469,7 @@ BEGIN
   ELSE
     DELETE FROM leasehold.waiter w WHERE w.name = p_name AND w.holder = p_holder
       AND (p_place = 0 OR w.place = p_place);
-    -- One who leaves the queue may have been woken already: it passes that on.
+    -- A waiter that leaves the queue may already have been woken: it passes that on.
     IF NOT FOUND OR (r.holder IS NOT NULL AND r.ends > now) THEN RETURN; END IF;
   END IF;
   SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name AND w.deadline > now ORDER BY w.place LIMIT 1;
@@ -477,10 +482,11 @@ BEGIN
   END IF;
 END $$;
 
--- multi_acquire: several plain locks, all or none. Names sorted by bytes, each once: rows are locked in that order.
+-- multi_acquire: several plain locks, all or none. Names are sorted by bytes, each once: rows are locked in that order.
 -- p_held: the levels it has of each. p_again: an earlier run of this request may have taken something.
--- Answers 1 and one token each, 0 for a part held already | 0 ms, at: that name is taken | 2 at: that one was lost | 3 too
--- late | 5 at: another kind stands there. Repeat-safe: levels are set, holders are fresh, and p_again gives back first.
+-- Answers 1 and one token each, 0 for a part that was already held | 0 ms, at: that name is taken | 2 at: that one was lost
+-- | 3 too late | 5 at: the name has another kind. Repeat-safe: levels are set, holders are fresh, and p_again gives back
+-- first.
 CREATE OR REPLACE FUNCTION leasehold_v2.multi_acquire(p_names text[], p_holders text[], p_held int[], p_lease bigint,
     p_wait int, p_again boolean, p_late timestamptz, OUT status int, OUT value bigint, OUT at int, OUT tokens bigint[])
     LANGUAGE plpgsql
@@ -488,7 +494,7 @@ CREATE OR REPLACE FUNCTION leasehold_v2.multi_acquire(p_names text[], p_holders 
 DECLARE rows leasehold.lock[]; r leasehold.lock; now timestamptz; fresh boolean := false; t bigint;
 BEGIN
   status := 1; value := 0; at := 0;
-  -- Without a lock first, as acquire.
+  -- First without a lock, as in acquire.
   IF p_wait = 0 AND NOT p_again THEN
     SELECT 0, leasehold_v2.ms(k.ends - clock_timestamp()), a.i INTO status, value, at
       FROM unnest(p_names, p_holders, p_held) WITH ORDINALITY AS a(n, h, c, i) JOIN leasehold.lock k ON k.name = a.n
@@ -539,8 +545,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- multi_release: leaves several holds at once, in the order of their names; a wake each, empty tells nobody. Answers one
--- status each, as release. Repeat-safe as that is. Messages go out when all are free.
+-- multi_release: gives up several holds at once, in the order of their names; one wake for each, an empty one notifies
+-- nobody. Answers one status each, like release. Repeat-safe as that is. Messages are sent when all are free.
 CREATE OR REPLACE FUNCTION leasehold_v2.multi_release(p_names text[], p_holders text[], p_left int[], p_wakes text[])
     RETURNS int[] LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
@@ -553,8 +559,8 @@ BEGIN
   RETURN answer;
 END $$;
 
--- multi_keep: as multi_release, where some of the locks stay taken: for p_ms each, as keep; 0 for one that does not, whose
--- levels go down to p_left. Answers one status each. Repeat-safe as those are.
+-- multi_keep: like multi_release, but some of the locks stay taken: for p_ms each, like keep; 0 for one that does not,
+-- whose levels are set to p_left. Answers one status each. Repeat-safe as those are.
 CREATE OR REPLACE FUNCTION leasehold_v2.multi_keep(p_names text[], p_holders text[], p_left int[], p_ms bigint[],
     p_wakes text[]) RETURNS int[] LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
@@ -571,9 +577,10 @@ BEGIN
   RETURN answer;
 END $$;
 
--- read_acquire: a read hold. Levels of a reader stand in share, those of the writer in lock. Readers lock the row one after
--- the other, as everybody does: none finds it locked by another and takes that for a writer or a fence.
--- p_held: the read levels it has. Answers 1 | 0 ms, a writer holds or waits | 2 it had it and has lost it | 3 | 5 as acquire.
+-- read_acquire: a read hold. The levels of readers are in share, those of the writer in lock. Like everybody, readers lock
+-- the row one after the other: none finds it locked by another and takes that for a writer or a fence.
+-- p_held: the read levels it has. Answers 1 | 0 ms, a writer holds or waits | 2 it had it and has lost it | 3 | 5 as
+-- acquire.
 -- Repeat-safe: levels are set, and the holder is fresh.
 CREATE OR REPLACE FUNCTION leasehold_v2.read_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
     p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql
@@ -581,7 +588,7 @@ CREATE OR REPLACE FUNCTION leasehold_v2.read_acquire(p_name text, p_holder text,
 DECLARE r leasehold.lock; now timestamptz; own leasehold.share; writing boolean;
 BEGIN
   value := 0;
-  -- Without a lock first, as acquire.
+  -- First without a lock, as in acquire.
   IF p_held = 0 THEN
     SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
     now := clock_timestamp();
@@ -606,7 +613,7 @@ BEGIN
   IF own.name IS NULL THEN
     writing := r.kind = 'r' AND r.holder IS NOT NULL AND r.ends > now;
     IF p_held > 0 THEN
-      -- A downgrade in doubt: it may still stand there as the writer, which excludes more than it needs.
+      -- A downgrade of unknown outcome: the holder may still be the writer, which excludes more than it needs to.
       status := CASE WHEN writing AND r.holder = p_holder THEN 1 ELSE 2 END;
       RETURN;
     END IF;
@@ -616,12 +623,12 @@ BEGIN
       RETURN;
     END IF;
     IF now > p_late THEN status := 3; RETURN; END IF;
-    -- The first reader takes the lock over from whoever had it: a fence of that one stops it.
+    -- The first reader takes over the lock from its last holder, whose fence stops this.
     IF r.kind <> 'r' OR NOT EXISTS (SELECT FROM leasehold.share s WHERE s.name = p_name AND s.ends > now) THEN
       PERFORM FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
       IF NOT FOUND THEN status := 0; value := 20; RETURN; END IF;
-      -- Without the holder whose lease has ended: its fence must not hold any more. With an end, by which the row is not
-      -- at rest: the sweep of functions of version 1 sees no share that was committed while it ran.
+      -- Without the holder whose lease has ended: its fence must not hold any more. With an end, so that the row does not
+      -- count as unused: the sweep of functions of version 1 sees no share that was committed while it ran.
       UPDATE leasehold.lock SET kind = 'r', holder = NULL, level = 0, ends = now
         WHERE name = p_name AND (kind <> 'r' OR holder IS NOT NULL OR ends < now - interval '10 min');
     END IF;
@@ -631,8 +638,8 @@ BEGIN
   status := 1;
 END $$;
 
--- write_acquire: the write hold. p_wait: how long in ms no new reader gets in for it without another try, 0 for one who
--- does not wait. Answers as acquire; 0 also while others read. Repeat-safe as acquire.
+-- write_acquire: the write hold. p_wait: how long in ms new readers are kept out for it without another try, 0 for a caller
+-- that does not wait. Answers like acquire; 0 also while others read. Repeat-safe like acquire.
 CREATE OR REPLACE FUNCTION leasehold_v2.write_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
     p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
@@ -642,7 +649,7 @@ BEGIN
     SELECT e.status, e.value INTO status, value FROM leasehold_v2.reenter(p_name, p_holder, p_lease, p_held) e;
     RETURN;
   END IF;
-  -- Without a lock first, as acquire.
+  -- First without a lock, as in acquire.
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
   now := clock_timestamp(); value := 0;
   IF r.holder <> p_holder AND r.ends > now AND r.kind = 'r' AND (p_late IS NULL OR now <= p_late)
@@ -659,11 +666,11 @@ BEGIN
   IF r.holder <> p_holder AND r.ends > now THEN
     last := r.ends;
   ELSE
-    -- First: this may wait for a renewal, which has begun before the end of its lease, and what it renews is seen below.
+    -- First: this may wait for a renewal that began before the end of its lease, and whose result is then seen below.
     DELETE FROM leasehold.share s WHERE s.name = p_name AND s.ends <= now;
     SELECT max(s.ends) INTO last FROM leasehold.share s WHERE s.name = p_name AND s.ends > now AND s.holder <> p_holder;
     IF last IS NOT NULL AND p_wait > 0 THEN
-      -- Only while readers hold: else writers would starve readers.
+      -- Only while readers hold it: otherwise writers would starve readers.
       UPDATE leasehold.lock SET kind = 'r', barred = now + leasehold_v2.span(p_wait), bars = p_holder WHERE name = p_name;
     END IF;
   END IF;
@@ -678,9 +685,9 @@ BEGIN
     WHERE name = p_name RETURNING 1, token INTO status, value;
 END $$;
 
--- rw_release: leaves a holder p_writes and p_reads levels; also a downgrade, and a writer who only waited.
--- Answers 0 not held | 1 levels or other readers stay | 2 freed or downgraded, value: how many other clients wait.
--- Repeat-safe: it says what stays, not what goes.
+-- rw_release: leaves a holder p_writes and p_reads levels; also a downgrade, and for a writer that only waited.
+-- Answers 0 not held | 1 levels or other readers remain | 2 freed or downgraded, value: how many other clients wait.
+-- Repeat-safe: it states what remains, not what goes.
 CREATE OR REPLACE FUNCTION leasehold_v2.rw_release(p_name text, p_holder text, p_writes int, p_reads int, p_wake text,
     OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
@@ -723,9 +730,9 @@ BEGIN
   value := leasehold_v2.tell(p_name, r.wants, r.wanted, p_holder, p_wake);
 END $$;
 
--- permit_acquire: permits with leases. A semaphore is a row of kind s with their number; those held stand in share.
+-- permit_acquire: permits with leases. A semaphore is a row of kind s with the number of permits; held ones are in share.
 -- p_holder: the id of these permits, fresh for each call. Answers 1 | 0 ms, too few are free | 3 too late | 4 total, there
--- are fewer in all | 5 another kind. Repeat-safe: under an id that stands, the lease is set anew and nothing more taken.
+-- are fewer in all | 5 another kind. Repeat-safe: for an existing id the lease is set again and nothing more is taken.
 CREATE OR REPLACE FUNCTION leasehold_v2.permit_acquire(p_name text, p_holder text, p_permits int, p_lease bigint, p_wait int,
     p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
@@ -752,8 +759,8 @@ BEGIN
   status := 1;
 END $$;
 
--- permit_release: gives back what was taken under an id. Answers 0 it was not there, or its lease had ended | 2 given back,
--- value: how many other clients wait. Repeat-safe: the id is gone after the first.
+-- permit_release: gives back what was taken under an id. Answers 0 there was none, or its lease had ended | 2 given back,
+-- value: how many other clients wait. Repeat-safe: the id is gone after the first run.
 CREATE OR REPLACE FUNCTION leasehold_v2.permit_release(p_name text, p_holder text, p_wake text,
     OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
@@ -768,12 +775,13 @@ BEGIN
   IF was > clock_timestamp() THEN status := 2; END IF;
 END $$;
 
--- count: changes counts that nobody holds: the latch, the counting semaphore, the number of permits. p_what: begin (if there is none),
--- add, take (as a hold: answers 0 when too few are left, 4 when nobody has set any), back (of such a hold, if it was taken), return (of one that is
--- known to be taken, also when its mark is gone), down (to 0: the row is at rest), drop.
--- p_done: marks of this client whose requests are answered, and so will not be repeated: they go.
--- Answers 1 value | 0 | 2 void | 3 too late | 5 another kind | 7 value, out of range. Repeat-safe while the mark under p_id is kept.
--- A latch that opens takes a new token, which tells one who looks later that it was open in between.
+-- count: changes counts that nobody holds: the latch, the counting semaphore, the number of permits. p_what: begin (if
+-- there is none), add, take (like a hold: answers 0 if too few are left, 4 if nobody has set any), back (of such a hold, if
+-- it was taken), return (of one that is known to be taken, even if its mark is gone), down (at 0 the row is unused), drop.
+-- p_done: marks of this client whose requests are answered, and so will not be repeated: they are removed.
+-- Answers 1 value | 0 | 2 void | 3 too late | 5 another kind | 7 value, out of range. Repeat-safe while the mark under p_id
+-- is kept.
+-- A latch that opens takes a new token, which shows a later reader that it was open in between.
 CREATE OR REPLACE FUNCTION leasehold_v2.count(p_name text, p_kind "char", p_what text, p_number bigint, p_id text,
     p_keep int, p_wait int, p_wake text, p_late timestamptz, p_done text[] DEFAULT '{}', OUT status int, OUT value bigint)
     LANGUAGE plpgsql
@@ -814,7 +822,7 @@ BEGIN
     END IF;
     n := value - p_number; status := 1; value := 0;
   WHEN 'back', 'return' THEN
-    -- A mark in advance too: the original, should it come late, is answered 2 and takes nothing.
+    -- Also a mark in advance: if the original arrives late, it is answered 2 and takes nothing.
     IF m.status = 3 OR (p_what = 'return' AND m.id IS NULL) THEN
       n := value + p_number; told := true; status := 2;
     ELSE
@@ -839,7 +847,7 @@ BEGIN
         now + leasehold_v2.span(p_keep))
       ON CONFLICT (id) DO UPDATE SET status = EXCLUDED.status, value = EXCLUDED.value, ends = EXCLUDED.ends;
   END IF;
-  -- Who waits for a latch only reads, and leaves no mark.
+  -- A waiter for a latch only reads, and leaves no mark.
   IF told AND p_kind = 'l' AND p_wake <> '' THEN
     PERFORM pg_notify(p_wake, '');
   ELSIF told THEN
@@ -847,7 +855,7 @@ BEGIN
   END IF;
 END $$;
 
--- inspect: who holds what stands under a name, and whether that is a count (a row without holder). No row: it is at rest.
+-- inspect: who holds what under a name, and whether that is a count (a row without a holder). No row: it is unused.
 CREATE OR REPLACE FUNCTION leasehold_v2.inspect(p_name text) RETURNS TABLE (kind text, holder text, level int, ms bigint)
     LANGUAGE sql
   SET search_path = pg_catalog, pg_temp AS $$
@@ -861,8 +869,8 @@ CREATE OR REPLACE FUNCTION leasehold_v2.inspect(p_name text) RETURNS TABLE (kind
   SELECT kind::text, NULL, 0, 0 FROM leasehold.lock WHERE name = p_name AND number IS NOT NULL
 $$;
 
--- counted: reads a count: of a semaphore the permits that are free and those that are held, of a latch what is left and the token of its
--- last opening. Answers 1 | 5 another kind stands there.
+-- counted: reads a count: for a semaphore the free and the held permits, for a latch the remaining count and the token of
+-- its last opening. Answers 1 | 5 the name has another kind.
 CREATE OR REPLACE FUNCTION leasehold_v2.counted(p_name text, p_kind "char", OUT status int, OUT number bigint,
     OUT more bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
@@ -883,8 +891,8 @@ BEGIN
   END IF;
 END $$;
 
--- force: frees a lock whoever holds it, and tells those who wait. Sent once: a repeat could force out the next holder.
--- Answers 1 it was held | 0 it was free | 5 another kind stands there.
+-- force: frees a lock whoever holds it, and notifies the waiters. Sent once: a repeat could force out the next holder.
+-- Answers 1 it was held | 0 it was free | 5 the name has another kind.
 CREATE OR REPLACE FUNCTION leasehold_v2.force(p_name text, p_kind "char", p_wake text) RETURNS int LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock; was boolean; head leasehold.waiter;
@@ -915,7 +923,8 @@ CREATE OR REPLACE FUNCTION leasehold_v2.queue(p_name text, p_wake text, OUT leng
     FROM leasehold.waiter WHERE name = p_name
 $$;
 
--- announce: a client says who it is, for so many milliseconds. Removes a few clients that could not withdraw. Repeat-safe.
+-- announce: a client publishes its owner, for p_ms milliseconds. Removes a few clients that could not withdraw.
+-- Repeat-safe.
 CREATE OR REPLACE FUNCTION leasehold_v2.announce(p_client text, p_owner text, p_ms bigint) RETURNS void LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -925,7 +934,7 @@ BEGIN
     ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, ends = excluded.ends;
 END $$;
 
--- withdraw: it says so no more. Repeat-safe.
+-- withdraw: removes what the client published. Repeat-safe.
 CREATE OR REPLACE FUNCTION leasehold_v2.withdraw(p_client text) RETURNS void LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -933,7 +942,7 @@ BEGIN
   DELETE FROM leasehold.client WHERE id = p_client;
 END $$;
 
--- announced: who a client is, and for how many milliseconds that stands. Changes nothing.
+-- announced: the owner of a client, and for how many milliseconds that is valid. Changes nothing.
 CREATE OR REPLACE FUNCTION leasehold_v2.announced(p_client text, OUT owner text, OUT ms bigint) RETURNS SETOF record
     LANGUAGE sql
   SET search_path = pg_catalog, pg_temp AS $$
@@ -941,9 +950,10 @@ CREATE OR REPLACE FUNCTION leasehold_v2.announced(p_client text, OUT owner text,
     WHERE c.id = p_client AND c.ends > clock_timestamp()
 $$;
 
--- fence: inside the user's own transaction. From here to its end nobody else is given the lock; renewals and the release
--- pass. Raises LH001 when the token is not one of the grant that holds. Again in the same transaction does no harm. A transaction that idles longer than p_idle is ended by
--- the server, so that a holder which is suspended inside it keeps nobody waiting for ever.
+-- fence: inside the user's own transaction. From here to its end nobody else is granted the lock; renewals and the release
+-- pass. Raises LH001 if the token is not one of the present grant. Calling it again in the same transaction does no harm. A
+-- transaction that idles longer than p_idle is ended by the server, so that a holder that is suspended inside it keeps
+-- nobody waiting for ever.
 CREATE OR REPLACE FUNCTION leasehold_v2.fence(p_name text, p_token bigint, p_idle int DEFAULT 10000) RETURNS void
     LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
@@ -959,7 +969,7 @@ BEGIN
   END IF;
 END $$;
 
--- fence_at_commit: the same check when the transaction commits. Until then nobody is kept waiting.
+-- fence_at_commit: the same check when the transaction commits. Until then nobody has to wait.
 CREATE OR REPLACE FUNCTION leasehold_v2.fence_at_commit(p_name text, p_token bigint) RETURNS void LANGUAGE sql
   SET search_path = pg_catalog, pg_temp AS $$
   INSERT INTO leasehold.fenced (name, token) VALUES (p_name, p_token)
@@ -978,8 +988,8 @@ DO $$ BEGIN
   END IF;
 END $$;
 
--- sweep: removes what has been at rest for p_age seconds, p_most rows of each table at most; never waits for a row.
--- The floor keeps the tokens of removed names growing. Answers how many rows went. Again does no harm.
+-- sweep: removes what has been unused for p_age seconds, at most p_most rows of each table; never waits for a row. The
+-- floor keeps the tokens of removed names growing. Answers how many rows were removed. Running it again does no harm.
 CREATE OR REPLACE FUNCTION leasehold_v2.sweep(p_age int, p_most int) RETURNS bigint LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE n bigint; m bigint; most bigint; unused text[]; now timestamptz := clock_timestamp();
@@ -992,8 +1002,8 @@ BEGIN
   GET DIAGNOSTICS m = ROW_COUNT; n := n + m;
   DELETE FROM leasehold.once o WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.once WHERE ends < now LIMIT p_most FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS m = ROW_COUNT; n := n + m;
-  -- Locked by one statement and looked at again by another: a statement does not see a share or a place that was
-  -- committed after it began, and would remove the row of a lock that a reader has just taken.
+  -- Locked by one statement and checked again by another: a statement does not see a share or a place that was committed
+  -- after it began, and would remove the row of a lock that a reader has just taken.
   unused := ARRAY(SELECT l.name FROM leasehold.lock l WHERE l.number IS NULL AND l.ends < past
     AND (l.wants IS NULL OR l.wanted < past) AND NOT EXISTS (SELECT FROM leasehold.share s WHERE s.name = l.name)
     AND NOT EXISTS (SELECT FROM leasehold.waiter w WHERE w.name = l.name) LIMIT p_most FOR UPDATE SKIP LOCKED);
@@ -1008,7 +1018,7 @@ BEGIN
 END $$;
 
 -- The functions of version 1 have no search path of their own, and clients of an earlier release still call them: they get
--- one, where whoever runs this may change them. It changes nothing else about them.
+-- one, if whoever runs this may change them. Nothing else about them is changed.
 DO $$ DECLARE f regprocedure; BEGIN
   FOR f IN SELECT p.oid FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
       WHERE n.nspname = 'leasehold_v1' AND p.proconfig IS NULL AND pg_has_role(p.proowner, 'USAGE') LOOP

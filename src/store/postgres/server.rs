@@ -9,7 +9,7 @@ use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::UnknownOutcomes;
 
-/// The connections for calls of locks.
+/// The connections for lock calls.
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) pool: Arc<Pool>,
@@ -22,7 +22,7 @@ impl Server {
         Self { pool: Pool::new(connector, connections), io_timeout }
     }
 
-    /// Without unknown outcomes the request goes through the pool. Otherwise it goes out on a new
+    /// Without unknown outcomes the request goes through the pool. Otherwise it is sent on a new
     /// connection, after the backends of the earlier ones have ended, so that no earlier attempt
     /// can run after it.
     pub(super) fn ask(&self, request: &Request, unknowns: &mut UnknownOutcomes) -> Result<Answer> {
@@ -30,7 +30,7 @@ impl Server {
             return self.ask_again(request, unknowns);
         }
         let outcome = match self.pool.call(request.clone()) {
-            // That connection is gone with all idle ones, and nothing has run.
+            // That connection was closed with all idle ones, and nothing has run.
             Ok(Answer { rows: Err(error), .. }) if error.wants_new_connection() => self.pool.call(request.clone()),
             outcome => outcome,
         };
@@ -76,8 +76,8 @@ pub(super) fn into_error(failure: PostgresFailure) -> Error {
     }
 }
 
-/// Ends the backends of requests with unknown outcome, and waits for that. For each whether it has
-/// ended: a backend that is committing still commits.
+/// Ends the backends of requests with unknown outcome, and waits until they have ended. Returns for
+/// each whether it has: a backend that is committing still commits.
 pub(super) fn end_backends(
     connection: &mut Connection,
     unknowns: &[UnknownOutcome],

@@ -1,5 +1,5 @@
-//! The statements: each is one call of a function in the schema `leasehold_v2`, but for the one
-//! that lists what stands.
+//! The statements: each is one call of a function in the schema `leasehold_v2`, except those that
+//! list what is in the tables.
 
 use super::wire::Statement;
 use crate::store::FenceStatements;
@@ -41,7 +41,7 @@ statements! {
     QUEUE = 16: "SELECT length, ahead FROM leasehold_v2.queue($1, $2)";
     FORCE = 17: "SELECT leasehold_v2.force($1, $2, $3)";
     SWEEP = 18: "SELECT leasehold_v2.sweep($1, $2)";
-    // Process ids are used again; the start says whose one is.
+    // Process ids are reused; the start time identifies the backend.
     KILL = 19: "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                 WHERE pid = $1::int AND (extract(epoch FROM backend_start) * 1000000.0)::bigint = $2::bigint";
     IS_THERE = 20: "SELECT count(*) FROM pg_stat_activity \
@@ -51,7 +51,7 @@ statements! {
     ANNOUNCE = 23: "SELECT leasehold_v2.announce($1, $2, $3)";
     WITHDRAW = 24: "SELECT leasehold_v2.withdraw($1)";
     ANNOUNCED = 25: "SELECT owner, ms FROM leasehold_v2.announced($1)";
-    // Not a function: so it also runs where an earlier release has installed the schema.
+    // Not a function, so that it also runs if an earlier release has installed the schema.
     LIST = 26: "WITH page AS MATERIALIZED (SELECT * FROM leasehold.lock WHERE name >= $1 AND name > $2 ORDER BY name LIMIT $3::bigint) \
                 SELECT name, 0 AS part, kind::text, holder, level, \
                 CASE WHEN ends > clock_timestamp() THEN leasehold_v2.ms(ends - clock_timestamp()) END, \

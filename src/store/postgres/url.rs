@@ -1,5 +1,5 @@
-//! Parses URLs as libpq does. Every part is understood or refused: a part that is silently ignored
-//! would mean no encryption, or locks in another database.
+//! Parses URLs as libpq does. Every part is interpreted or rejected: a part that is silently
+//! ignored would mean no encryption, or locks in another database.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ const SHAPE: &str = "the URL is not postgres://user[:password]@host[:port][,host
 const PARAMETERS: &str = "user, password, passfile, host, port, dbname, application_name, options, connect_timeout, \
                           target_session_attrs, sslmode, sslrootcert, sslcert, sslkey and channel_binding";
 
-/// A URL, taken apart and checked; nothing is connected.
+/// A URL, parsed and checked; nothing is connected.
 #[derive(Clone)]
 pub(crate) struct PostgresUrl {
     pub(super) hosts: Vec<Address>,
@@ -35,7 +35,7 @@ pub(crate) struct PostgresUrl {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ssl {
     pub(crate) mode: SslMode,
-    /// Whether the URL says the mode.
+    /// Whether the URL sets the mode.
     pub(crate) said: bool,
     /// `None`: the authorities of the system.
     pub(crate) root: Option<PathBuf>,
@@ -46,13 +46,13 @@ pub(crate) struct Ssl {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SslMode {
     Disable,
-    /// Without TLS if the server lets it in that way; else as `Require`.
+    /// Without TLS if the server accepts that; otherwise like `Require`.
     Allow,
-    /// With TLS if the server has it, and lets it in that way; its certificate is not checked.
+    /// With TLS if the server has it and accepts it; its certificate is not checked.
     Prefer,
     /// With TLS; its certificate is not checked.
     Require,
-    /// With TLS, and any certificate of the authority.
+    /// With TLS, and with any certificate of the authority.
     VerifyCa,
     VerifyFull,
 }
@@ -66,7 +66,7 @@ pub(super) enum Binding {
 }
 
 impl fmt::Debug for PostgresUrl {
-    /// The addresses only: the rest has the password.
+    /// Only the addresses: the other fields contain the password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, host) in self.hosts.iter().enumerate() {
             if place > 0 {
@@ -78,7 +78,7 @@ impl fmt::Debug for PostgresUrl {
     }
 }
 
-/// What a URL says so far.
+/// What the URL has set so far.
 #[derive(Default)]
 struct Said {
     values: Vec<(String, String)>,
@@ -87,7 +87,7 @@ struct Said {
 impl Said {
     fn add(&mut self, name: &str, value: String) -> Result<()> {
         if self.get(name).is_some() {
-            return Err(invalid(format!("the URL says {name} twice")));
+            return Err(invalid(format!("the URL sets {name} twice")));
         }
         self.values.push((name.to_owned(), value));
         Ok(())
@@ -103,7 +103,7 @@ impl Said {
 }
 
 impl PostgresUrl {
-    /// Whether one of its hosts is not a unix socket. Those have no TLS.
+    /// Whether one of its hosts is not a unix socket. Unix sockets have no TLS.
     #[cfg(feature = "tls")]
     pub(crate) fn is_over_network(&self) -> bool {
         self.hosts.iter().any(|host| matches!(host, Address::Tcp { .. }))
@@ -113,9 +113,7 @@ impl PostgresUrl {
     pub(crate) fn parse(url: &str) -> Result<Self> {
         let (_, rest) = url.split_once("://").ok_or_else(|| invalid(SHAPE))?;
         if rest.contains('#') {
-            return Err(invalid(
-                "nothing behind a '#' in a URL is understood; in a user or password it is written %23",
-            ));
+            return Err(invalid("a '#' in a URL has no meaning; in a user or password write it as %23"));
         }
         let (address, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = address.split_once('/').unwrap_or((address, ""));
@@ -142,8 +140,8 @@ impl PostgresUrl {
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').ok_or_else(|| invalid(SHAPE))?;
             if !PARAMETERS.split([',', ' ']).any(|known| known == name && known != "and") {
-                // The name could be part of a password, so it is not quoted.
-                return Err(invalid(format!("the URL has a parameter that is not understood; there are {PARAMETERS}")));
+                // The parameter's name could be part of a password, so it is not quoted.
+                return Err(invalid(format!("the URL has an unknown parameter; known are {PARAMETERS}")));
             }
             said.add(name, decode(value)?)?;
         }
@@ -183,7 +181,7 @@ impl PostgresUrl {
     }
 }
 
-/// Locks need the server that writes, so that one is taken whatever is said.
+/// Locks need the server that takes writes, so that one is used whatever the URL says.
 fn check_session_attrs(said: Option<&str>) -> Result<()> {
     match said {
         None | Some("any" | "read-write" | "primary") => Ok(()),
@@ -206,13 +204,13 @@ fn hosts(said: &Said, authority: &str) -> Result<Vec<Address>> {
         if let Some(ports) = said.get("port") {
             let ports: Vec<u16> = ports.split(',').map(port).collect::<Result<_>>()?;
             if ports.len() != 1 && ports.len() != pairs.len() {
-                return Err(invalid("the URL has another number of ports than of hosts"));
+                return Err(invalid("the URL has a different number of ports than hosts"));
             }
             pairs.iter_mut().zip(ports.iter().cycle()).for_each(|(pair, port)| pair.1 = Some(*port));
         }
     } else {
         if said.get("host").is_some() || said.get("port").is_some() {
-            return Err(invalid("the URL says host or port twice"));
+            return Err(invalid("the URL sets host or port twice"));
         }
         for part in authority.split(',') {
             pairs.push(host_and_port(part)?);
@@ -268,10 +266,10 @@ fn ssl(said: &Said) -> Result<Ssl> {
     let identity = match (path("sslcert"), path("sslkey")) {
         (Some(certificate), Some(key)) => Some((certificate, key)),
         (None, None) => None,
-        _ => return Err(invalid("sslcert and sslkey belong together")),
+        _ => return Err(invalid("sslcert and sslkey must be set together")),
     };
     let root = path("sslrootcert").filter(|root| root.as_os_str() != "system");
-    // An authority that is named is asked, as libpq does.
+    // An authority that is named is checked, as in libpq.
     let mode = if mode == SslMode::Require && root.is_some() { SslMode::VerifyCa } else { mode };
     let insists = matches!(mode, SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull);
     let wants = insists || identity.is_some() || root.is_some();
@@ -289,7 +287,7 @@ fn ssl(said: &Said) -> Result<Ssl> {
         ));
     }
     if identity.is_some() && mode == SslMode::Disable {
-        return Err(invalid("sslcert and sslkey are for TLS, and the URL says sslmode=disable"));
+        return Err(invalid("sslcert and sslkey are for TLS, but the URL sets sslmode=disable"));
     }
     Ok(Ssl { mode, said: said.get("sslmode").is_some(), root, identity })
 }

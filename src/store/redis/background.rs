@@ -12,7 +12,7 @@ use crate::store::redis::wire::{
     Connection, Connector, InFlight, Pool, PubSubReader, PubSubWriter, RedisFailure, Reply, Request, UnknownOutcome,
 };
 
-/// A connection apart from the pool: renewals must not queue behind calls of locks.
+/// A connection separate from the pool: renewals must not queue behind lock calls.
 pub(super) struct Background {
     connector: Connector,
     idle: Mutex<Idle>,
@@ -22,8 +22,8 @@ pub(super) struct Background {
 #[derive(Default)]
 struct Idle {
     connection: Option<Connection>,
-    /// No connection is put back any more: it would stay open until the client's last handle is
-    /// dropped.
+    /// No more connections are put back: a kept one would stay open until the client's last handle
+    /// is dropped.
     closed: bool,
 }
 
@@ -42,26 +42,27 @@ impl Background {
         self.connector.subscribe(read_timeout)
     }
 
-    /// Its last exchange succeeded, and its connection is kept.
+    /// Whether its last exchange succeeded and its connection is kept.
     pub(super) fn is_connected(&self) -> bool {
         self.idle.lock().connection.is_some()
     }
 
     pub(super) fn close(&self) {
-        // The connection of a renewal under way is not here: the watchdog thread drops it after the
-        // reply.
+        // A connection on which a renewal is under way is not here: the watchdog thread drops it
+        // after the reply.
         let mut idle = self.idle.lock();
         idle.closed = true;
         idle.connection = None;
     }
 
-    /// Uses a connection of the pool if no other can be opened (`maxclients`, open files): a hold
-    /// must not be lost while its client has a connection that works.
+    /// Uses a connection of the pool if it cannot open one (`maxclients`, open files): a hold must
+    /// not be lost while its client has a working connection.
     pub(super) fn exchange(&self, requests: &[Request], locks: &Pool) -> Result<(Vec<Reply>, Moment)> {
         let started = Instant::now();
         match self.exchange_alone(requests) {
             Ok(done) => Ok(done),
-            // Not after a connect that timed out: the server hangs, and would hang there too.
+            // Not after a connect that timed out: the server hangs, and this request would hang,
+            // too.
             Err(RedisFailure::NotSent(error)) if started.elapsed() < self.connector.io_timeout => {
                 log::debug!("renewing over a connection of the locks: {}", error.chain());
                 exchange_over(locks, requests).ok_or(error)
@@ -91,8 +92,8 @@ impl Background {
         }
     }
 
-    /// A connection that ended while it was idle, or whose user the server no longer knows, is
-    /// replaced once: every request sent here may be repeated at any time.
+    /// A connection that ended while idle, or whose user the server no longer knows, is replaced
+    /// once: every request sent here may be repeated at any time.
     fn send(
         &self,
         connection: &mut Connection,
@@ -109,9 +110,9 @@ impl Background {
         outcome.map(|(replies, flight)| (replies, flight.sent_at))
     }
 
-    /// Kills the connections of requests with unknown outcome, then releases, in one write.
+    /// Kills the connections of requests with unknown outcome and then releases, in one write.
     pub(super) fn resolve(&self, undos: &[Undo]) -> Result<Vec<Resolution>> {
-        // Always a new connection: its handshake shows which server process answers now.
+        // Always a new connection: its handshake shows which server process answers.
         drop(self.idle.lock().connection.take());
         let mut connection = self.connector.connect()?;
         let mut requests = Vec::new();
@@ -181,7 +182,7 @@ impl Background {
     }
 }
 
-/// Sends one request after the other. The moment is when the first was sent.
+/// Sends one request after the other. The moment is when the first one was sent.
 fn exchange_over(locks: &Pool, requests: &[Request]) -> Option<(Vec<Reply>, Moment)> {
     let answers: Vec<_> =
         requests.iter().map(|request| locks.call_over_open(request.clone()).ok()).collect::<Option<_>>()?;
@@ -189,7 +190,7 @@ fn exchange_over(locks: &Pool, requests: &[Request]) -> Option<(Vec<Reply>, Mome
     Some((answers.into_iter().map(|answer| answer.reply).collect(), sent_at))
 }
 
-/// The connection was at its end before the requests reached the server.
+/// The connection had ended before the requests reached the server.
 fn is_of_no_use(outcome: &std::result::Result<(Vec<Reply>, InFlight), RedisFailure>) -> bool {
     match outcome {
         Ok((replies, _)) => replies.iter().any(Reply::is_logged_out),
@@ -197,7 +198,7 @@ fn is_of_no_use(outcome: &std::result::Result<(Vec<Reply>, InFlight), RedisFailu
     }
 }
 
-/// How far an undo has come.
+/// How far an undo has got.
 pub(super) enum Resolution {
     Done,
     /// None of its requests can run any more, but the release was refused.

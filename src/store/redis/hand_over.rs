@@ -1,4 +1,4 @@
-//! A fair lock that goes from one thread of the client to the next.
+//! Passing a fair lock from one thread of the client to the next.
 
 use super::wire::RedisFailure;
 use super::{RedisStore, script, slot_of};
@@ -18,7 +18,7 @@ impl RedisStore {
         let (released, acquired) = match outcome {
             Ok(answer) if self.servers.is_redirected(&answer.reply, unknowns) => return None,
             Ok(answer) => {
-                // After an error both requests are sent by themselves, and each meets its own.
+                // After an error both requests are sent separately, and each gets its own error.
                 let granted = script::passed_on_answer(answer.reply, answer.sent_at).ok()??;
                 (Ok(Released::Freed { listeners: None, next: None }), Ok(Acquired::Granted(granted)))
             }

@@ -3,7 +3,7 @@
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 
-/// The hash slot of a key. Outside of a cluster it means nothing.
+/// The hash slot of a key. Without a cluster it has no meaning.
 pub(crate) use redis::cluster_routing::Slot;
 
 /// On a master of Redlock: whether it may vote, and its tokens. Not Redisson's.
@@ -27,7 +27,8 @@ pub(crate) struct RedisKeys<'n> {
     pub(crate) lock: &'n str,
     /// The name in braces, unless it has braces itself. The other keys are built from it.
     pub(crate) tag: &'n str,
-    /// Where releases are published; for a fair lock, the prefix of each waiter's channel.
+    /// The channel on which releases are published; for a fair lock, the prefix of each waiter's
+    /// channel.
     pub(crate) channel: &'n str,
     /// The fencing token counter.
     pub(crate) token: &'n str,
@@ -35,7 +36,7 @@ pub(crate) struct RedisKeys<'n> {
     pub(crate) slot: Slot,
 }
 
-/// What a name keeps of them: little, because a client may hold many locks.
+/// What a name keeps of them: as little as possible, because a client may hold many locks.
 struct Spelling {
     /// The token counter and, right behind it, the channel.
     text: Box<str>,
@@ -93,7 +94,8 @@ impl<'n> RedisKeys<'n> {
         format!("redisson_lock_timeout:{}", self.tag)
     }
 
-    /// Here a waiting writer of this library keeps new readers of this library out. Not Redisson's.
+    /// The key by which a waiting writer of this library keeps new readers of this library out. Not
+    /// Redisson's.
     pub(crate) fn marker(&self) -> String {
         format!("leasehold_writer:{}", self.tag)
     }
@@ -103,7 +105,7 @@ impl<'n> RedisKeys<'n> {
         format!("{}:timeout", self.tag)
     }
 
-    /// Where a request that must not run twice keeps its answer. Not Redisson's.
+    /// The key under which a request that must not run twice keeps its answer. Not Redisson's.
     pub(crate) fn idempotency_key(&self, id: &str) -> String {
         format!("leasehold_once:{}:{id}", self.tag)
     }
@@ -124,7 +126,7 @@ pub(crate) fn channel_of(kind: Kind, lock: &str) -> String {
     }
 }
 
-/// Where one waiter of a fair lock is notified.
+/// The channel on which one waiter of a fair lock is notified.
 pub(crate) fn channel_of_waiter(lock: &str, holder: &str) -> String {
     format!("{}:{holder}", channel_of(Kind::Fair, lock))
 }
@@ -134,13 +136,14 @@ pub(crate) fn waiters_pattern(client: &str) -> String {
     format!("{LOCK_CHANNEL}:*:{client}:*")
 }
 
-/// Where a client says who it is. Not Redisson's. `client`: the prefix of its names, and its id.
+/// The key under which a client announces its owner. Not Redisson's. `client`: the prefix of its
+/// names, and its id.
 pub(crate) fn client_key(client: &str) -> String {
     prefixed("leasehold_client", client)
 }
 
-/// Which clients have said who they are, so that nobody has to search for their keys. Not
-/// Redisson's. It begins as those do, so that the same permission is enough for it.
+/// The clients that have announced an owner, so that nobody has to search for their keys. Not
+/// Redisson's. Its name begins as theirs do, so that the same permission covers it.
 pub(crate) const CLIENT_INDEX: &str = "leasehold_client:{index}";
 
 /// A key that no lock of this library uses under this prefix, and one channel of each form to which
@@ -151,7 +154,7 @@ pub(crate) fn probe_names(prefix: &str) -> (String, Vec<String>) {
     (prefixed(TOKEN, &name), kinds.map(|kind| channel_of(kind, &name)).to_vec())
 }
 
-/// Redisson's rule for auxiliary keys: a name with an opening brace counts as one with a hash tag.
+/// Redisson's rule for auxiliary keys: a name with an opening brace is taken to have a hash tag.
 fn prefixed(prefix: &str, name: &str) -> String {
     format!("{prefix}:{}", tag_of(name))
 }
@@ -165,7 +168,7 @@ pub(crate) fn untagged(tag: &str) -> Option<&str> {
     let inner = tag.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     match inner.filter(|name| !name.contains('{')) {
         Some(name) => Some(name),
-        // With braces of its own it has no others around it.
+        // A name with braces of its own has no others around it.
         None => tag.contains('{').then_some(tag),
     }
 }
@@ -188,7 +191,7 @@ pub(crate) fn is_reserved(key: &str) -> bool {
         "redisson_unlock_latch:",
     ];
     let tagged = |rest: Option<&str>| rest.is_some_and(|rest| rest.contains('{'));
-    // The name of the probe may have the prefix of any client.
+    // The probe's name may follow the prefix of any client.
     key == NODE_KEY
         || key.ends_with(PROBE_NAME)
         || IN_FRONT.iter().any(|prefix| tagged(key.strip_prefix(prefix)))
@@ -197,7 +200,7 @@ pub(crate) fn is_reserved(key: &str) -> bool {
 }
 
 /// Whether the name itself and `prefixed(.., name)` have the same hash tag by Redis' rule (the text
-/// between the first `{` and the first `}` behind it, if there is any).
+/// between the first `{` and the first `}` after it, if there is any).
 fn shares_one_slot(name: &str) -> bool {
     match name.find('{') {
         Some(open) => name[open + 1..].find('}').is_some_and(|len| len > 0),
@@ -280,7 +283,7 @@ mod tests {
                     ErrorKind::InvalidInput,
                     "{key}"
                 );
-                // It is the key that clashes, not the name.
+                // The key causes the clash, not the name.
                 let (prefix, name) = key.split_at(7);
                 assert_eq!(
                     check_name(&LockName::new(prefix, name, Kind::Read).unwrap()).unwrap_err().name(),

@@ -1,5 +1,5 @@
-//! What a client uses a number for. A latch, a semaphore and a counting semaphore are each stored
-//! as a number under their name, and Redis cannot distinguish them.
+//! The kind of number that a client keeps under a name. A latch, a semaphore and a counting
+//! semaphore are each stored as a number under their name, and Redis cannot distinguish them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,10 +9,11 @@ use parking_lot::Mutex;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lock_name::{Kind, LockName};
 
-/// Names remembered. Beyond it all are forgotten, which costs no more than the error message.
+/// Maximum number of names remembered. Beyond it all are forgotten, which costs only the error
+/// message.
 const MOST_NAMES: usize = 4096;
 
-/// The names that this client has seen as a number of some kind, and not seen deleted since.
+/// The names that this client has used for some kind of number, and has not seen deleted since.
 #[derive(Debug, Default)]
 pub(super) struct Kinds {
     seen: Mutex<HashMap<Arc<str>, Kind>>,
@@ -33,7 +34,7 @@ impl Kinds {
         seen.insert(name.key.clone(), name.kind);
     }
 
-    /// The number was deleted: the name is free for any kind.
+    /// The number was deleted: the name can be used for any kind.
     pub(super) fn forget(&self, name: &LockName) {
         self.seen.lock().remove(&name.key);
     }
@@ -51,8 +52,7 @@ pub(super) fn used_otherwise(name: &LockName, other: Kind) -> Error {
         _ => "a semaphore",
     };
     let (this, other) = (word(name.kind), word(other));
-    let why =
-        format!("this client uses the name for {other}, and {this} would change that one's number; take another name");
+    let why = format!("this client uses the name for {other}, whose number {this} would change; use another name");
     Error::named(ErrorKind::WrongType, &name.name, why)
 }
 

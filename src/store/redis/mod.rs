@@ -65,7 +65,7 @@ pub(crate) struct RedisStore {
     waiter_timeouts: WaiterTimeouts,
     client_id: String,
     pattern_rights: Arc<PatternRights>,
-    /// The user may not write the index of clients.
+    /// Whether the user may not write the index of clients.
     without_index: AtomicBool,
 }
 
@@ -75,7 +75,7 @@ impl RedisStore {
         Self::build(foreground, background, None, settings)
     }
 
-    /// Over the primaries of a cluster, which are found by asking the nodes in `seeds`.
+    /// A store over the primaries of a cluster, which are found by asking the nodes in `seeds`.
     pub(crate) fn of_cluster(seeds: &[Connector], background: Connector, settings: RedisSettings) -> Self {
         Self::build(seeds[0].clone(), background, Some(seeds), settings)
     }
@@ -88,7 +88,8 @@ impl RedisStore {
     ) -> Self {
         let RedisSettings { connections, replicas, waiter_timeouts, client_id } = settings;
         let clock = foreground.clock.clone();
-        // Less than both I/O timeouts, or the connection would be given up during the wait.
+        // Less than both I/O timeouts, because otherwise the connection would be given up during
+        // the wait.
         let timeout = foreground.io_timeout.min(background.io_timeout) / 2;
         let replicas = replicas.map(|count| Replicas { count, millis: ceil_millis(timeout), grant: true });
         let servers = match seeds {
@@ -104,8 +105,8 @@ impl RedisStore {
         self.servers.connect_now()
     }
 
-    /// After an error: the lock may have been granted without enough acknowledgements from
-    /// replicas, which does not count.
+    /// Called after an error: the lock may have been granted without enough acknowledgements from
+    /// replicas, and such a grant does not count.
     fn spend(&self, unknowns: &mut UnknownOutcomes) {
         if self.replicas.is_some() {
             unknowns.spend(Spent::Unreleased);
@@ -113,7 +114,7 @@ impl RedisStore {
     }
 
     /// Refuses a name that this client has used for another kind of number, unless the server no
-    /// longer has it.
+    /// longer has that number.
     fn check_use(&self, name: &LockName) -> Result<()> {
         let Some(other) = self.kinds.other_use(name) else { return Ok(()) };
         let there = self.servers.ask_repeatable(slot_of(name), || Request::plain(&["EXISTS", &name.key]))?.reply;
@@ -124,7 +125,7 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Remembers whether the number `exists` as the kind of this name.
+    /// Records whether the number `exists` as the kind of this name.
     fn learn_use(&self, name: &LockName, exists: bool) {
         if exists { self.kinds.note(name) } else { self.kinds.forget(name) }
     }
@@ -163,7 +164,7 @@ impl LockStore for RedisStore {
             self.spend(unknowns);
         }
         // Only an answer about the lock resolves the earlier attempts: after an error (a full
-        // server, say) their effects remain.
+        // server, for example) their effects remain.
         if let Ok(acquired) = &outcome {
             unknowns.clear();
             if is_a_number {
@@ -176,8 +177,8 @@ impl LockStore for RedisStore {
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
         let asked = self.servers.ask(slot_of(release.name), || self.release_request(release), unknowns);
         let Answered { reply, repeated, .. } = asked?;
-        // A release that leaves counts removes no holder: if the holder is missing, no earlier
-        // attempt is the reason.
+        // A release that leaves counts removes no holder: if the holder is missing, an earlier
+        // attempt cannot be the reason.
         let outcome = script::release_answer(reply)
             .map(|answer| or_freed_before(answer, repeated && release.left == HoldCounts::NONE));
         if outcome.is_ok() {
@@ -203,7 +204,7 @@ impl LockStore for RedisStore {
         }
         let acquire = script::acquire(next, self.waiter_timeouts);
         let (first, second) = self.servers.call_two(slot_of(next.name), &self.release_request(release), &acquire)?;
-        // A request that was redirected is sent anew: the release before the acquire.
+        // A redirected request is sent again: the release before the acquire.
         let released = match first {
             Ok(ref answer) if self.servers.is_redirected(&answer.reply, unknowns) => self.release(release, unknowns),
             Ok(answer) => script::release_answer(answer.reply),
@@ -304,7 +305,7 @@ fn slot_of(name: &LockName) -> Slot {
 /// `repeated`: an earlier attempt of the same release may have run on the data that answered now.
 fn or_freed_before(answer: Released, repeated: bool) -> Released {
     match answer {
-        // The attempt whose reply was lost has freed it. Not so after a restart: then the hold may
+        // The attempt whose reply was lost has freed it. Not after a restart: then the hold may
         // have been lost with the data, and a false alarm is better than none.
         Released::NotHeld if repeated => Released::Freed { listeners: None, next: None },
         answer => answer,
@@ -361,7 +362,7 @@ mod tests {
         undos[0].note_possible_run(clock.now());
         undos[0].note_refusal(clock.now());
         clock.advance(REPEATED - Duration::from_secs(1));
-        // A later repeat does not start the time again.
+        // A later repeat does not restart the time.
         undos[0].note_possible_run(clock.now());
         store.resolve(&mut undos);
         assert_eq!(undos.len(), 1);

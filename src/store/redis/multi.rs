@@ -1,10 +1,10 @@
-//! Several plain locks as one: one script where their keys are in one slot; in a cluster one for
-//! each slot.
+//! Several plain locks as one: one script if their keys are in one slot; in a cluster, one script
+//! per slot.
 //!
 //! Over several slots it is still all or none: a call that finds one lock taken gives back what it
 //! has taken before it returns, and holds nothing while it waits, so that no two calls can wait for
-//! each other. What differs from one slot: for a moment some of the locks are taken, and another
-//! caller can find them so.
+//! each other. The difference from one slot: for a short time some of the locks are taken, and
+//! another caller can find them taken.
 
 use std::cell::Cell;
 
@@ -39,7 +39,8 @@ impl MultiStore for RedisStore {
 }
 
 impl RedisStore {
-    /// The places of the parts that one script can serve together, by their first part.
+    /// The indexes of the parts that one script can serve together, grouped and ordered by their
+    /// first part.
     fn in_groups(&self, slots: impl Iterator<Item = Slot>) -> Vec<Vec<usize>> {
         let is_cluster = self.servers.as_cluster().is_some();
         let mut groups: Vec<(Slot, Vec<usize>)> = Vec::new();
@@ -104,8 +105,8 @@ impl RedisStore {
             self.give_back(acquire, &groups[..done], unknowns)?;
             if acquired.is_ok() {
                 if is_repeat {
-                    // The groups behind may have been taken by an earlier attempt whose reply was
-                    // lost. (The one that refused takes that back in its script.)
+                    // An earlier attempt whose reply was lost may have taken the later groups. (The
+                    // group that refused takes that back in its script.)
                     self.give_back(acquire, &groups[done + 1..], unknowns)?;
                 }
                 unknowns.clear();
@@ -120,7 +121,7 @@ impl RedisStore {
     /// Releases what some groups have taken, after another one was refused.
     ///
     /// # Errors
-    /// Something may still be taken, which is then among the unknown outcomes.
+    /// Something may still be taken; it is then among the unknown outcomes.
     fn give_back(&self, acquire: &AcquireAll<'_>, taken: &[Vec<usize>], unknowns: &mut UnknownOutcomes) -> Result<()> {
         for places in taken {
             let parts = places.iter().map(|&place| &acquire.parts[place]);

@@ -1,8 +1,8 @@
-//! Who clients are: one key for each, beside those of the locks, and an index of these keys.
+//! The owners of clients: one key for each, beside those of the locks, and an index of these keys.
 //!
-//! The index is what makes it cheap to ask for all of them: without it, somebody would have to
-//! search among all keys of the server. It expires with the last text that it leads to. A client of
-//! an earlier release writes its text and is not in the index.
+//! The index makes it cheap to ask for all of them: without it, all keys of the server would have
+//! to be searched. It expires with the last text in it. A client of an earlier release writes its
+//! text and is not in the index.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::{Announced, MOST_CLIENTS, OwnerStore};
 
-/// The text, and the place in the index. Also for the masters of Redlock. Each may run without the
-/// other: a place without a text leads nowhere.
+/// The text, and the entry in the index. Also used for the masters of Redlock. Each may run without
+/// the other: an entry without a text is harmless.
 pub(crate) fn announce(key: &str, text: &str, ttl: Duration) -> [Request; 2] {
     let millis = ceil_millis(ttl).to_string();
     let text = Request::plain(&["SET", &client_key(key), text, "PX", &millis]).answered_by(Shape::Text);
@@ -29,7 +29,7 @@ pub(crate) fn withdraw(key: &str) -> [Request; 2] {
     [delete(&["DEL", &client_key(key)]), delete(&["ZREM", CLIENT_INDEX, key])]
 }
 
-/// Those that have announced themselves last, if there are too many.
+/// The clients that have announced themselves last, if there are too many.
 pub(crate) fn clients() -> Request {
     let first = format!("-{MOST_CLIENTS}");
     Request::plain(&["ZRANGE", CLIENT_INDEX, &first, "-1"]).answered_by(Shape::Any)
@@ -46,7 +46,7 @@ pub(crate) fn clients_answer(reply: Reply) -> Result<Vec<String>> {
 
 #[cold]
 fn denied(error: &Error) -> Error {
-    let why = "the user may not read what clients say of themselves: give it ~leasehold_client:*";
+    let why = "the user may not read the records of clients: give it ~leasehold_client:*";
     Error::new(ErrorKind::Denied, format!("{why} ({})", error.message()))
 }
 
@@ -64,9 +64,9 @@ pub(crate) fn texts(clients: Vec<String>, replies: Vec<Reply>) -> Result<Vec<(St
 }
 
 impl RedisStore {
-    /// The text, and the place in the index unless the user may not write that: a server logs each
-    /// refusal. `in_turn`: the place only if the text was written. In a cluster each is at another
-    /// node, and a place whose text is missing would stay until it expires.
+    /// The text, and the entry in the index unless the user may not write that: a server logs each
+    /// refusal. `in_turn`: the entry only if the text was written. In a cluster the two are at
+    /// different nodes, and an entry whose text is missing would stay until it expires.
     fn exchange_in_background(&self, key: &str, requests: [Request; 2], in_turn: bool) -> Result<()> {
         let slots = [slot_of_client(key), slot_of_index()];
         let with_index = !self.without_index.load(Ordering::Relaxed);
@@ -96,17 +96,17 @@ impl RedisStore {
     }
 }
 
-/// What became of the place in the index.
+/// What became of the entry in the index.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Index {
-    /// It is written or, after another failure, will be the next time.
+    /// It is written or, after another failure, will be written the next time.
     Permitted,
     /// The ACL names the keys of clients one by one: whoever asks for this client by its id finds
-    /// it, and nobody else does.
+    /// it, but the index does not show it.
     Denied,
 }
 
-/// The replies to [`announce`] or [`withdraw`]. What counts is the text.
+/// The replies to [`announce`] or [`withdraw`]. Only the text is essential.
 pub(crate) fn is_written(replies: Vec<Result<Reply>>) -> Result<Index> {
     let mut replies = replies.into_iter().map(|reply| reply.and_then(fail_on_error));
     let missing = || Err(Error::new(ErrorKind::Protocol, "a reply is missing"));

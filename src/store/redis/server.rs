@@ -18,7 +18,7 @@ use crate::store::redis::wire::{Connector, Pool, RedisFailure, Reply, Request, T
 pub(crate) struct Server {
     pub(super) pool: Pool,
     pub(super) background: Background,
-    /// Where both connect to.
+    /// What both connect to.
     target: Target,
     clock: Arc<dyn Clock>,
 }
@@ -26,7 +26,7 @@ pub(crate) struct Server {
 pub(super) struct Answered {
     pub(super) reply: Reply,
     pub(super) sent_at: Moment,
-    /// An earlier attempt may have run as well, on the data that answered now.
+    /// An earlier attempt may have run as well, on the data that this answer comes from.
     pub(super) repeated: bool,
 }
 
@@ -59,15 +59,15 @@ impl Server {
         Ok(())
     }
 
-    /// What connections for calls of locks are made by.
+    /// Makes the connections for lock calls.
     pub(super) fn connector(&self) -> &Connector {
         self.pool.connector()
     }
 
     pub(super) fn status(&self) -> NodeStatus {
         let (reached, last_error) = self.pool.reached();
-        // A client that only holds locks asks nothing but renewals. Without a connection and
-        // without a failure, it has not been asked yet.
+        // A client that only holds locks sends nothing but renewals. Without a connection and
+        // without a failure, the server has not been asked yet.
         let state = if reached || self.background.is_connected() || last_error.is_none() {
             NodeState::Voting
         } else {
@@ -76,9 +76,9 @@ impl Server {
         NodeStatus { address: self.pool.address(), state, latency: None, last_error, slots: Vec::new() }
     }
 
-    /// Without unknown outcomes the request goes through the pool. Otherwise it goes out on a new
-    /// connection, behind the kills of the earlier connections, so that no earlier attempt can run
-    /// after it.
+    /// Without unknown outcomes the request goes through the pool. Otherwise it is sent on a new
+    /// connection, right after the kills of the earlier connections, so that no earlier attempt can
+    /// run after it.
     pub(super) fn ask(
         &self,
         request: &impl Fn() -> Request,
@@ -96,7 +96,7 @@ impl Server {
                     if !stale || self.clock.now().since(asked_at) > IDEMPOTENCY_TTL / 2 {
                         return Err(Unanswered::Unknown(error));
                     }
-                    // The connection had ended while it was idle (a restart, an idle timeout of the
+                    // The connection had ended while idle (a restart, an idle timeout of the
                     // server). That says nothing about the server now, so the request is repeated
                     // below.
                 }
@@ -109,7 +109,7 @@ impl Server {
         let mut connection = self.pool.connect().map_err(Unanswered::NotSent)?;
         if let Err(wait) = connection.kills_for(unknowns.list()) {
             // After an I/O timeout the not-after of the earlier attempt refuses it. The wait is
-            // longer only if the server's clock was stepped back, and no caller waits for that.
+            // longer only if the server's clock was set back, and no caller waits for that.
             std::thread::sleep(wait.min(self.pool.io_timeout()));
         }
         let kills = connection.kills_for(unknowns.list());

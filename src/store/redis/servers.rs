@@ -49,8 +49,8 @@ impl Servers {
         if let Kind::Cluster(cluster) = &self.kind { Some(cluster) } else { None }
     }
 
-    /// A request about keys of `slot`, which may be repeated. What may have run is added to
-    /// `unknowns`.
+    /// Sends a request about keys of `slot`, which may be repeated. Requests that may have run are
+    /// added to `unknowns`.
     pub(super) fn ask(
         &self,
         slot: Slot,
@@ -71,8 +71,8 @@ impl Servers {
         if answered.reply.redirect().is_some() { Err(still_redirected(answered.reply)) } else { Ok(answered) }
     }
 
-    /// Whether the request is to be sent anew. If a part of it has run, that is among `unknowns`
-    /// from then on: whatever the later attempts answer, what this one did may remain.
+    /// Whether the request has to be sent again. If part of it has run, that is recorded in
+    /// `unknowns`: whatever later attempts answer, the effects of this one may remain.
     pub(super) fn is_redirected(&self, reply: &Reply, unknowns: &mut UnknownOutcomes) -> bool {
         let redirect = reply.redirect();
         if redirect == Some(Redirect::Partly)
@@ -83,7 +83,7 @@ impl Servers {
         redirect.is_some()
     }
 
-    /// For a request that does no harm when it runs late: its unknown outcome is not remembered.
+    /// For a request that is harmless if it runs late: its unknown outcome is not recorded.
     pub(super) fn ask_repeatable(&self, slot: Slot, request: impl Fn() -> Request) -> Result<Answered> {
         self.ask(slot, request, &mut UnknownOutcomes::default())
     }
@@ -101,8 +101,8 @@ impl Servers {
             }
             Kind::Cluster(cluster) => cluster,
         };
-        // A script that frees a lock by force removes it last: one that ran in part has not done
-        // so.
+        // A script that frees a lock by force removes it last: if it ran only in part, it has not
+        // done so.
         let answered = cluster.follow(slot, |route| call(route.server(), request().asking(route.is_asking())))?;
         if answered.reply.redirect().is_some() { Err(still_redirected(answered.reply)) } else { Ok(answered.reply) }
     }
@@ -118,7 +118,7 @@ impl Servers {
         }
     }
 
-    /// One request, sent once, if it is known where to. The reply may be a redirect.
+    /// One request, sent once, if its route is known. The reply may be a redirect.
     pub(super) fn call_one(&self, slot: Slot, request: Request) -> Option<Outcome> {
         match &self.kind {
             Kind::One(server) => Some(server.pool.call(request)),

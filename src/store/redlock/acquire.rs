@@ -1,5 +1,5 @@
-//! One round of an acquisition: ask all masters, count the grants, and take back what does not make
-//! a majority.
+//! One round of an acquisition: ask all masters, count the grants, and take back those that do not
+//! make a majority.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -45,7 +45,7 @@ struct Count {
     gone: usize,
     /// The tokens of the masters in `granted`.
     tokens: Vec<u64>,
-    /// The times to live that the masters in `busy` answered.
+    /// The times to live in the replies of the masters in `busy`.
     ttls: Vec<Option<Duration>>,
     holders: Vec<String>,
 }
@@ -147,8 +147,8 @@ impl RedlockStore {
     }
 
     /// After a round without a majority: releases the grants at once where the master answers. On
-    /// the other masters the outcome stays unknown. A holder of which something is released is
-    /// spent: its release may reach a master later than an acquire that is sent after it.
+    /// the other masters the outcome stays unknown. If anything is released, the holder is spent:
+    /// its release may reach a master later than an acquire that is sent after it.
     fn take_back(&self, acquire: &Acquire<'_>, round: &Round, count: &Count, unknowns: &mut UnknownOutcomes) {
         let nodes = may_hold(round, count);
         self.forget(acquire.holder);
@@ -156,11 +156,11 @@ impl RedlockStore {
             return;
         }
         unknowns.spend(Spent::Released);
-        // A minority blocked nobody; a message would only cause spurious wake-ups, of this client
-        // too.
+        // A minority blocked nobody; a message would only cause spurious wake-ups, also of this
+        // client's own waiters.
         let is_quiet = nodes.len() < majority(self.nodes.len());
-        // Except of Redisson clients: they wait for one master after the other, also for a third
-        // when they have two, and nothing but this message would wake them.
+        // Redisson clients are an exception: they wait for one master after the other, even for a
+        // third when they have two, and nothing but this message would wake them.
         let seen_redisson = self.seen_redisson.load(Ordering::Relaxed);
         let Acquire { name, holder, permits, .. } = *acquire;
         let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: false, kept_until: None };
@@ -178,8 +178,8 @@ impl RedlockStore {
         UnknownNodes { nodes, unread: NodeSet::of(&outcomes, NodeOutcome::is_unread) }.store(unknowns);
     }
 
-    /// Why there was no majority: an error about the request itself if a master has one, else what
-    /// each master said.
+    /// Why there was no majority: an error about the request itself if a master returned one,
+    /// otherwise the answer of each master.
     fn refused(&self, votes: &[Vote]) -> Error {
         let about_request = votes.iter().filter_map(|vote| vote.as_ref().err()).find(|e| !e.kind().is_outage());
         if let Some(error) = about_request {
@@ -198,8 +198,8 @@ impl Count {
     /// A majority of `all` masters answered, and some are held by others.
     fn contended(self, all: usize, round: Duration) -> Tally {
         let quorum = majority(all);
-        // All holders of Redisson count as one: each has another id on every master, and publishes
-        // a message when it gives one back.
+        // All Redisson holders count as one: each has another id on every master, and publishes a
+        // message when it gives a master's lock back.
         let is_same = |a: &str, b: &str| a == b || is_foreign(a) && is_foreign(b);
         let held_by = |holder: &String| self.holders.iter().filter(|other| is_same(other, holder)).count();
         let most = self.holders.iter().map(held_by).max().unwrap_or(0);
@@ -207,8 +207,8 @@ impl Count {
             let missing = quorum - self.granted.len();
             return Tally::Busy { ttl: until_free(self.ttls, missing) };
         }
-        // One holder may have a majority together with masters that did not answer. If it has none,
-        // it takes its grants back, perhaps without a message.
+        // One holder may have a majority if the masters that did not answer are counted. If it has
+        // none, it takes its grants back, perhaps without a message.
         if most + all - self.answered() >= quorum {
             return Tally::Busy { ttl: None };
         }
@@ -221,8 +221,8 @@ fn is_decided(outcomes: &[NodeOutcome]) -> bool {
     let (all, quorum) = (outcomes.len(), majority(outcomes.len()));
     let count = |sort| outcomes.iter().filter(|outcome| sort_of(outcome) == Some(sort)).count();
     let (granted, busy, void) = (count(Sort::Granted), count(Sort::Busy), count(Sort::Void));
-    // Without a chance of a majority, a majority of grants and refusals is still needed to tell
-    // "busy" from "no quorum".
+    // If no majority of grants is possible, a majority of grants and refusals is still needed to
+    // distinguish "busy" from "no quorum".
     granted >= quorum || is_final(busy + void, all) && granted + busy >= quorum || is_final(void, all)
 }
 
@@ -235,13 +235,13 @@ fn in_words(vote: &Vote) -> &str {
             "has no vote yet, because it is new or may have forgotten holds (Redlock::admit_fresh_nodes)"
         }
         Ok(Some(NodeReply::TooLate)) => "was reached too late",
-        Ok(None) => "not waited for",
+        Ok(None) => "no answer yet when the round ended",
         Err(error) => error.message(),
     }
 }
 
 /// The masters on which the holder may hold the lock after a round. Masters that were sent nothing
-/// are not among them: once they are back, every call made meanwhile would have to be undone there.
+/// are not among them: otherwise every call of an outage would have to be undone there afterwards.
 fn may_hold(round: &Round, count: &Count) -> NodeSet {
     let is_unknown = |outcome: &NodeOutcome| match outcome {
         NodeOutcome::Unread | NodeOutcome::Failed(RedisFailure::Unknown { .. }) => true,
@@ -251,11 +251,11 @@ fn may_hold(round: &Round, count: &Count) -> NodeSet {
     count.granted | NodeSet::of(&round.outcomes, is_unknown)
 }
 
-/// What a reply counts as. Found without parsing it, because it is asked after every reply.
+/// How a reply counts. Found without parsing it, because this is asked after every reply.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sort {
     Granted,
-    /// Held by another.
+    /// Another holder has it.
     Busy,
     /// Neither: the master failed, or has no vote.
     Void,

@@ -1,4 +1,4 @@
-//! What there is to say of the masters, each by itself and all together.
+//! What a diagnosis finds out about the masters, each by itself and all together.
 
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ impl RedlockStore {
         }
     }
 
-    /// Who votes. The background thread finds that out, so a client that is new is given a moment.
+    /// Who votes. The background thread finds that out, so a new client is given some time.
     fn admitted(&self, examined: &[Examined], patience: Duration) -> Finding {
         let deadline = Instant::now() + patience;
         let states = || self.nodes().iter().map(crate::base::node_status::NodeStatus::state).collect::<Vec<_>>();
@@ -103,7 +103,7 @@ fn same_clock(examined: &[Examined], lease: Duration) -> Option<Finding> {
     }
     let found = format!("the clocks of the masters are {apart:.1?} apart, more than {tolerated:?}");
     Some(Finding::warning(Check::Clock, found).advise(
-        "let the masters keep their time (NTP), without steps: a clock that is set forward ends leases early there, and \
+        "synchronise the masters' clocks (NTP), without steps: a clock that is set forward ends leases early there, and \
          one that is behind costs a second round for each token",
     ))
 }

@@ -1,4 +1,4 @@
-//! What stands on the masters, and on how many of them.
+//! Lists what is on the masters, and on how many of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::store::redis::wire::{Publishing, Reply, Request};
 use crate::store::{Found, FoundHolder, ListingStore, Wanted};
 
 impl RedlockStore {
-    /// What one master says to several requests.
+    /// One master's answers to several requests.
     pub(super) fn ask_one(&self, index: usize, requests: &[Request]) -> Result<Vec<Reply>> {
         let round = ask_all(&self.nodes, None, |_, _, _| requests.to_vec(), NodeSet::one(index), |_| false);
         match round.outcomes.into_iter().nth(index) {
@@ -28,26 +28,26 @@ impl RedlockStore {
     }
 
     /// # Errors
-    /// `NoQuorum` if too few masters have answered to say what a majority has.
+    /// `NoQuorum` if too few masters have answered to know what a majority has.
     fn merge_all(&self, answers: Vec<Result<Vec<Found>>>) -> Result<Vec<Found>> {
         let answered = answers.iter().flatten().count();
         if answered < majority(self.nodes.len()) {
             let say =
                 |answer: &Result<_>| answer.as_ref().map_or_else(|e| e.message().to_owned(), |_| "answered".into());
             let texts: Vec<String> = answers.iter().map(say).collect();
-            // All masters have the same users, as a rule.
+            // Usually all masters have the same users.
             let denied = answers.into_iter().find_map(|answer| answer.err().filter(|e| e.kind() == ErrorKind::Denied));
             return Err(denied.unwrap_or_else(|| self.no_quorum_with(&texts)));
         }
         let mut merged: BTreeMap<String, Found> = BTreeMap::new();
         let all = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
-        // Only plain locks rest on several masters.
+        // Only plain locks are stored on several masters.
         let is_lock = |found: &Found| matches!(found.kind, Some(Kind::Mutex));
         for found in answers.into_iter().flatten().flatten().filter(is_lock) {
             let start = || Found { masters: Some((0, all)), token: None, holders: Vec::new(), ..found.clone() };
             let one = merged.entry(found.key.clone()).or_insert_with(start);
             one.masters = one.masters.map(|(masters, all)| (masters + 1, all));
-            // A waiter listens at each master that it reaches.
+            // A waiter subscribes at each master that it can reach.
             one.waiting = one.waiting.max(found.waiting);
             found.holders.into_iter().for_each(|holder| add(&mut one.holders, holder));
         }

@@ -1,8 +1,9 @@
 //! Leases on a majority of several independent masters.
 //!
-//! The algorithm of the Redis documentation ("Distributed Locks with Redis"), and two things that
-//! it leaves to its reader: a master that may have forgotten a hold has no vote ([`quarantine`]),
-//! and a majority knows a grant's fencing token before the holder does ([`acquire`]).
+//! The algorithm of the Redis documentation ("Distributed Locks with Redis"), with two additions
+//! that it leaves to the reader: a master that may have forgotten a hold has no vote
+//! ([`quarantine`]), and a majority knows a grant's fencing token before the holder does
+//! ([`acquire`]).
 
 mod acquire;
 mod diagnosis;
@@ -44,7 +45,7 @@ use crate::store::{
     Undo, UnknownOutcomes,
 };
 
-/// Undos resolved in one go.
+/// Undos resolved in one call.
 const RESOLVE_CHUNK: usize = 200;
 
 impl LockStore for RedlockStore {
@@ -53,8 +54,8 @@ impl LockStore for RedlockStore {
         check_name(name)
     }
 
-    /// A master that may have forgotten a lock gets its vote again after the longest lease: by then
-    /// a lock that was kept must be over too.
+    /// A master that may have forgotten a lock gets its vote back after the longest lease: by then
+    /// a lock that was kept must have ended, too.
     fn check_min_hold(&self, least: Duration) -> Result<()> {
         self.quarantine.check_lease(least)
     }
@@ -87,7 +88,7 @@ impl LockStore for RedlockStore {
             UnknownNodes { nodes: nodes.without(released), unread }.store(unknowns);
             self.forget(holder);
         }
-        // The hold was never on the masters that were not asked.
+        // The masters that were not asked never had the hold.
         let mut missing = all - nodes.len();
         let (mut freed, mut still_held, mut listeners) = (0, 0, None);
         let mut refused = None;
@@ -99,7 +100,7 @@ impl LockStore for RedlockStore {
                     listeners = listeners.max(reached);
                 }
                 Ok(Released::StillHeld) => still_held += 1,
-                // The attempt whose reply was lost has freed it.
+                // The attempt whose reply was lost had freed it.
                 Ok(Released::NotHeld) if repeated.contains(index) && left == HoldCounts::NONE => freed += 1,
                 Ok(Released::NotHeld) => missing += 1,
                 Err(error) => refused = Some(error),
@@ -109,7 +110,8 @@ impl LockStore for RedlockStore {
             return Ok(Released::NotHeld);
         }
         match (freed, still_held) {
-            (0, 0) => Err(refused.unwrap_or_else(|| self.no_quorum(&outcomes, |_| "not waited for".to_owned()))),
+            (0, 0) => Err(refused
+                .unwrap_or_else(|| self.no_quorum(&outcomes, |_| "no answer yet when the round ended".to_owned()))),
             _ if freed + still_held + missing < quorum => {
                 Err(refused.unwrap_or_else(|| self.no_quorum(&outcomes, |_| "answered".to_owned())))
             }
@@ -118,12 +120,14 @@ impl LockStore for RedlockStore {
         }
     }
 
-    /// Never in one write: the release must have run on a majority before the next acquisition.
+    /// Not possible in one write: the release must have run on a majority before the next
+    /// acquisition.
     fn hand_over(&self, _: &Release<'_>, _: &Acquire<'_>, _: &mut UnknownOutcomes) -> Option<HandedOver> {
         None
     }
 
-    /// A renewal takes the hold anew on masters that have missed it, also behind its release.
+    /// A renewal takes the hold anew on masters that do not have it, and might do so after its
+    /// release.
     fn passes_on(&self) -> bool {
         false
     }
@@ -139,8 +143,8 @@ impl LockStore for RedlockStore {
             UnknownNodes { nodes, unread: NodeSet::default() }.store(&mut undo.unknowns);
         }
         // One round for each undo, because its release must follow the holder's earlier requests on
-        // the same connection. Against a slow master all of them could take minutes, and renewals
-        // must not wait that long.
+        // the same connection. With a slow master all of them could take minutes, and renewals must
+        // not wait that long.
         let until = self.clock.now().plus(self.nodes[0].connector.io_timeout);
         for undo in &mut chunk {
             if self.clock.now() >= until {
@@ -157,7 +161,7 @@ impl LockStore for RedlockStore {
         }
         let now = self.clock.now();
         // A hold normally ends with its lease. But a master that was suspended runs the request
-        // when it resumes, before anybody can kill the connection: then a whole lease begins.
+        // when it resumes, before anybody can kill the connection: then a whole new lease begins.
         for undo in &mut chunk {
             let nodes = UnknownNodes::of(&undo.unknowns).nodes;
             let may_run = |(index, node): (usize, &Node)| nodes.contains(index) && node.may_still_run(&undo.holder);
@@ -207,8 +211,8 @@ impl LockStore for RedlockStore {
     }
 
     fn maintain(&self) -> Option<Moment> {
-        // One connect in each call: it can take the whole timeout, and renewals must not wait for
-        // more than one.
+        // One connect per call: it can take the whole timeout, and renewals must not wait for more
+        // than one.
         let mut nodes: Vec<&Node> = self.nodes.iter().collect();
         nodes.sort_by_key(|node| node.probe_at());
         let _ = nodes.into_iter().any(Node::probe);
@@ -257,8 +261,8 @@ impl LockStore for RedlockStore {
     fn subscribe(&self, read_timeout: Duration) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {
         let up: Vec<&Node> = self.nodes.iter().filter(|node| node.health().1.is_none()).collect();
         let connectors: Vec<&Connector> = up.iter().map(|node| &node.connector).collect();
-        // A master whose subscription fails counts as down: its return then renews the
-        // subscription.
+        // A master whose subscription fails counts as down, so that the subscription is made again
+        // when it is back.
         let cannot = |index: usize, error: &Error| up[index].mark_down(error);
         let connections = Connector::subscribe_to_all(&connectors, read_timeout, self.returns.clone(), cannot)?;
         // No lock of a Redlock has a queue in Redis, so the pattern for a client's waiters is

@@ -65,7 +65,7 @@ impl BitOr for NodeSet {
 }
 
 /// The masters on which a request of a call may have run, or may still run. Each [`Node`] keeps the
-/// requests of one holder in order, so a set is all that has to be remembered here.
+/// requests of one holder in order, so a set is enough here.
 ///
 /// [`Node`]: super::node::Node
 #[derive(Debug, Clone, Copy, Default)]

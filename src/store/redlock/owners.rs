@@ -1,4 +1,4 @@
-//! Who clients are: written on every master that can be reached, read from any.
+//! The owners of clients: written to every master that can be reached, read from any.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::store::redis::{announce, clients, clients_answer, is_written, texts, 
 use crate::store::{Announced, OwnerStore};
 
 impl RedlockStore {
-    /// Each master's replies, or why it has none.
+    /// Each master's replies, or why there are none.
     fn ask_each(&self, requests: impl Fn() -> Vec<Request>) -> Vec<Result<Vec<Reply>>> {
         let round = ask_all(&self.nodes, None, |_, _, _| requests(), self.all_nodes(), |_| false);
         let replies = |outcome: NodeOutcome| match outcome {
@@ -34,7 +34,7 @@ impl RedlockStore {
     }
 }
 
-/// One master is enough: each has all of it.
+/// One master is enough: each of them has the whole text.
 fn any(answers: Vec<Result<Vec<Reply>>>) -> Result<()> {
     let mut refused = Ok(());
     for answer in answers {
@@ -67,7 +67,7 @@ impl OwnerStore for RedlockStore {
         refused
     }
 
-    /// Each master has all of it, unless it was not there when it was written.
+    /// Each master has all texts, except those written while it could not be reached.
     fn announced_by_all(&self) -> Result<Vec<(String, Announced)>> {
         let (mut all, mut refused) = (BTreeMap::new(), None);
         for index in 0..self.nodes.len() {

@@ -1,15 +1,15 @@
 //! When a master may vote again after it may have forgotten something.
 //!
 //! A master that restarted empty, failed over, was flushed or is new would grant a lock to a second
-//! holder while the first still counts on its old grant there, and would issue the same tokens
+//! holder while the first still relies on its old grant there, and would issue the same tokens
 //! again. So a master votes only while it remembers that it was admitted under its own `run_id`.
 //! Any client admits it, in this order:
 //!
 //! 1. It writes a mark on the master.
 //! 2. The longest lease of all clients passes, counted from when the client *read* the mark. A
 //!    quarantine that only the client remembers would admit a master that was emptied twice.
-//! 3. Only then it reads the highest token from a majority of the others: before, it could miss a
-//!    grant that still counts an old vote of this master.
+//! 3. Only then it reads the highest token from a majority of the other masters: earlier, it could
+//!    miss a grant that still relies on an old vote of this master.
 //! 4. One script compares the mark, raises the token floor and admits the master.
 //!
 //! The Redis documentation calls step 2 "delayed restarts".
@@ -33,13 +33,14 @@ use crate::store::redis::wire::{Connection, Request, Shape, server_time};
 pub(crate) struct QuarantineSettings {
     /// No client that uses these masters has a longer lease.
     pub(crate) longest_lease: Duration,
-    /// A master that remembers nothing votes at once: this is a first installation.
+    /// A master that remembers nothing votes at once, because this is a first installation.
     pub(crate) fresh: bool,
-    /// A master that remembers something has forgotten nothing: it syncs every write to disk.
+    /// A master that remembers anything has forgotten nothing, because it syncs every write to
+    /// disk.
     pub(crate) durable: bool,
 }
 
-/// The pause before a master is inspected again that cannot be asked or admitted.
+/// The pause before a master that cannot be asked or admitted is inspected again.
 const INSPECT_AGAIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -71,7 +72,7 @@ struct Report {
 }
 
 impl Quarantine {
-    /// Every master starts in quarantine: it may be the master that says that it was admitted.
+    /// Every master starts in quarantine: only the master itself knows whether it was admitted.
     pub(super) fn new(settings: QuarantineSettings, nodes: usize) -> Self {
         Self { settings, stays: Mutex::new(vec![Some(Stay::NEW); nodes]) }
     }
@@ -80,7 +81,7 @@ impl Quarantine {
         self.settings.longest_lease
     }
 
-    /// Whether the masters are said to sync every write.
+    /// Whether the settings say that the masters sync every write.
     pub(super) fn are_durable(&self) -> bool {
         self.settings.durable
     }
@@ -89,7 +90,8 @@ impl Quarantine {
         if lease > self.settings.longest_lease { Err(too_long(lease, self.settings.longest_lease)) } else { Ok(()) }
     }
 
-    /// The master said that it has no vote, or may have lost it: it is inspected in the background.
+    /// The master reported that it has no vote, or may have lost it: it is inspected in the
+    /// background.
     pub(super) fn begin(&self, node: &Node, index: usize) {
         let mut stays = self.stays.lock();
         if stays[index].is_none() {
@@ -222,10 +224,10 @@ fn inspect(nodes: &[Node], asked: NodeSet) -> Vec<Option<Report>> {
     round.outcomes.iter().zip(run_ids).map(report_of).collect()
 }
 
-/// At least every token that a grant may have: the highest that is known to a majority of masters
-/// that have forgotten nothing. Without such a majority, as in a first installation, the highest of
-/// what is left and of the masters' clocks. `None` while a master that cannot be asked may know a
-/// higher one; with `fresh` it cannot.
+/// At least as high as every token that a grant may have: the highest that is known to a majority
+/// of masters that have forgotten nothing. Without such a majority, as in a first installation, the
+/// highest of the remaining tokens and of the masters' clocks. `None` while a master that cannot be
+/// asked may know a higher one; with `fresh` it cannot.
 fn token_floor(reports: &[Option<Report>], settings: &QuarantineSettings) -> Option<u64> {
     let all = reports.len();
     let reached: Vec<&Report> = reports.iter().flatten().collect();
@@ -248,7 +250,7 @@ fn token_floor(reports: &[Option<Report>], settings: &QuarantineSettings) -> Opt
 }
 
 fn admit(node: &Node, run_id: &str, pending: &str, floor: u64) -> bool {
-    // With the run_id of the report, not of the connection: if another process answers now, the
+    // Uses the run_id of the report, not of the connection: if another process answers now, the
     // script must not admit it.
     let ask = |_: &Connection, _: &str| vec![script::admit(run_id, pending, floor)];
     let Ok((replies, _)) = node.send(None, ask).and_then(|call| call.finish(ask)) else { return false };

@@ -1,30 +1,32 @@
-//! The arithmetic of Redlock: what a majority is, when a round is decided, how long it may take.
+//! The arithmetic of Redlock: the size of a majority, when a round is decided, how long it may
+//! take.
 //!
 //! The algorithm is that of the Redis documentation, "Distributed Locks with Redis". Its validity
-//! time (the lease without the time spent and the drift of the clocks) is
+//! time (the lease less the time spent and the drift of the clocks) is
 //! [`valid_until`](crate::base::lease::valid_until), as for one server.
 
 use std::time::Duration;
 
-/// Of all *configured* masters, not of those that can be reached: two halves of a partition must
-/// not each have a majority.
+/// Counted from all *configured* masters, not only from those that can be reached: two halves of a
+/// partition must not each have a majority.
 pub(crate) fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }
 
-/// True when the masters that do not say the `same` are too few for a majority.
+/// True when the masters that did not give the `same` answer are too few for a majority.
 pub(crate) fn is_final(same: usize, nodes: usize) -> bool {
     same > nodes - majority(nodes)
 }
 
-/// When the leases of `missing` masters have ended. `None` if one of them has no known end.
+/// The time after which the leases of `missing` masters have ended. `None` if one of them has no
+/// known end.
 pub(crate) fn until_free(mut ttls: Vec<Option<Duration>>, missing: usize) -> Option<Duration> {
     ttls.sort_by_key(|ttl| ttl.unwrap_or(Duration::MAX));
     ttls.get(missing.checked_sub(1)?).copied().flatten()
 }
 
-/// How much longer a round waits for the other replies once it is decided. Most of them come soon,
-/// and a reply that is read now does not have to be read later.
+/// How much longer a decided round waits for the other replies. Most of them come soon, and a reply
+/// that is read now does not have to be read later.
 pub(crate) fn grace(spent: Duration) -> Duration {
     (spent / 2 + Duration::from_micros(200)).min(Duration::from_millis(10))
 }
@@ -37,7 +39,7 @@ mod tests {
     fn a_majority_is_more_than_half_of_all() {
         assert_eq!([1, 2, 3, 4, 5].map(majority), [1, 2, 2, 3, 3]);
         assert!(!is_final(1, 3) && is_final(2, 3));
-        // Two of four make no majority, and leave none.
+        // Two of four are no majority, and the other two are none either.
         assert!(is_final(2, 4) && !is_final(2, 5) && is_final(3, 5));
     }
 

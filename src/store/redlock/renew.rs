@@ -14,7 +14,7 @@ use crate::store::{Acquire, Renewal, Renewed, TokenRule, Waiting};
 const CHUNK: usize = 200;
 
 impl RedlockStore {
-    /// A failed round ends no lease: only time does, or a majority that says that the hold is gone.
+    /// A failed round ends no lease: only time does, or a majority that reports the hold as gone.
     pub(super) fn renew_on_all(&self, batch: &[Renewal]) -> Vec<Renewed> {
         let chunks: Vec<&[Renewal]> = batch.chunks(CHUNK).collect();
         let ask = |_: usize, _: &Connection, run_id: &str| {
@@ -81,10 +81,10 @@ impl RedlockStore {
     }
 
     /// Takes the holds that a majority has just confirmed anew on the masters that have lost them:
-    /// the next master that fails must not cost a hold its majority. `missing`: for each master the
-    /// positions in the batch.
+    /// otherwise the next failing master could cost a hold its majority. `missing`: for each master
+    /// the positions in the batch.
     fn restore(&self, batch: &[Renewal], missing: &[Vec<usize>], outcomes: &mut [Renewed]) {
-        // A lease of zero only asks whether the hold is there.
+        // A lease of zero only asks whether the hold still exists.
         let is_renewed = |n: &usize| !batch[*n].lease.is_zero();
         let missing: Vec<Vec<usize>> =
             missing.iter().map(|holds| holds.iter().copied().filter(is_renewed).collect()).collect();

@@ -1,5 +1,5 @@
 //! One round over several masters: the calling thread sends to all of them, and reads each reply as
-//! it comes.
+//! it arrives.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ pub(super) enum NodeOutcome {
     Replies(Vec<Reply>),
     /// Nothing was sent, or the outcome is unknown.
     Failed(RedisFailure),
-    /// It was asked, and the round ended before its reply: the others had decided.
+    /// It was asked, and the round ended before its reply: the other replies had decided it.
     Unread,
     /// It was not asked.
     Skipped,
 }
 
 impl NodeOutcome {
-    /// The master has run the request, as far as the first reply shows.
+    /// Whether the master has run the request, as far as the first reply shows.
     pub(super) fn has_run(&self) -> bool {
         matches!(self, Self::Replies(replies) if !matches!(replies[..], [Reply::Error(_), ..]))
     }
@@ -35,19 +35,20 @@ impl NodeOutcome {
 }
 
 pub(super) struct Round {
-    /// The instant before the first byte went out to any master.
+    /// The instant before the first byte was sent to any master.
     pub(super) sent_at: Moment,
     pub(super) outcomes: Vec<NodeOutcome>,
-    /// The masters that were asked twice, because their connection had ended while it was idle: the
-    /// first request may have run as well.
+    /// The masters that were asked twice, because their connection had ended while idle: the first
+    /// request may have run as well.
     pub(super) repeated: NodeSet,
 }
 
-/// Sends to each of the masters in `asked` what `ask` makes for it, from its index, the connection
-/// and the run_id of the process at its other end. Reads until all have answered, until `decided`
-/// says that the rest cannot change the outcome, or until the timeout.
+/// Sends each of the masters in `asked` the requests that `ask` makes from its index, the
+/// connection, and the run_id of the process at the other end. Reads until all have answered, until
+/// `decided` returns that the rest cannot change the outcome, or until the timeout.
 ///
-/// Without a `holder` it waits for all: an unread reply is kept for the next request of its holder.
+/// Without a `holder` it waits for all: an unread reply can only be kept for its holder's next
+/// request.
 pub(super) fn ask_all(
     nodes: &[Node],
     holder: Option<&Holder>,
@@ -59,7 +60,7 @@ pub(super) fn ask_all(
     let outcomes = nodes.iter().map(|_| NodeOutcome::Skipped).collect();
     let mut round = Round { sent_at: nodes[0].connector.clock.now(), outcomes, repeated: NodeSet::default() };
     let mut calls: Vec<Option<NodeCall<'_>>> = nodes.iter().map(|_| None).collect();
-    // Masters that need a connect come last: the others work meanwhile.
+    // Masters that need a connect come last, so that the others already work meanwhile.
     let mut order: Vec<usize> = (0..nodes.len()).filter(|&index| asked.contains(index)).collect();
     order.sort_by_key(|&index| !nodes[index].has_connection());
     let quorum = majority(nodes.len());
@@ -81,7 +82,7 @@ pub(super) fn ask_all(
             }
         }
         // Masters that are slow to answer earlier requests are asked only if a majority needs them:
-        // at once where too few others can be asked, or when too few of the others have answered.
+        // at once if too few others can be asked, or when too few of the others have answered.
         let enough = |masters: usize| order.len() < quorum || masters >= quorum;
         if !anyway && !enough(calls.iter().flatten().count()) {
             continue;

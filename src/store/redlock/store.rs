@@ -1,4 +1,4 @@
-//! The masters of one Redlock, and what the calls of all its locks share.
+//! The masters of one Redlock, and the state that the calls of all its locks share.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) struct RedlockStore {
     /// How often a master became reachable again: subscriptions then include it again.
     pub(super) returns: Arc<AtomicU64>,
     pub(super) clock: Arc<dyn Clock>,
-    /// How many more rounds may run now: each has a connection to every master.
+    /// How many more rounds may start now: each uses a connection to every master.
     free_rounds: Mutex<usize>,
     round_ended: Condvar,
     /// On which masters each hold may be: it must be released there.
@@ -34,12 +34,12 @@ pub(crate) struct RedlockStore {
     /// The highest token seen: the next proposal is above it.
     pub(super) highest: AtomicU64,
     pub(super) token_rounds: AtomicU64,
-    /// A Redisson client has held a lock on these masters.
+    /// Whether a Redisson client has held a lock on these masters.
     pub(super) seen_redisson: AtomicBool,
 }
 
 impl RedlockStore {
-    /// At most `rounds` of the calls run at once.
+    /// At most `rounds` calls run at once.
     pub(crate) fn new(connectors: Vec<Connector>, rounds: usize, quarantine: QuarantineSettings) -> Self {
         let clock = connectors[0].clock.clone();
         let returns = Arc::new(AtomicU64::new(0));
@@ -76,7 +76,7 @@ impl RedlockStore {
         for outcome in &round.outcomes {
             match outcome {
                 NodeOutcome::Replies(_) => reached += 1,
-                // A certificate that has expired is no more than one master that is down.
+                // One expired certificate is no worse than one master that is down.
                 NodeOutcome::Failed(failure) if error_of(failure).kind() == ErrorKind::Tls => {
                     uncertified = Some(error_of(failure).clone());
                 }
@@ -104,7 +104,7 @@ impl RedlockStore {
         *known = *known | nodes;
     }
 
-    /// Where the hold must be released; on all masters if nothing is known of it.
+    /// Where the hold must be released: on all masters if nothing is known about it.
     pub(super) fn nodes_of(&self, holder: &Holder) -> NodeSet {
         self.holds.lock().get(holder).copied().unwrap_or_else(|| self.all_nodes())
     }
@@ -113,7 +113,7 @@ impl RedlockStore {
         self.holds.lock().remove(holder);
     }
 
-    /// Waits until one more round may run. It may until the permit is dropped.
+    /// Waits until one more round may run. The permit ends when it is dropped.
     pub(super) fn begin_round(&self) -> RoundPermit<'_> {
         let mut free = self.free_rounds.lock();
         while *free == 0 {
@@ -133,8 +133,8 @@ impl RedlockStore {
         ask_all(&self.nodes, Some(release.holder), ask, nodes, decided)
     }
 
-    /// Reads the replies to a release for which its caller did not wait. Most masters have answered
-    /// by the time this runs.
+    /// Reads the replies to a release whose caller did not wait for all of them. By the time this
+    /// runs, most masters have answered.
     pub(super) fn read_unread_releases(&self, undo: &mut Undo) {
         let mut unknown = UnknownNodes::of(&undo.unknowns);
         let unread = unknown.unread;
@@ -173,7 +173,7 @@ impl RedlockStore {
         Err(refused.unwrap_or_else(|| self.no_quorum(&round.outcomes, |_| "answered".to_owned())))
     }
 
-    /// `describe`: what to say of a master whose request did not fail.
+    /// `describe`: the text for a master whose request did not fail.
     pub(super) fn no_quorum(&self, outcomes: &[NodeOutcome], describe: impl Fn(&NodeOutcome) -> String) -> Error {
         let texts: Vec<String> = outcomes
             .iter()
@@ -185,7 +185,7 @@ impl RedlockStore {
         self.no_quorum_with(&texts)
     }
 
-    /// `texts`: what each master said.
+    /// `texts`: the answer of each master.
     pub(super) fn no_quorum_with(&self, texts: &[String]) -> Error {
         let each: Vec<String> =
             self.nodes.iter().zip(texts).map(|(node, text)| format!("{:?}: {text}", node.connector.endpoint)).collect();

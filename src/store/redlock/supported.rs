@@ -10,7 +10,7 @@ use crate::base::lock_name::{Kind, LockName};
 pub(super) fn unsupported(what: &str) -> Error {
     Error::new(
         ErrorKind::Unsupported,
-        format!("{what} cannot rest on several masters: Redlock serves the re-entrant and the owned lock only"),
+        format!("{what} cannot be stored on several masters: Redlock supports only the re-entrant and the owned lock"),
     )
 }
 

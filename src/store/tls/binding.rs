@@ -1,5 +1,5 @@
-//! What binds a log-in to a TLS connection (RFC 5929, `tls-server-end-point`): a hash of the
-//! server's certificate, by the hash function with which it was signed.
+//! The data that binds a log-in to a TLS connection (RFC 5929, `tls-server-end-point`): a hash of
+//! the server's certificate, with the hash function of the certificate's signature.
 
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 
@@ -17,8 +17,8 @@ enum Hash {
     Sha512,
 }
 
-/// `None` if the certificate is signed in a way for which no hash is defined (Ed25519) or known
-/// here.
+/// `None` if the certificate's signature algorithm has no defined hash function (Ed25519), or is
+/// not known here.
 pub(crate) fn end_point_hash(certificate: &[u8]) -> Option<Vec<u8>> {
     Some(match hash_of_signature(certificate)? {
         Hash::Sha224 => Sha224::digest(certificate).to_vec(),
@@ -28,15 +28,14 @@ pub(crate) fn end_point_hash(certificate: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// The signature algorithm is in a sequence behind the signed part: its identifier, and what that
-/// needs.
+/// The signature algorithm is a sequence after the signed part: its identifier, and its parameters.
 fn hash_of_signature(certificate: &[u8]) -> Option<Hash> {
     let (parts, _) = element(certificate, SEQUENCE)?;
     let (_, rest) = element(parts, SEQUENCE)?;
     let (algorithm, _) = element(rest, SEQUENCE)?;
     let (identifier, parameters) = element(algorithm, IDENTIFIER)?;
     match identifier {
-        // RSA with MD5 and with SHA-1, and ECDSA with SHA-1: the RFC takes SHA-256 in their place.
+        // RSA with MD5 and with SHA-1, and ECDSA with SHA-1: the RFC replaces these by SHA-256.
         b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x04"
         | b"\x2a\x86\x48\x86\xf7\x0d\x01\x01\x05"
         | b"\x2a\x86\x48\xce\x3d\x04\x01"
@@ -51,7 +50,7 @@ fn hash_of_signature(certificate: &[u8]) -> Option<Hash> {
     }
 }
 
-/// RSA-PSS names its hash function, unless that is SHA-1, in whose place is SHA-256.
+/// RSA-PSS names its hash function, unless it is SHA-1, which is replaced by SHA-256.
 fn hash_of_pss(parameters: &[u8]) -> Option<Hash> {
     let (parameters, _) = element(parameters, SEQUENCE)?;
     let Some((hash, _)) = element(parameters, HASH) else { return Some(Hash::Sha256) };
@@ -85,7 +84,7 @@ mod tests {
         assert_eq!(end_point_hash(certificate.der()), None);
     }
 
-    /// As `openssl x509 -sigopt rsa_padding_mode:pss` writes them.
+    /// In the form that `openssl x509 -sigopt rsa_padding_mode:pss` writes.
     #[test]
     fn a_signature_with_pss_names_its_hash() {
         let with = |hash: &[u8]| {

@@ -1,11 +1,11 @@
-//! The few parts of a certificate's DER encoding that are read here.
+//! Reads the few parts of a certificate's DER encoding that are needed here.
 
 use std::time::Duration;
 
 pub(super) const SEQUENCE: u8 = 0x30;
 const VERSION: u8 = 0xa0;
 const INTEGER: u8 = 0x02;
-/// With two digits of the year, and with four.
+/// With a two-digit year, and with a four-digit year.
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
@@ -24,11 +24,11 @@ pub(super) fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     (found == tag).then(|| rest.split_at_checked(length)).flatten()
 }
 
-/// Until when a certificate is valid, since 1970. `None` if that cannot be read.
+/// When a certificate expires, since 1970. `None` if that cannot be read.
 pub(crate) fn end_of(certificate: &[u8]) -> Option<Duration> {
     let (parts, _) = element(certificate, SEQUENCE)?;
     let (signed, _) = element(parts, SEQUENCE)?;
-    // Certificates of version 1 do not say theirs.
+    // Certificates of version 1 do not contain their version.
     let signed = element(signed, VERSION).map_or(signed, |(_, rest)| rest);
     let (_serial, rest) = element(signed, INTEGER)?;
     let (_algorithm, rest) = element(rest, SEQUENCE)?;
@@ -42,7 +42,7 @@ pub(crate) fn end_of(certificate: &[u8]) -> Option<Duration> {
 fn time(bytes: &[u8]) -> Option<(Duration, &[u8])> {
     let (text, century, rest) = match element(bytes, UTC_TIME) {
         Some((text, rest)) => {
-            // Years from 50 on are of the last century (RFC 5280).
+            // Years from 50 on are in the last century (RFC 5280).
             let year = number(text.get(..2)?)?;
             (text, if year >= 50 { 1900 + year } else { 2000 + year }, rest)
         }
@@ -61,7 +61,7 @@ fn number(digits: &[u8]) -> Option<i64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// In the Gregorian calendar, counted in years that begin with March.
+/// For a date in the Gregorian calendar, computed with years that begin in March.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;

@@ -1,4 +1,4 @@
-//! What an error of TLS means, and whom to tell.
+//! What an error of TLS means, and what has to be changed.
 
 use std::fmt;
 use std::io;
@@ -14,7 +14,7 @@ use crate::base::error::ErrorKind;
 pub(crate) struct TlsFailure {
     pub(crate) kind: ErrorKind,
     what: String,
-    /// The port may be one without TLS.
+    /// The port may not be a TLS port.
     may_be_plain: bool,
     cause: String,
 }
@@ -42,7 +42,8 @@ impl TlsFailure {
         Self { kind, what, may_be_plain: false, cause: cause.to_string() }
     }
 
-    /// Goes on from the server's address: "127.0.0.1:6380 ...". `plain`: the URL without TLS.
+    /// A text that follows the server's address: "127.0.0.1:6380 ...". `plain`: the URL without
+    /// TLS.
     pub(crate) fn says(&self, plain: &str) -> String {
         match self.may_be_plain {
             true => format!("{}; if the port is one without TLS, the URL is {plain}", self.what),
@@ -50,8 +51,8 @@ impl TlsFailure {
         }
     }
 
-    /// The connection ended, or nothing came in time, before the session stood. A Redis port
-    /// without TLS takes the first TLS message for a long command, and waits for its end.
+    /// The connection ended, or nothing came in time, before the session was established. A Redis
+    /// port without TLS takes the first TLS message for a long command, and waits for its end.
     pub(crate) fn in_handshake(error: io::Error) -> io::Error {
         use io::ErrorKind as Io;
         let is_timeout = matches!(error.kind(), Io::WouldBlock | Io::TimedOut);
@@ -63,13 +64,13 @@ impl TlsFailure {
             }
             _ => return error,
         };
-        // What the system calls a read that has reached its limit says nothing.
+        // The system's text for a read that reached its limit is of no use.
         let cause = if is_timeout { what.to_owned() } else { error.to_string() };
         let (kind, what) = (ErrorKind::Unreachable, what.to_owned());
         Self { kind, what, may_be_plain: true, cause }.into()
     }
 
-    /// The failure in `error`, if that is one of TLS.
+    /// The TLS failure in `error`, if there is one.
     pub(crate) fn in_error(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
@@ -108,7 +109,7 @@ fn certificate(why: &CertificateError) -> String {
             .to_owned(),
         Why::NotValidForNameContext { expected, presented } => {
             let expected = expected.to_str();
-            // As rustls shows them: `DnsName("a.example")`.
+            // The form in which rustls prints them: `DnsName("a.example")`.
             let bare = |name: &String| name.split(['(', ')', '"']).rfind(|part| !part.is_empty()).map(str::to_owned);
             let names = match &presented[..] {
                 [] => "no host at all (it has no subjectAltName)".to_owned(),
@@ -126,7 +127,7 @@ fn certificate(why: &CertificateError) -> String {
         Why::BadSignature => "has a certificate that the authority known here has not signed (name the right one \
                               with Tls::ca_file), or not its key"
             .to_owned(),
-        // Most often what `openssl req -x509` makes.
+        // Usually a certificate from `openssl req -x509`.
         Why::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
             "uses the certificate of an authority (CA:TRUE) as its own; it needs one that an authority has signed"
                 .to_owned()
@@ -135,13 +136,13 @@ fn certificate(why: &CertificateError) -> String {
     }
 }
 
-/// What the server says is wrong with us.
+/// What the server reports as wrong with this client.
 fn alerted(alert: Alert, has_identity: bool) -> (ErrorKind, String) {
     let what = match alert {
         Alert::CertificateRequired => ASKS.to_owned(),
-        // What Java says, with each version.
+        // The alert of Java servers, with each version.
         Alert::BadCertificate if !has_identity => ASKS.to_owned(),
-        // What a server with TLS 1.2 says.
+        // The alert of a server with TLS 1.2.
         Alert::HandshakeFailure if !has_identity => {
             format!("refused the TLS handshake: it has no cipher in common, or {ASKS}")
         }
@@ -213,7 +214,7 @@ mod tests {
         says(alert(Alert::HandshakeFailure), true, ErrorKind::Tls, "refused the client certificate");
         says(alert(Alert::UnknownCA), true, ErrorKind::Tls, "refused the client certificate (UnknownCA)");
         says(alert(Alert::ProtocolVersion), true, ErrorKind::Tls, "ProtocolVersion");
-        // What a broken wire brings may work the next time.
+        // Data that was corrupted on the way may arrive intact the next time.
         says(alert(Alert::BadRecordMac), true, ErrorKind::Protocol, "BadRecordMac");
         says(Error::DecryptError, true, ErrorKind::Protocol, "broke the TLS protocol");
     }

@@ -1,4 +1,4 @@
-//! The opt-outs of verification: of all of it, and of the name.
+//! The opt-outs of verification: of everything, or only of the name.
 
 use rustls::RootCertStore;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -11,7 +11,8 @@ use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 /// Accepts a certificate whatever name it has. The server must still have its key.
 #[derive(Debug)]
 pub(super) struct Lenient {
-    /// Who must have signed it, and it must be valid now; `None` accepts every certificate.
+    /// Whoever signed it must be among these, and it must be valid now; `None` accepts every
+    /// certificate.
     pub(super) authorities: Option<RootCertStore>,
     pub(super) algorithms: WebPkiSupportedAlgorithms,
 }

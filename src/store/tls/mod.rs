@@ -1,4 +1,4 @@
-//! TLS for the stores: the configuration that settings make, and what an error of it means.
+//! TLS for the stores: the configuration made from the settings, and what its errors mean.
 
 use std::fmt;
 use std::io;
@@ -28,7 +28,7 @@ pub(crate) use binding::end_point_hash;
 pub(crate) use der::end_of;
 pub(crate) use failure::TlsFailure;
 
-/// Makes the TLS sessions of one client. Its files are read anew when they have changed.
+/// Makes the TLS sessions of one client. Its files are read again when they have changed.
 pub(crate) struct TlsClient {
     settings: Tls,
     state: Mutex<TlsState>,
@@ -43,7 +43,7 @@ struct TlsState {
     system: Option<Vec<CertificateDer<'static>>>,
 }
 
-/// What tells that a file has changed, its inode included; `None` if it is not there.
+/// Identifies the version of a file, its inode included; `None` if the file does not exist.
 type Stamp = Option<(SystemTime, u64, u64)>;
 
 impl TlsClient {
@@ -94,10 +94,10 @@ impl TlsClient {
         Ok(config)
     }
 
-    /// Also why files that have changed were not used.
+    /// Also returns why changed files were not used.
     fn read_if_changed(&self) -> Result<(Arc<ClientConfig>, Option<Error>)> {
         let mut state = self.state.lock();
-        // Before the files are read: one that changes meanwhile is read again next time.
+        // Taken before the files are read: a file that changes meanwhile is read again next time.
         let stamps = self.stamps();
         if let Some(config) = &state.config
             && state.stamps == stamps
@@ -124,7 +124,8 @@ impl TlsClient {
     }
 
     fn load(&self, system: &mut Option<Vec<CertificateDer<'static>>>) -> Result<ClientConfig> {
-        // Named, so that neither a missing nor another default of the process matters.
+        // Named explicitly, so that it does not matter whether the process has a default provider,
+        // and which.
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
@@ -147,8 +148,8 @@ impl TlsClient {
                 builder.with_client_auth_cert(certificates, key).map_err(|e| bad_identity(identity).caused_by(e))?
             }
         };
-        // A resumed session would not look at the server's certificate again. It would save 0.3 to
-        // 0.5 ms of about 1 ms for each connect, and connections are made rarely.
+        // A resumed session would not check the server's certificate again. It would save 0.3 to
+        // 0.5 ms of about 1 ms per connect, and connects are rare.
         config.resumption = Resumption::disabled();
         Ok(config)
     }
@@ -199,12 +200,12 @@ fn read_identity(
     let certificates = certificates(&identity.certificates)?;
     // The cause is left out, because it may quote the text.
     let key = PrivateKeyDer::from_pem_slice(&read(&identity.key)?)
-        .map_err(|_| invalid(format!("{} has no private key in PEM that is not encrypted", origin(&identity.key))))?;
-    // Apart from whether it fits the certificate.
+        .map_err(|_| invalid(format!("{} has no private key in PEM without encryption", origin(&identity.key))))?;
+    // Checked separately from whether the key fits the certificate.
     provider
         .key_provider
         .load_private_key(key.clone_key())
-        .map_err(|_| invalid(format!("{} has a private key of a kind that is not known", origin(&identity.key))))?;
+        .map_err(|_| invalid(format!("{} has a private key of an unsupported kind", origin(&identity.key))))?;
     Ok((certificates, key))
 }
 

@@ -1,6 +1,6 @@
-//! Names that others had a moment ago. A try asks whether such a name is free before it makes a
-//! node, because a node that is made and deleted for nothing is two changes that every server
-//! writes to disk.
+//! Names that other clients held recently. A try asks whether such a name is free before it makes a
+//! node, because a node that is made and deleted in vain is two changes that every server writes to
+//! disk.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
 
-/// So many names are remembered. One that is forgotten costs its next try a node.
+/// Maximum number of names that are remembered. The next try of a forgotten one costs a node.
 const MOST: usize = 1024;
 
 #[derive(Debug, Default)]

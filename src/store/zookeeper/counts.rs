@@ -1,8 +1,9 @@
 //! Counts that nobody holds: latches, and the number of a semaphore's permits. Each is a node with
 //! four bytes, as Curator's `SharedCount`.
 //!
-//! A change is one transaction: the new count if the old one is still the one that was read, and an
-//! ephemeral mark with the id of the change. Whoever has no answer looks for the mark.
+//! A change is one transaction: it sets the new count if the old one is still the one that was
+//! read, and makes an ephemeral mark with the id of the change. Whoever gets no answer looks for
+//! the mark.
 
 use super::client::ZooKeeperFailure;
 use super::queue::{Asked, Recency, TRIES, busy_directory, certain, children_in, unsettled};
@@ -14,14 +15,14 @@ use crate::base::limits::MOST_PERMITS;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{Count, CountAnswer, CountStore, UnknownOutcomes};
 
-/// What a change makes of a count.
+/// The effect of a change on a count.
 enum Effect {
     Nothing(i64),
     Becomes(i64),
     Goes,
 }
 
-/// `None`: there is none.
+/// `count`: `None` if there is none.
 fn effect(change: Count, kind: Kind, count: Option<i64>) -> Result<Effect> {
     Ok(match (change, count) {
         (Count::Set(_), Some(count)) if kind == Kind::Semaphore || count > 0 => Effect::Nothing(count),
@@ -61,7 +62,7 @@ impl CountStore for ZooKeeperStore {
         }
         let permits = children_in(&exchange.replies[1], &paths.leases).map_err(ZooKeeperFailure::into_error)?;
         let taken = permits.unwrap_or_default().len();
-        // In Java one who waits for permits has made them already: those are not held.
+        // In Java, a caller that waits for permits has already made them: those are not held.
         let held = i64::try_from(taken).unwrap_or(i64::MAX).min(count.max(0));
         Ok((count - held, held))
     }
@@ -147,7 +148,7 @@ impl ZooKeeperStore {
         Ok(changes)
     }
 
-    /// What a caller is told of a count: of a semaphore, how many permits are free.
+    /// The value that a caller gets for a count: for a semaphore, the number of free permits.
     fn available(&self, name: &LockName, count: i64) -> Asked<i64> {
         if name.kind == Kind::Latch || count == 0 {
             return Ok(count);

@@ -1,4 +1,4 @@
-//! What there is to say of the servers of an ensemble, and of the session.
+//! What a diagnosis finds out about the servers of an ensemble, and about the session.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::base::error::Result;
 use crate::store::Diagnose;
 use crate::store::findings::{Examined, ROUND_TRIPS, examine_each, failed, reachable};
 
-/// Where the servers write which of them there are.
+/// Where the servers publish the members of the ensemble.
 const CONFIGURATION: &str = "/zookeeper/config";
 /// Read, write, create and delete.
 const NEEDED: i32 = 15;
@@ -29,19 +29,19 @@ impl ZooKeeperStore {
         let each = servers.addresses.iter().zip(each);
         let mut all: Vec<Finding> = each.flat_map(|(address, examined)| examined.at(&format!("{address:?}"))).collect();
         all.append(&mut together);
-        // Where none can be reached, each of them has the reason.
+        // If none can be reached, the findings of each server already state the reason.
         all.extend(served.err().filter(|_| reached > 0).map(|e| failed(&e)));
         all
     }
 
-    /// Over the session of the client, which is made if there is none, as by the first lock.
+    /// Uses the client's session, and makes one if there is none, as the first lock would.
     fn examine_session(&self, asked: &Diagnose<'_>, reached: usize, all: &mut Vec<Finding>) -> Result<()> {
         let ask = |request: Request| {
             let mut exchange = self.ask(&[request]).map_err(super::ZooKeeperFailure::into_error)?;
             Ok::<_, crate::base::error::Error>(exchange.replies.remove(0))
         };
         ask(Request::sync(&self.root()))?;
-        all.push(Finding::ok(Check::Connect, "a session for locks can be had"));
+        all.push(Finding::ok(Check::Connect, "a session for locks can be opened"));
         all.extend(self.client.granted().map(|granted| session(granted, self.asked_lease)));
         let configuration = ask(Request::get_data(CONFIGURATION, false))?;
         let text = configuration.code.is_ok().then(|| configuration.data()).transpose()?;
@@ -51,7 +51,7 @@ impl ZooKeeperStore {
         all.push(match acl.code {
             code if code.is_ok() => self.rights(&acl.acl()?),
             Code::NO_NODE => {
-                Finding::note(Check::Right, format!("{} is not there; the first connection makes it", self.root()))
+                Finding::note(Check::Right, format!("{} does not exist; the first connection makes it", self.root()))
             }
             code => Finding::problem(Check::Right, code.to_error(&self.root()).message().to_owned()),
         });
@@ -67,8 +67,8 @@ impl ZooKeeperStore {
         Ok(())
     }
 
-    /// Whether somebody who may be this client has every right on the chroot. What an identity has
-    /// the rights is seen only by its scheme: the server keeps a hash.
+    /// Whether some identity that may be this client's has every right on the chroot. Only the
+    /// scheme shows which identity has the rights: the server keeps a hash.
     fn rights(&self, acl: &[Permission]) -> Finding {
         let root = self.root();
         let open = acl.iter().filter(|one| one.scheme == "world").fold(0, |rights, one| rights | one.rights);
@@ -83,7 +83,7 @@ impl ZooKeeperStore {
         {
             let found = format!("the ACL of {root} does not permit this client to read, write, make and delete");
             return Finding::problem(Check::Right, found)
-                .advise("set the digest identity in the URL that has the rights, or mend the ACL (setAcl)");
+                .advise("set the digest identity that has the rights in the URL, or fix the ACL (setAcl)");
         }
         Finding::ok(Check::Right, format!("the ACL of {root} has every right for some identity, and the URL names one"))
     }
@@ -95,20 +95,20 @@ fn of_one(status: &ServerStatus) -> Examined {
     examined.add(status.security.clone());
     if status.is_not_serving() {
         examined.add(
-            Finding::problem(Check::Role, "the server runs and has no majority: it serves nobody")
+            Finding::problem(Check::Role, "the server runs, but has no majority and serves nobody")
                 .advise("start the other servers, and check that they reach each other"),
         );
         return examined;
     }
     if status.is_forbidden() {
         examined.usable = true;
-        let found = "version and mode cannot be seen: the server may not answer srvr";
+        let found = "the version and the mode are unknown: the server does not answer srvr";
         examined.add(Finding::note(Check::Version, found).advise("permit it: 4lw.commands.whitelist=srvr"));
         return examined;
     }
     if status.version().is_none() {
-        let found = "the server does not say what it is: it may be starting, or electing a leader";
-        examined.add(Finding::warning(Check::Role, found).advise("ask again in a moment"));
+        let found = "the server does not report its mode: it may be starting, or electing a leader";
+        examined.add(Finding::warning(Check::Role, found).advise("ask again in a few seconds"));
         return examined;
     }
     examined.usable = status.mode() != Some("read-only");
@@ -120,7 +120,7 @@ fn of_one(status: &ServerStatus) -> Examined {
         Some("read-only") => Finding::problem(Check::Role, "the server is cut off, and serves only reads")
             .advise("check that it reaches the other servers"),
         Some(mode) => Finding::ok(Check::Role, format!("{mode}{latency}")),
-        None => Finding::note(Check::Role, "the server does not say its mode"),
+        None => Finding::note(Check::Role, "the server does not report its mode"),
     });
     examined
 }
@@ -147,16 +147,18 @@ fn session(granted: Duration, asked: Duration) -> Finding {
     }
 }
 
-/// `configuration`: what the servers say of themselves, if they do.
+/// `configuration`: what the servers report about the ensemble, if they do.
 fn ensemble(configuration: Option<&str>, named: usize, reached: usize) -> Finding {
     let lines = configuration.unwrap_or_default().lines().filter(|line| line.starts_with("server."));
     let voters = lines.filter(|line| !line.contains(":observer")).count();
     if voters == 0 {
-        let found = format!("{reached} of the {named} servers in the URL answer; how many there are is not said");
+        let found = format!("{reached} of the {named} servers in the URL answer; the size of the ensemble is unknown");
         let advice = "have three servers or more, so that one may fail, and name all of them in the URL";
         return match (named, reached) {
-            (1, 1) => Finding::note(Check::Ensemble, "one server is named, and it does not say whether there are more")
-                .advise(advice),
+            (1, 1) => {
+                Finding::note(Check::Ensemble, "the URL names one server, which does not report whether there are more")
+                    .advise(advice)
+            }
             _ if reached < named => Finding::warning(Check::Ensemble, found).advise("bring the others back"),
             _ => Finding::ok(Check::Ensemble, found),
         };

@@ -1,5 +1,5 @@
-//! Directories are containers, which the server removes when they are empty again. One that never
-//! had a child stays for ever, so each is made in the transaction that makes its first child.
+//! Directories are containers, which the server removes when they become empty. A container that
+//! never had a child stays for ever, so each is made in the transaction that makes its first child.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use super::queue::{Asked, certain};
 use super::wire::{Code, Mode, Request};
 
 impl ZooKeeperStore {
-    /// The requests that make what is missing of these directories and those above them.
+    /// The requests that make whatever is missing of these directories and those above them.
     pub(super) fn missing<'d>(&self, directories: impl IntoIterator<Item = &'d str>) -> Asked<Vec<Request>> {
         let mut seen = HashSet::new();
         let mut paths = Vec::new();
@@ -33,7 +33,7 @@ impl ZooKeeperStore {
         Ok(missing)
     }
 
-    /// The chroot stays.
+    /// A directory is a container, except the chroot, which has to stay.
     fn directory(&self, path: &str) -> Request {
         let is_chroot = self.chroot.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
         Request::create(path, &[], self.acl, if is_chroot { Mode::Persistent } else { Mode::Container })
@@ -47,7 +47,7 @@ impl ZooKeeperStore {
         }
         for reply in self.ask(&missing)?.replies {
             match reply.code {
-                // Another client makes it too.
+                // Another client has made it at the same time.
                 Code::OK | Code::NODE_EXISTS => {}
                 code => return Err(certain(code.to_error(&self.chroot))),
             }

@@ -13,7 +13,7 @@ use crate::store::{LockStatus, QueueStore};
 const MOST_HOLDERS: usize = 1000;
 
 impl QueueStore for ZooKeeperStore {
-    /// In a queue of ZooKeeper the holder stands first.
+    /// In a queue of ZooKeeper the holder is the first entry.
     fn queue_of(&self, name: &LockName, _client: &str) -> Result<(usize, Option<usize>)> {
         let list = self.list(&self.paths(name).base, Recency::Any).map_err(ZooKeeperFailure::into_error)?;
         let list = names::sorted(name.kind, list);
@@ -45,7 +45,7 @@ impl ZooKeeperStore {
         for (reply, node) in exchange.replies.iter().zip(nodes) {
             match reply.code {
                 Code::OK => {}
-                // It left meanwhile.
+                // It was deleted in the meantime.
                 Code::NO_NODE => continue,
                 code => return Err(certain(code.to_error(directory))),
             }
@@ -56,13 +56,13 @@ impl ZooKeeperStore {
             owners.extend(owner.map(|owner| (id.clone(), owner)));
             holders.push((id, 1));
         }
-        // When a session ends that nobody renews is known to the server alone.
+        // Only the server knows when a session that nobody renews ends.
         Ok((!holders.is_empty()).then_some(LockStatus { ttl: None, holders, owners }))
     }
 }
 
 /// The id of a holder: what a client of this crate wrote into its node, otherwise the id in the
-/// node's name, or the whole name.
+/// node's name, or else the whole name.
 pub(super) fn holder_in(data: &[u8], node: &str) -> String {
     let text = std::str::from_utf8(data).ok().and_then(|text| text.split(' ').next());
     let is_own = |text: &&str| {
@@ -78,10 +78,10 @@ pub(super) fn holder_in(data: &[u8], node: &str) -> String {
     id.to_owned()
 }
 
-/// Who the holder is, if a client of this crate wrote it into its node.
+/// The owner of the holder, if a client of this crate wrote it into its node.
 pub(super) fn owner_in(data: &[u8], holder: &str) -> Option<HolderOwner> {
     let (line, _thread) = std::str::from_utf8(data).ok()?.split_once('\n')?;
-    // From the end, because a label may have any words.
+    // Parsed from the end, because a label may contain any words.
     let (front, host) = line.strip_prefix(holder)?.strip_prefix(' ')?.rsplit_once(" on ")?;
     let (label, pid) = front.rsplit_once(" pid ")?;
     HolderOwner::read(label, pid, host)

@@ -1,4 +1,4 @@
-//! What a client has seen of latches.
+//! What a client knows of latches.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::wire::Stat;
 const MOST_LATCHES: usize = 1024;
 
 /// How often each latch was opened, as far as this client has seen: a waiter that comes back to a
-/// latch that counts must know whether it is the same count.
+/// latch that is counting must know whether it is still the same count.
 #[derive(Debug, Default)]
 pub(super) struct Latches {
     seen: HashMap<String, Seen>,
@@ -19,13 +19,15 @@ pub(super) struct Latches {
 struct Seen {
     czxid: i64,
     mzxid: i64,
-    /// The count and the number of its changes: while it only counts down, the sum stays.
+    /// The count plus the number of its changes: the sum stays the same as long as the latch only
+    /// counts down.
     sum: i64,
     openings: i64,
 }
 
 impl Latches {
-    /// The latch was read. Returns a number that grows whenever it was open in between.
+    /// Records what was read of a latch. Returns a number that grows whenever the latch was open in
+    /// between.
     pub(super) fn read(&mut self, path: &str, read: Option<(i64, Stat)>) -> i64 {
         let (czxid, mzxid, sum) = match read {
             Some((count, stat)) => (stat.czxid, stat.mzxid, count + i64::from(stat.version)),
@@ -40,7 +42,7 @@ impl Latches {
             self.seen.insert(path.to_owned(), Seen { czxid, mzxid, sum, openings });
             return openings;
         };
-        // An older answer that was taken in later shows nothing new.
+        // An older answer that is processed later shows nothing new.
         let is_older = mzxid < seen.mzxid && read.is_some();
         if !is_older {
             if seen.czxid != czxid || sum > seen.sum {

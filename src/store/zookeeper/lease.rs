@@ -1,36 +1,38 @@
-//! The session as a lease: until when it is known to live, from the instants of requests and
-//! answers. Pure: time comes in as an argument.
+//! The session as a lease: until when it is known to be alive, computed from the instants of
+//! requests and answers. Pure: time comes in as an argument.
 //!
-//! Only the leader ends a session, one session timeout after it has last heard of it. A server that
-//! is cut off from the leader goes on answering pings and reads, and so does a leader that a
-//! majority has replaced and that has not noticed: it answers `sync`, and lets sessions come back,
-//! for `syncLimit` ticks and one more. None of these answers proves anything.
+//! Only the leader ends a session, one session timeout after it last heard of it. A server that is
+//! cut off from the leader goes on answering pings and reads. So does a leader that a majority has
+//! replaced and that has not noticed it: for `syncLimit` ticks and one more it answers `sync`, and
+//! lets sessions reconnect. None of these answers proves anything.
 //!
-//! What proves something is the answer to a *write*, because a majority has agreed to it: whoever
-//! proposed it was the leader then, and a leader that is elected later gives every session a full
-//! timeout. What had that leader heard of the session? The link from a server to its leader is one
-//! ordered stream, and on it the server reports, within the *lag*, which sessions it has heard of.
-//! So if a write `k` was sent at least the lag after the answer to an earlier request `j` of the
-//! same connection (a ping will do), the leader knew of `j` when `k` was agreed to, and the session
-//! lives for a timeout from `j` on. The leader hears of a connection itself when that is accepted.
+//! The answer to a *write* does prove something, because a majority has agreed to it: whoever
+//! proposed it was the leader at that time, and a leader that is elected later gives every session
+//! a full timeout. What had that leader heard of the session? The link from a server to its leader
+//! is one ordered stream, and on it the server reports, within the *lag*, which sessions it has
+//! heard of. So if a write `k` was sent at least the lag after the answer to an earlier request `j`
+//! of the same connection (a ping will do), the leader knew of `j` when `k` was agreed to, and the
+//! session is alive for a timeout from `j` on. When a connection is accepted, the leader itself
+//! hears of it.
 //!
-//! Assumed: the leader asks for those reports within the lag while it gets writes agreed to.
+//! Assumption: the leader asks for those reports within the lag as long as its writes are agreed
+//! to.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::base::lease::{Moment, valid_until};
 
-/// The slack in the lag for a leader that asks a little late.
+/// Added to the lag for a leader that asks a little late.
 const SLACK: Duration = Duration::from_millis(100);
 
 /// The rhythms of a session, all parts of its timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Rhythm {
     pub(super) timeout: Duration,
-    /// How long a server may keep to itself that it has heard of the session.
+    /// The longest time after which a server reports that it has heard of the session.
     pub(super) lag: Duration,
-    /// How often a majority is asked while something is held.
+    /// The interval of writes to which a majority agrees, while something is held.
     pub(super) heartbeat: Duration,
     /// How long the connection may be silent otherwise.
     pub(super) ping: Duration,
@@ -39,19 +41,20 @@ pub(super) struct Rhythm {
 }
 
 impl Rhythm {
-    /// `tick`: the `tickTime` of the servers, if the user says it. Without it: servers grant no
-    /// shorter session than two ticks by default, so half a tick is at most a quarter of it.
+    /// `tick`: the `tickTime` of the servers, if the user has set it. Without it: by default
+    /// servers grant no session shorter than two ticks, so half a tick is at most a quarter of the
+    /// timeout.
     pub(super) fn of(timeout: Duration, tick: Option<Duration>) -> Self {
         let lag = tick.map_or(timeout / 4, |tick| tick / 2 + SLACK);
         // A heartbeat is written to the disks of a majority, a ping to none. After the answer to a
-        // heartbeat the session is known to live for at least the timeout less the lag, a ping and
-        // a heartbeat: five twelfths.
+        // heartbeat the session is known to be alive for at least five twelfths of the timeout: all
+        // of it less the lag, a ping and a heartbeat.
         Self { timeout, lag, heartbeat: timeout / 4, ping: timeout / 12, silence: timeout / 3 }
     }
 }
 
-/// What one connection of a session has shown. A new connection begins anew: what the server of the
-/// old one had heard may never have reached the leader.
+/// What one connection of a session has proved. A new connection starts from nothing: what the
+/// server of the old one had heard may never have reached the leader.
 #[derive(Debug)]
 pub(super) struct SessionLease {
     rhythm: Rhythm,
@@ -63,7 +66,7 @@ pub(super) struct SessionLease {
 #[derive(Debug, Clone, Copy)]
 struct Heard {
     sent_at: Moment,
-    /// The leader knows of it when it gets a write that is sent from then on.
+    /// A leader that gets a write sent at this time or later knows of the request.
     reported_at: Moment,
 }
 
@@ -73,10 +76,10 @@ impl SessionLease {
         Self::connected(rhythm, sent_at, valid_until(sent_at, rhythm.timeout))
     }
 
-    /// A session goes on over a connection that was asked for at `sent_at`. That counts once a
-    /// write was answered on it: whoever accepted it may be a leader no more. `until`: what earlier
-    /// connections have shown. `is_shorter`: the timeout is shorter than before, and the leader
-    /// counts from that request on with it.
+    /// A session goes on over a connection that was asked for at `sent_at`. That counts only once a
+    /// write was answered on it: whoever accepted the connection may no longer be the leader.
+    /// `until`: what earlier connections have proved. `is_shorter`: the timeout is shorter than
+    /// before, and the leader applies it from that request on.
     pub(super) fn resumed(rhythm: Rhythm, sent_at: Moment, until: Moment, is_shorter: bool) -> Self {
         let most = if is_shorter { valid_until(sent_at, rhythm.timeout) } else { Moment::NEVER };
         Self::connected(rhythm, sent_at, until.min(most))
@@ -88,10 +91,10 @@ impl SessionLease {
 
     /// The server has answered a request, whatever it was.
     pub(super) fn answered(&mut self, sent_at: Moment, answered_at: Moment) {
-        // Not all of many: the list has no more than a few dozen for each lag.
+        // Not all are recorded: the list has at most a few dozen entries for each lag.
         let is_news = self.heard.back().is_none_or(|last| sent_at.since(last.sent_at) >= self.rhythm.timeout / 96);
         if is_news {
-            // Older ones could show nothing any more.
+            // Older ones can no longer prove anything.
             while self.heard.front().is_some_and(|first| first.sent_at.plus(self.rhythm.timeout) < sent_at) {
                 self.heard.pop_front();
             }
@@ -100,7 +103,7 @@ impl SessionLease {
     }
 
     /// A majority has agreed to a write that was sent at `sent_at`. Returns until when the session
-    /// lives.
+    /// is alive.
     pub(super) fn agreed(&mut self, sent_at: Moment) -> Moment {
         if let Some(known) = self.heard.iter().rposition(|heard| heard.reported_at <= sent_at) {
             self.heard.drain(..known);
@@ -113,7 +116,7 @@ impl SessionLease {
         self.until
     }
 
-    /// When the last request was sent that the server has answered.
+    /// When the last request that the server has answered was sent.
     pub(super) fn heard_at(&self) -> Option<Moment> {
         self.heard.back().map(|heard| heard.sent_at)
     }
@@ -204,7 +207,7 @@ mod tests {
         let mut lease = begun();
         lease.answered(at(2000), at(2001));
         lease.answered(at(3000), at(3001));
-        // No heartbeat for long; then one.
+        // A long time without a heartbeat; then one.
         assert_eq!(lease.agreed(at(20_000)), lives_from(3000));
         assert_eq!(lease.agreed(at(20_000)), lives_from(3000), "again");
         assert_eq!(lease.agreed(at(5_500)), lives_from(3000), "answers of earlier requests change nothing");

@@ -1,4 +1,4 @@
-//! What stands in the ensemble: the directories that have nodes of holders in them.
+//! Lists what is in the ensemble: the directories that have nodes of holders in them.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use crate::store::{Found, FoundHolder, FoundWaiter, ListingStore, LockStore, MOS
 /// How many directories are listed in one write.
 const PAGE: usize = 100;
 
-/// What becomes of nodes of holders and waiters that the user may not read.
+/// What to do about nodes of holders and waiters that the user may not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unreadable {
-    /// In a list of all: one of them must not end it. The name of the node has an id.
+    /// For a list of all names, which one such node must not end. The name of the node has an id.
     HasAnId,
     Fails,
 }
@@ -31,10 +31,10 @@ struct ListedPlace {
 }
 
 impl ZooKeeperStore {
-    /// Walks over all directories, those of each depth side by side.
+    /// Walks over all directories, those of one depth side by side.
     fn list_below(&self, wanted: &Wanted) -> Asked<Vec<Found>> {
         let slash = if wanted.prefix.starts_with('/') { "/" } else { "" };
-        // Only names below the last element of the prefix that is complete can be wanted.
+        // Only names below the last complete element of the prefix can be wanted.
         let within = wanted.prefix.trim_start_matches('/').rsplit_once('/').map_or("", |(front, _)| front);
         let (mut found, mut next) = (BTreeMap::new(), vec![within.to_owned()]);
         while !next.is_empty() {
@@ -45,7 +45,8 @@ impl ZooKeeperStore {
                 let looks: Vec<Request> = paths.iter().map(|path| Request::children(path, false)).collect();
                 let exchange = self.ask(&looks)?;
                 for ((reply, path), of) in exchange.replies.iter().zip(&paths).zip(page) {
-                    // Deleted meanwhile, or not for this user: no lock of its own.
+                    // Deleted in the meantime, or not readable for this user: it has no locks to
+                    // list.
                     if matches!(reply.code, Code::NO_NODE | Code::NO_AUTH) {
                         continue;
                     }
@@ -73,7 +74,7 @@ impl ZooKeeperStore {
         LockName::new("", key, Kind::Mutex).ok().filter(|name| self.check(name).is_ok())
     }
 
-    /// Nothing if the user may not read it, or if something else stands there.
+    /// Empty if the user may not read it, or if something else has this name.
     fn readable(&self, name: &LockName) -> Asked<Vec<Found>> {
         match self.found(name, Unreadable::HasAnId) {
             Err(ZooKeeperFailure::NotSent(e)) if matches!(e.kind(), ErrorKind::Denied | ErrorKind::WrongType) => {
@@ -107,7 +108,7 @@ impl ZooKeeperStore {
             None if replies[1].code.is_ok() => {
                 let (data, _) = replies[1].data().map_err(certain)?;
                 let count = <[u8; 4]>::try_from(&*data).ok().map(|bytes| i64::from(i32::from_be_bytes(bytes)));
-                // Anybody may keep four bytes.
+                // Any program may keep four bytes in a node.
                 let unknown = |number| Found { kind: None, number: Some(number), ..Found::new(&name.key, Kind::Latch) };
                 all.extend(count.map(unknown));
             }
@@ -166,7 +167,7 @@ impl ZooKeeperStore {
             holders,
             owners,
             unlisted: leases.len().saturating_sub(MOST_LISTED) as u64,
-            // In Java one who waits for permits has made them already: those are not held.
+            // In Java, a caller that waits for permits has already made them: those are not held.
             number: count.map(|count| count - taken.min(count.max(0))),
             waiting: Some(waiting),
             queue: turns.into_iter().map(|place| FoundWaiter { id: place.id, left: None }).collect(),
@@ -174,7 +175,7 @@ impl ZooKeeperStore {
         })
     }
 
-    /// Whose the first of the nodes are, without those that are gone by now.
+    /// The owners of the first nodes, without nodes that are gone by now.
     fn places(&self, directory: &str, nodes: &[String], unreadable: Unreadable) -> Asked<Vec<ListedPlace>> {
         let nodes = &nodes[..nodes.len().min(MOST_LISTED)];
         if nodes.is_empty() {
@@ -204,7 +205,7 @@ fn owners_of<'p>(places: impl IntoIterator<Item = &'p ListedPlace>) -> Vec<(Stri
     places.into_iter().filter_map(|place| Some((place.id.clone(), place.owner.clone()?))).collect()
 }
 
-/// What the directory with these children is of: a lock ([`Kind::Mutex`]), a read-write lock
+/// What kind of directory has these children: a lock ([`Kind::Mutex`]), a read-write lock
 /// ([`Kind::Read`]) or a semaphore.
 fn kind_of(children: &[String]) -> Option<Kind> {
     let has = |name: &str| children.iter().any(|child| child == name);

@@ -20,7 +20,7 @@ impl ZooKeeperStore {
     pub(super) fn acquire_lock(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
         let outcome = self.repeated(unknowns, |unknowns| self.try_lock(acquire, unknowns));
         if is_refused(&outcome) || outcome.is_err() && acquire.waiting == Waiting::No {
-            // Nobody would come back for a place that is known to stand.
+            // Nobody would come back for this place, which certainly exists.
             self.leave_later(acquire.name, acquire.holder);
         }
         self.note(outcome, unknowns)
@@ -50,7 +50,7 @@ impl ZooKeeperStore {
                     true => return Ok(self.busy()),
                     false => list = self.list_for_turn(self.paths(name).queue(name.kind))?,
                 },
-                // Somebody has deleted it by hand or by force: its place is at the end.
+                // Somebody has deleted it by hand or by force: it gets a new place at the end.
                 Standing::Gone => {
                     self.leave_later(name, holder);
                     (node, list) = self.enter(name, holder)?;
@@ -60,9 +60,9 @@ impl ZooKeeperStore {
         Err(certain(busy_directory(self.paths(name).queue(name.kind))))
     }
 
-    /// Which change made the node, if the server did not tell. The number in the reply to that
-    /// change is not it: a server may have taken in later changes by then, and a token that is too
-    /// large keeps the next holder out of the resource.
+    /// Learns which change made the node, if the server did not report it. The number in the reply
+    /// to that change is not it: the server may have processed later changes by then, and a token
+    /// that is too large keeps the next holder out of the resource.
     pub(super) fn learn_czxid(&self, name: &LockName, holder: &Holder, mut node: Node) -> Asked<Node> {
         if node.czxid != 0 {
             return Ok(node);
@@ -75,13 +75,13 @@ impl ZooKeeperStore {
                 self.nodes.update(name, holder, |known| known.czxid = node.czxid);
                 Ok(node)
             }
-            // The next look at the list shows that it is gone.
+            // The next look at the list will show that it is gone.
             Code::NO_NODE => Ok(node),
             code => Err(certain(code.to_error(&node.path))),
         }
     }
 
-    /// The place of a holder, made if it has none, and the list of all.
+    /// The place of a holder (made if it has none) and the list of all places.
     pub(super) fn place(
         &self,
         name: &LockName,
@@ -99,7 +99,7 @@ impl ZooKeeperStore {
         }
     }
 
-    /// The next look at the queue comes with a message; without one after a session timeout.
+    /// The next look at the queue follows a message, or comes after a session timeout without one.
     pub(super) fn busy(&self) -> Acquired {
         Acquired::Busy { ttl: Some(self.lease()) }
     }
@@ -112,7 +112,7 @@ impl ZooKeeperStore {
         Granted { token, sent_at, session: Some(node.session.term.clone()), next: None }
     }
 
-    /// Its node is held from now on, and does not wait any more.
+    /// From now on its node is held, and no longer waits.
     pub(super) fn has_its_turn(&self, name: &LockName, holder: &Holder) {
         let mut has_waited = false;
         self.nodes.update(name, holder, |node| {
@@ -124,12 +124,12 @@ impl ZooKeeperStore {
         }
     }
 
-    /// The change that made the node: it grows from holder to holder.
+    /// The number of the change that made the node: it grows from holder to holder.
     pub(super) fn token_of(&self, czxid: i64) -> u64 {
         self.token_base.saturating_add(czxid.unsigned_abs())
     }
 
-    /// One more level of a hold: the server knows of none, so nothing is sent.
+    /// One more level of a hold: the server does not know levels, so nothing is sent.
     pub(super) fn reenter(&self, acquire: &Acquire<'_>) -> Acquired {
         let Acquire { name, holder, .. } = *acquire;
         match self.node_of(name, holder).filter(|node| node.granted) {
@@ -150,7 +150,7 @@ impl ZooKeeperStore {
         let Release { name, holder, left, granted, .. } = *release;
         let before = unsettled(unknowns);
         let mut node = self.node_of(name, holder);
-        // A downgrade may have run, and the node have another name since.
+        // A downgrade may have run, and the node may have another name since.
         let may_read = |node: &Node| left == HoldCounts::NONE && names::is_write(names::last_of(&node.path));
         if let Some(before) = before
             && node.as_ref().is_none_or(may_read)
@@ -170,7 +170,7 @@ impl ZooKeeperStore {
             return if is_downgrade { self.downgrade(name, holder, &node) } else { Ok(Released::StillHeld) };
         }
         let (path, paths) = (node.path.clone(), node.paths());
-        // Before they are sent: their message comes before their answer.
+        // Before the requests are sent: the message about a node comes before the answer.
         self.client.unguard(&paths);
         let deletes: Vec<Request> = paths.iter().map(|path| Request::delete(path)).collect();
         let exchange = self.ask(&deletes)?;
@@ -192,16 +192,17 @@ impl ZooKeeperStore {
         unsettled.is_some_and(|unsettled| unsettled.generation == self.client.generation())
     }
 
-    /// The writer's node becomes a reader's, with its place: readers directly behind it are let in,
-    /// and no writer is.
+    /// The writer's node becomes a reader's node with the same place: readers directly behind it
+    /// are let in, and no writer is.
     fn downgrade(&self, name: &LockName, holder: &Holder, node: &Node) -> Asked<Released> {
         let id = names::protection_id(holder, 0);
         let directory = &self.paths(name).base;
         let read = format!("{directory}/{}", names::downgraded(&id, names::last_of(&node.path)));
         let both =
             [Request::create(&read, &self.data_of(holder), self.acl, Mode::Ephemeral), Request::delete(&node.path)];
-        // Before it is sent: from then on either of the two may stand. Whoever gives the hold up
-        // has to delete both, and that the writer's node goes is no loss any more.
+        // Before the request is sent: from then on either of the two nodes may exist. Whoever gives
+        // the hold up has to delete both, and the deletion of the writer's node is no longer a
+        // loss.
         let either = |node: &mut Node| {
             (node.downgraded, node.is_lost) = (Some(read.clone()), Arc::default());
         };
@@ -236,13 +237,13 @@ impl ZooKeeperStore {
         }
     }
 
-    /// The hold has another node from now on.
+    /// From now on the hold has another node.
     fn reads_now(&self, name: &LockName, holder: &Holder, path: String) {
         self.nodes.update(name, holder, |node| (node.path, node.downgraded) = (path, None));
     }
 
-    /// One transaction: the next node is made and the own one deleted, so that the next holder
-    /// stands at the end of the queue when everybody sees that the lock is free.
+    /// One transaction makes the next node and deletes the own one, so that the next holder is
+    /// already at the end of the queue when others see that the lock is free.
     pub(super) fn pass_on(
         &self,
         release: &Release<'_>,
@@ -260,12 +261,12 @@ impl ZooKeeperStore {
         }
         let directory = self.paths(next.name).base.clone();
         let both = [self.enter_request(next.name, next.holder), Request::delete(&own.path)];
-        // Before it is sent: its message comes before its answer.
+        // Before the request is sent: the message about a node comes before the answer.
         self.client.unguard(std::slice::from_ref(&own.path));
         let sent_at = self.client.now();
         let exchange = match self.ask(&[Request::multi(&both), Request::children(&directory, false)]) {
             Ok(exchange) if exchange.session.generation == own.session.generation => exchange,
-            // The session is another one: what was made there is not asked for twice.
+            // The session is a new one: what was made in it must not be asked for twice.
             Ok(exchange) => return self.passed_on_in_vain(exchange, &both, next),
             Err(ZooKeeperFailure::NotSent(_)) => return None,
             Err(failure) => {
@@ -281,7 +282,7 @@ impl ZooKeeperStore {
             Ok(mut created) => created.pop(),
             Err(_) => return None,
         };
-        // Nothing has run: the own node is gone, which the release by itself will find.
+        // Nothing has run: the own node is gone, which the separate release will find.
         let created = created?;
         self.forget_deleted(release.name, release.holder);
         let released = Ok(Released::Freed { listeners: None, next: None });
@@ -304,7 +305,7 @@ impl ZooKeeperStore {
         Some(HandedOver { released, acquired, unknowns: of_next })
     }
 
-    /// The transaction ran in a new session, where the own node cannot be.
+    /// The transaction ran in a new session, in which the own node cannot exist.
     #[cold]
     fn passed_on_in_vain(&self, exchange: Exchange, both: &[Request], next: &Acquire<'_>) -> Option<HandedOver> {
         let created = created_in(&exchange.replies[0], both, &next.name.key).unwrap_or_default();
@@ -313,7 +314,7 @@ impl ZooKeeperStore {
         None
     }
 
-    /// Who has the lock: in a sorted list the nodes before which none stands that excludes them.
+    /// Who has the lock: in a sorted list, the nodes with no node before them that excludes them.
     pub(super) fn holders_in(kind: Kind, list: &[String]) -> &[String] {
         let count = match kind {
             Kind::Read | Kind::Write => list.iter().take_while(|node| names::is_read(node)).count().max(1),
@@ -322,7 +323,7 @@ impl ZooKeeperStore {
         &list[..count.min(list.len())]
     }
 
-    /// Deletes the nodes of those who have the lock.
+    /// Deletes the nodes of all holders of the lock.
     pub(super) fn force(&self, name: &LockName) -> Result<bool> {
         if name.kind == Kind::Semaphore {
             let why = "permits belong to the sessions of their holders: close those, or delete the semaphore";
@@ -339,7 +340,7 @@ impl ZooKeeperStore {
             holders.iter().map(|holder| Request::delete(&format!("{directory}/{holder}"))).collect();
         let exchange = self.ask(&deletes).map_err(|failure| match failure {
             ZooKeeperFailure::Unknown { error, .. } => {
-                error.and_also("the lock may have been freed; look at it before a repeat")
+                error.and_also("the lock may have been freed; check it before you repeat this")
             }
             failure @ ZooKeeperFailure::NotSent(_) => failure.into_error(),
         })?;

@@ -1,5 +1,5 @@
 //! Locks in a ZooKeeper ensemble: ephemeral sequential nodes in Curator's layout, so that Java
-//! services with Curator and these clients take turns on one lock.
+//! services with Curator and these clients exclude each other.
 //!
 //! The lease is the session. All holds of a client share it, one thread keeps it alive, and a hold
 //! costs no renewal. When the session may have ended is in [`lease`].
@@ -53,7 +53,7 @@ pub(crate) struct ZooKeeperSettings {
     pub(crate) acl: Acl,
     /// Added to each fencing token.
     pub(crate) token_base: u64,
-    /// `None`: nobody is to know.
+    /// `None`: the owner is not published.
     pub(crate) owner: Option<HolderOwner>,
 }
 
@@ -64,11 +64,11 @@ pub(crate) struct ZooKeeperStore {
     busy_names: BusyNames,
     latches: Mutex<Latches>,
     chroot: String,
-    /// Who the client is: written into each of its nodes.
+    /// The owner of the client, written into each of its nodes.
     owner: Option<HolderOwner>,
     acl: Acl,
     token_base: u64,
-    /// The session timeout that is asked for.
+    /// The session timeout to ask for.
     asked_lease: Duration,
 }
 
@@ -93,7 +93,7 @@ impl ZooKeeperStore {
     /// Connects once, and makes the chroot if it is missing.
     pub(crate) fn connect_now(&self) -> Result<()> {
         let connected = self.ask(&[Request::sync(&self.root())]).and_then(|_| self.make_chroot());
-        // A client that is never made is never closed.
+        // A client that is never returned is never closed.
         connected.inspect_err(|_| self.client.close()).map_err(ZooKeeperFailure::into_error)
     }
 
@@ -149,7 +149,8 @@ impl LockStore for ZooKeeperStore {
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
         match release.name.kind {
             Kind::Semaphore => self.release_permits(release, unknowns),
-            // A change of a count whose outcome was unknown: its mark ends with the session.
+            // A change of a count whose outcome was unknown: its mark is removed when the session
+            // ends.
             Kind::CountingSemaphore | Kind::Latch => Ok(Released::NotHeld),
             _ => self.release_lock(release, unknowns),
         }
@@ -172,7 +173,7 @@ impl LockStore for ZooKeeperStore {
         self.client.granted()
     }
 
-    /// The queue decides who is next, also between this client and Java. And a fencing token
+    /// The queue decides who is next, also between this client and Java; and a fencing token
     /// belongs to a node.
     fn passes_on(&self) -> bool {
         false
@@ -206,7 +207,7 @@ impl LockStore for ZooKeeperStore {
         self.client.tell_losses(told);
     }
 
-    /// Holds whose session is in doubt, or over, are looked after at once.
+    /// Holds whose session is in doubt, or over, are visited at once.
     fn moves(&self) -> u64 {
         self.client.moves()
     }

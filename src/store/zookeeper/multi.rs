@@ -1,5 +1,5 @@
-//! Several locks as one. All queues are entered in one transaction, so two calls stand in the same
-//! order in each queue that they share, and neither can wait for the other in a circle.
+//! Several locks as one. All queues are entered in one transaction, so two calls have the same
+//! order in each queue that they share, and they cannot wait for each other in a circle.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl MultiStore for ZooKeeperStore {
             Ok(None) => {}
             Err(failure) => return self.note(Err(failure), unknowns),
         }
-        // One of them is gone, or it is a repeat: each is answered for itself.
+        // One of them is gone, or this is a repeat: each is released separately.
         let before = unknowns.clone();
         let mut outcomes = Vec::with_capacity(releases.len());
         for release in releases {
@@ -51,9 +51,10 @@ impl MultiStore for ZooKeeperStore {
 }
 
 impl ZooKeeperStore {
-    /// All nodes in one transaction. `None`: one of them is gone, or there are no two.
+    /// Deletes all nodes in one transaction. `None`: one of them is gone, or there are fewer than
+    /// two.
     fn release_together(&self, releases: &[Release<'_>]) -> Asked<Option<Vec<Result<Released>>>> {
-        // Inner levels are not known at the server.
+        // The server does not know inner levels.
         let leaves = |release: &&Release<'_>| release.left == HoldCounts::NONE;
         let nodes: Vec<Option<Node>> =
             releases.iter().map(|one| self.node_of(one.name, one.holder).filter(|_| leaves(&one))).collect();
@@ -62,7 +63,7 @@ impl ZooKeeperStore {
         if deletes.len() < 2 {
             return Ok(None);
         }
-        // Before they are sent: their message comes before their answer.
+        // Before the requests are sent: the message about a node comes before the answer.
         self.client.unguard(&paths);
         let exchange = self.ask(&[Request::multi(&deletes)])?;
         let reply = &exchange.replies[0];
@@ -101,9 +102,9 @@ impl ZooKeeperStore {
         for _ in 0..TRIES {
             self.enter_all(acquire, &fresh, unknowns)?;
             match self.first_blocked(acquire, &fresh)? {
-                // Deleted by hand or by force. If only this part were entered anew, it would stand
-                // behind another call that stands behind this one elsewhere, and each would wait
-                // for the other.
+                // Deleted by hand or by force. If only this part were entered again, it would be
+                // behind another call that is behind this one elsewhere, and each would wait for
+                // the other.
                 Some((_, Standing::Gone)) => self.leave_all_later(acquire),
                 Some((at, _)) if !acquire.waits => {
                     self.busy_names.note(acquire.parts[at].name, sent_at);
@@ -127,7 +128,7 @@ impl ZooKeeperStore {
         Err(certain(busy_directory("one of the directories")))
     }
 
-    /// Which changes made the nodes. False: one of them is gone.
+    /// Learns which changes made the nodes. False: one of them is gone.
     fn learn_all(&self, acquire: &AcquireAll<'_>, fresh: &[usize]) -> Asked<bool> {
         for Part { name, holder, .. } in fresh.iter().map(|&at| &acquire.parts[at]) {
             let node = self.node_of(name, holder).map(|node| self.learn_czxid(name, holder, node)).transpose()?;
@@ -138,7 +139,7 @@ impl ZooKeeperStore {
         Ok(true)
     }
 
-    /// Enters the queues of all fresh parts in one transaction, if they have no places.
+    /// Enters the queues of all fresh parts that have no place, in one transaction.
     fn enter_all(&self, acquire: &AcquireAll<'_>, fresh: &[usize], unknowns: &UnknownOutcomes) -> Asked<()> {
         let part = |at: usize| &acquire.parts[at];
         if let Some(unsettled) = unsettled(unknowns) {
@@ -156,8 +157,8 @@ impl ZooKeeperStore {
                 return Ok(());
             }
             if placeless.len() < fresh.len() {
-                // Some of the places that were found again are gone. All are entered together, or
-                // the order of the queues is not the same everywhere.
+                // Some of the places that were found again are gone. All are entered together,
+                // because otherwise the order of the queues would not be the same everywhere.
                 self.leave_all_later(acquire);
                 placeless = fresh.to_vec();
             }
@@ -178,7 +179,7 @@ impl ZooKeeperStore {
             });
             match failed {
                 None => return self.all_entered(acquire, &exchange, placeless.iter(), &outcomes[directories..]),
-                // Another client has made it meanwhile.
+                // Another client has made it in the meantime.
                 Some((place, Code::NODE_EXISTS)) if place < directories => {}
                 Some((_, Code::NO_NODE)) => missing = self.missing(placeless.iter().map(|&at| directory(at)))?,
                 Some((place, code)) => {
@@ -201,14 +202,14 @@ impl ZooKeeperStore {
         for (&at, outcome) in places.zip(outcomes) {
             if let Change::Created(created) = outcome {
                 let part = &acquire.parts[at];
-                // All are noted, also behind one that is refused: the others have to be left.
+                // All are noted, even those after a refused one: the others have to be left.
                 all = self.entered(part.name, part.holder, exchange, Created::clone(created)).map(drop).and(all);
             }
         }
         all
     }
 
-    /// The first part, in order, whose turn has not come.
+    /// The first part, in order, whose turn has not come yet.
     fn first_blocked(&self, acquire: &AcquireAll<'_>, fresh: &[usize]) -> Asked<Option<(usize, Standing)>> {
         let part = |at: usize| &acquire.parts[at];
         if fresh.is_empty() {

@@ -1,5 +1,4 @@
-//! Curator's layout: where a name is, what the nodes in there are called, and in which order they
-//! stand.
+//! Curator's layout: the path of a name, the names of the nodes in it, and their order.
 //!
 //! | what | node |
 //! |---|---|
@@ -9,7 +8,7 @@
 //! | number of permits | `<path>/permits` |
 //! | latch | `<path>` itself |
 //!
-//! The sequence is the number of children that were ever made in the directory, with ten digits.
+//! The sequence is the number of children ever made in the directory, with ten digits.
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
@@ -25,17 +24,17 @@ const LOCKS: &str = "locks";
 const LEASES: &str = "leases";
 const PERMITS: &str = "permits";
 
-/// What the node begins with that shows that a change of a count has run.
+/// The prefix of the node that shows that a change of a count has run.
 const MARK: &str = "once-";
 
-/// What a node begins with whose maker can find it again.
+/// The prefix of a node that its maker can find again.
 const PROTECTED: &str = "_c_";
 
 /// From this sequence number on a warning is logged.
 pub(super) const MOST_SEQUENCE: i64 = 2_000_000_000;
 
 /// From this sequence number on the order is wrong for everybody: the server keeps the number in 32
-/// bits, gives this one several times, and then negative ones.
+/// bits, assigns this one several times, and then negative ones.
 pub(super) const LAST_SEQUENCE: i64 = i32::MAX as i64;
 
 /// The paths of a name.
@@ -56,7 +55,7 @@ impl Paths {
         Self { locks: below(LOCKS), leases: below(LEASES), permits: below(PERMITS), base }
     }
 
-    /// Where the nodes of a lock stand that decide whose turn it is.
+    /// The directory with the nodes of a lock that decide whose turn it is.
     pub(super) fn queue(&self, kind: Kind) -> &str {
         if kind == Kind::Semaphore { &self.locks } else { &self.base }
     }
@@ -75,7 +74,7 @@ fn refuse(why: &str) -> Result<()> {
     Err(Error::new(ErrorKind::InvalidInput, format!("a lock name over ZooKeeper {why}")))
 }
 
-/// What a path and a name have in common.
+/// The rules that a path and a name have in common.
 pub(super) fn check_path(key: &str) -> Result<()> {
     let path = key.strip_prefix('/').unwrap_or(key);
     for (place, element) in path.split('/').enumerate() {
@@ -97,16 +96,16 @@ pub(super) fn check_path(key: &str) -> Result<()> {
     Ok(())
 }
 
-/// The id under which a holder's nodes are found again: a UUID of version 8, made of the holder so
-/// that a repeated request has the same. `number`: of the permit, otherwise 0.
+/// The id by which a holder's nodes are found again: a UUID of version 8, derived from the holder
+/// so that a repeated request has the same one. `number`: that of the permit, otherwise 0.
 pub(super) fn protection_id(holder: &Holder, number: u32) -> String {
     id_from(holder.as_str(), number)
 }
 
-/// The id of what has the text of a holder.
+/// The id for a node with this text of a holder.
 pub(super) fn id_from(text: &str, number: u32) -> String {
     match text.split_once(':') {
-        // The first half is of the client, the second of the acquisition.
+        // The first half identifies the client, the second the acquisition.
         Some((client, count)) => {
             let count = count.parse::<u64>().unwrap_or(0) & 0x3fff_ffff_ffff_ffff | 0x8000_0000_0000_0000;
             let second = format!("{count:016x}");
@@ -121,7 +120,7 @@ pub(super) fn id_from(text: &str, number: u32) -> String {
     }
 }
 
-/// What a node of a holder is called, without the sequence that the server puts behind it.
+/// The name of a holder's node, without the sequence that the server appends.
 pub(super) fn node_prefix(kind: Kind, id: &str) -> String {
     let mark = match kind {
         Kind::Read => READ,
@@ -172,8 +171,8 @@ pub(super) fn last_of(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// What a node is sorted by: what follows the last mark, as Curator does it; a name without a mark
-/// as a whole.
+/// The part of a node's name by which it is sorted: what follows the last mark, as in Curator; for
+/// a name without a mark, all of it.
 fn sort_key(kind: Kind, node: &str) -> &str {
     let after = |text: &'_ str, mark: &str| text.rfind(mark).map(|at| at + mark.len());
     match kind {
@@ -196,7 +195,7 @@ pub(super) fn sorted(kind: Kind, mut nodes: Vec<String>) -> Vec<String> {
     nodes
 }
 
-/// Whose turn it is for the node at `own` of a sorted list: its own (`None`), or which node it has
+/// Whose turn it is, for the node at `own` in a sorted list: its own (`None`), or which node it has
 /// to wait for.
 pub(super) fn predecessor(kind: Kind, nodes: &[String], own: usize) -> Option<&str> {
     let before = &nodes[..own];
@@ -207,9 +206,9 @@ pub(super) fn predecessor(kind: Kind, nodes: &[String], own: usize) -> Option<&s
     blocker.map(String::as_str)
 }
 
-/// Whether a node that comes now would have to wait.
+/// Whether a node that is made now would have to wait.
 pub(super) fn keeps_out(kind: Kind, mut nodes: Vec<String>) -> bool {
-    // Behind all numbers, and before the nodes of others that stand behind them.
+    // Behind all numbers, and before the nodes of others that are sorted after numbers.
     let newcomer = format!("{}{}", node_prefix(kind, ""), "9".repeat(10));
     nodes.push(newcomer.clone());
     let nodes = sorted(kind, nodes);
@@ -304,7 +303,7 @@ mod tests {
         assert_eq!(downgraded(id, &format!("{A}__WRIT__0000000041")), format!("{A}__READ__0000000041"));
     }
 
-    /// As Curator sorts them.
+    /// The order in which Curator sorts them.
     #[test]
     fn locks_stand_in_the_order_of_their_sequences() {
         let nodes = [

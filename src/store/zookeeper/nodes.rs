@@ -1,4 +1,4 @@
-//! The nodes of this client, by holder and name: where its holds and waiters stand.
+//! The nodes of this client, by holder and name: the places of its holds and waiters.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use crate::base::lock_name::LockName;
 /// A holder's place under one name.
 #[derive(Debug, Clone)]
 pub(super) struct Node {
-    /// Its session: with another one it is gone.
+    /// Its session: if another one has begun, the node is gone.
     pub(super) session: Session,
     pub(super) path: String,
-    /// While the outcome of a downgrade is not known: the reader's node that may stand in place of
+    /// While the outcome of a downgrade is unknown: the reader's node that may exist in place of
     /// `path`.
     pub(super) downgraded: Option<String>,
     pub(super) czxid: i64,
     /// Its turn has come.
     pub(super) granted: bool,
-    /// The server has said that it is gone, although nobody here deleted it.
+    /// The server has reported that the node is gone, although nobody here deleted it.
     pub(super) is_lost: Arc<AtomicBool>,
-    /// It has watched another node, and may do so still.
+    /// It has watched another node, and may still do so.
     pub(super) has_waited: bool,
     /// The permits of a semaphore.
     pub(super) permits: Vec<String>,
@@ -66,7 +66,7 @@ type Key = (Holder, Arc<str>);
 
 #[derive(Debug)]
 pub(super) struct Nodes {
-    /// Knows how many of them are held.
+    /// The client needs to know how many of them are held.
     client: Arc<Client>,
     table: Mutex<NodeTable>,
 }
@@ -91,7 +91,7 @@ impl Nodes {
         self.table.lock().nodes.get(&key(name, holder)).cloned()
     }
 
-    /// Puts it there, in place of what was known of it.
+    /// Records a node, in place of what was known of it.
     pub(super) fn put(&self, name: &LockName, holder: &Holder, node: Node) {
         let mut table = self.table.lock();
         let is_held = node.granted;
@@ -99,7 +99,7 @@ impl Nodes {
         self.count(&mut table, was_held, is_held);
     }
 
-    /// Changes what is known of it, if it is there still.
+    /// Changes what is known of it, if it is still recorded.
     pub(super) fn update(&self, name: &LockName, holder: &Holder, change: impl FnOnce(&mut Node)) {
         let mut table = self.table.lock();
         let Some(node) = table.nodes.get_mut(&key(name, holder)) else { return };
@@ -116,7 +116,7 @@ impl Nodes {
         Some(removed)
     }
 
-    /// Under the mutex, so that the last change is the one that counts.
+    /// Under the mutex, so that the last change wins.
     fn count(&self, table: &mut NodeTable, was_held: bool, is_held: bool) {
         table.held = table.held + usize::from(is_held) - usize::from(was_held);
         self.client.set_held(table.held);

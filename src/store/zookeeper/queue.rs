@@ -1,14 +1,14 @@
-//! Standing in line: entering a queue, looking whose turn it is, leaving, and finding out what
-//! became of a request without a reply.
+//! Queueing: entering a queue, finding out whose turn it is, leaving, and resolving a request
+//! without a reply.
 //!
-//! A place is an ephemeral sequential node. Its turn has come when nothing stands before it that
-//! excludes it. Each waiter watches only the node that it waits for, and *looks again* at the whole
-//! list when that changes: a reader of Java that was the writer appears before us later than we
-//! came.
+//! A place is an ephemeral sequential node. Its turn has come when no node before it excludes it.
+//! Each waiter watches only the node that it waits for, and *looks again* at the whole list when
+//! that node changes: a Java reader that was the writer can appear before this waiter later than
+//! the waiter came.
 //!
-//! An unknown outcome is settled by a write that a majority agrees to, and behind it a look for the
+//! An unknown outcome is resolved by a write that a majority agrees to, and then a look for the
 //! holder's id. Without the write a server that lags behind, or a leader that was replaced, may not
-//! show a node that stands, and the node would keep out everybody for as long as the session lives.
+//! show an existing node, and that node would keep out everybody for as long as the session lives.
 
 use std::time::Instant;
 
@@ -21,36 +21,36 @@ use crate::base::holder::Holder;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{Topic, UnknownOutcomes};
 
-/// How often a request is repeated because the directory, or what was waited for, came or went
-/// meanwhile.
+/// How often a request is repeated because the directory, or the node that was waited for, was made
+/// or removed in the meantime.
 pub(super) const TRIES: u32 = 20;
 
-/// A request of the session of this generation may have run.
+/// A request sent in the session of this generation may have run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Unsettled {
     pub(super) generation: u64,
 }
 
-/// Where a place in a queue stands.
+/// The position of a place in a queue.
 #[derive(Debug)]
 pub(super) enum Standing {
-    /// Nothing is before it.
+    /// No node before it excludes it.
     First,
-    /// This node has to go first.
+    /// It has to wait for this node.
     Behind(String),
-    /// It is not there any more.
+    /// It no longer exists.
     Gone,
 }
 
 /// How recent an answer has to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Recency {
-    /// What the server has.
+    /// Whatever the server has.
     Any,
     /// What its leader had when it was asked. A leader that a majority has replaced and that has
-    /// not noticed may answer too: enough for what is no more than a hint.
+    /// not noticed it may answer, too: enough for a mere hint.
     Leader,
-    /// All that a majority had agreed to when it was asked, and the session lived then.
+    /// All that a majority had agreed to when it was asked; and the session was alive then.
     Majority,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn is_refused<T>(outcome: &Asked<T>) -> bool {
     matches!(outcome, Err(ZooKeeperFailure::NotSent(error)) if !error.kind().is_outage())
 }
 
-/// Turns an error of the caller's own into one after which nothing is unknown.
+/// Turns an error of the caller's own into one that leaves nothing unknown.
 pub(super) fn certain(error: Error) -> ZooKeeperFailure {
     ZooKeeperFailure::NotSent(error)
 }
@@ -71,7 +71,7 @@ pub(super) fn unsettled(unknowns: &UnknownOutcomes) -> Option<Unsettled> {
 }
 
 impl ZooKeeperStore {
-    /// Keeps the outcome in mind if it is unknown, and forgets what was unknown if it is not.
+    /// Records the outcome if it is unknown; otherwise clears what was unknown.
     pub(super) fn note<T>(&self, outcome: Asked<T>, unknowns: &mut UnknownOutcomes) -> Result<T> {
         match outcome {
             Ok(value) => {
@@ -87,8 +87,8 @@ impl ZooKeeperStore {
         }
     }
 
-    /// Asks, and once more if the connection ended under the request: over the next connection it
-    /// turns out what became of the first one.
+    /// Asks, and once more if the connection ended during the request: the next connection shows
+    /// what became of the first one.
     pub(super) fn repeated<T>(
         &self,
         unknowns: &mut UnknownOutcomes,
@@ -96,8 +96,8 @@ impl ZooKeeperStore {
     ) -> Asked<T> {
         let give_up = Instant::now() + self.client.io_timeout();
         match ask(unknowns) {
-            // An answer that did not come in time has taken all the time that there is, and the
-            // caller has to hear of one that makes no sense.
+            // An answer that did not come in time has used up all the time, and the caller has to
+            // learn of an answer that makes no sense.
             Err(ZooKeeperFailure::Unknown { error, generation })
                 if error.kind() == ErrorKind::Unreachable && Instant::now() < give_up =>
             {
@@ -118,14 +118,14 @@ impl ZooKeeperStore {
         if node.session.generation == self.client.generation() && !node.is_gone() {
             return Some(node);
         }
-        // Somebody has deleted it, or the session is over. What else it had, as other permits,
-        // goes.
+        // Somebody has deleted it, or the session is over. Whatever else the holder had, such as
+        // other permits, is removed.
         self.leave_later(name, holder);
         None
     }
 
-    /// What is written into a node: who it is of. The holder comes first, then the owner, both for
-    /// [`inspect`](super::inspect); the thread is for people.
+    /// The text that is written into a node: whose it is. The holder comes first, then the owner,
+    /// both for [`inspect`](super::inspect); the thread is for people.
     pub(super) fn data_of(&self, holder: &Holder) -> Vec<u8> {
         let Some(owner) = &self.owner else { return holder.as_str().into() };
         let thread = std::thread::current();
@@ -172,9 +172,9 @@ impl ZooKeeperStore {
     /// Notes a place that was made.
     ///
     /// # Errors
-    /// `Full` for a place whose number is out of order: with it two could have their turn at once,
-    /// because behind 2^31 - 1 servers give the same number again, or negative ones, which stand
-    /// before all others. The place is given up.
+    /// `Full` for a place whose number is out of order: it would allow two calls to have their turn
+    /// at once, because after 2^31 - 1 servers assign the same number again, and then negative
+    /// ones, which come before all others. The place is given up.
     pub(super) fn entered(
         &self,
         name: &LockName,
@@ -185,14 +185,14 @@ impl ZooKeeperStore {
         let number = names::sequence(name.kind, names::last_of(&created.path));
         if number.is_some_and(|number| !(0..names::LAST_SEQUENCE).contains(&number)) {
             self.client.delete_later(exchange.session.generation, [created.path]);
-            let why = "the numbers of the nodes have reached 2^31, behind which they are in no order: leave the lock \
+            let why = "the numbers of the nodes have reached 2^31, after which their order is lost: leave the lock \
                        unused for a minute, so that ZooKeeper removes its directory and restarts its numbering";
             return Err(certain(Error::named(ErrorKind::Full, &name.name, why)));
         }
         if number.is_some_and(|number| number > names::MOST_SEQUENCE) {
             log::warn!(
-                "the nodes of {:?} are numbered up to 2^31, and the lock is refused then: leave it unused for a minute, \
-                 so that ZooKeeper removes its directory and restarts its numbering",
+                "the nodes of {:?} will soon reach the number 2^31, and the lock is refused then: leave it unused for a \
+                 minute, so that ZooKeeper removes its directory and restarts its numbering",
                 name.name
             );
         }
@@ -221,24 +221,24 @@ impl ZooKeeperStore {
         self.client.lives_until() <= self.client.now().plus(self.lease() / 3)
     }
 
-    /// The list in which a place is looked for that may have its turn: the session is known to live
-    /// behind it.
+    /// The list for checking whether it is a place's turn: afterwards the session is known to be
+    /// alive.
     pub(super) fn list_for_turn(&self, directory: &str) -> Asked<Vec<String>> {
         self.list(directory, if self.grants_need_a_majority() { Recency::Majority } else { Recency::Any })
     }
 
     /// # Errors
-    /// Nobody has agreed to the request.
+    /// The request was not agreed to.
     pub(super) fn agreed_in(&self, reply: &Reply) -> Asked<()> {
         if reply.code.is_ok() { Ok(()) } else { Err(certain(reply.code.to_error(&self.root()))) }
     }
 
-    /// Whether others had the name within the last session timeout.
+    /// Whether other clients had the name within the last session timeout.
     pub(super) fn was_busy(&self, name: &LockName) -> bool {
         self.busy_names.was_busy(name, self.client.now(), self.lease())
     }
 
-    /// Whether a lock that others had a moment ago is still not free, as the leader knows it.
+    /// Whether a lock that other clients held recently is still not free, as the leader knows it.
     pub(super) fn is_still_busy(&self, name: &LockName) -> Asked<bool> {
         if !self.was_busy(name) {
             return Ok(false);
@@ -254,7 +254,7 @@ impl ZooKeeperStore {
         if self.chroot.is_empty() { "/".to_owned() } else { self.chroot.clone() }
     }
 
-    /// Finds what a request of unknown outcome has made: the holder's place, if it stands.
+    /// Finds what a request of unknown outcome has made: the holder's place, if it exists.
     pub(super) fn find(&self, name: &LockName, holder: &Holder, unsettled: Unsettled) -> Asked<Option<Node>> {
         if unsettled.generation < self.client.generation() {
             return Ok(None);
@@ -276,7 +276,7 @@ impl ZooKeeperStore {
         self.entered(name, holder, &exchange, Created { path, stat }).map(Some)
     }
 
-    /// Where a place stands in a list.
+    /// The position of a place in a list.
     pub(super) fn standing(&self, kind: Kind, list: Vec<String>, node: &Node) -> Standing {
         let list = names::sorted(kind, list);
         let own = names::last_of(&node.path);
@@ -289,11 +289,11 @@ impl ZooKeeperStore {
         }
     }
 
-    /// Has the waiter told when the node goes that it waits for. False: that is gone already.
+    /// Watches the node that the waiter waits for. False: it is already gone.
     ///
     /// # Errors
-    /// `WrongType` for a node that no session ends: it was left there by hand, or by another
-    /// program, and would be waited for without an end.
+    /// `WrongType` for a node that belongs to no session: it was left by hand, or by another
+    /// program, and the wait for it would never end.
     pub(super) fn watch(&self, name: &LockName, holder: &Holder, before: &str) -> Asked<bool> {
         let path = format!("{}/{before}", self.paths(name).queue(name.kind));
         let waiter = waiter(name, holder);
@@ -301,7 +301,7 @@ impl ZooKeeperStore {
         if self.client.is_watched_by(&path, &turn) {
             return Ok(true);
         }
-        // What it waited for before.
+        // The node that it waited for before.
         self.client.unwatch(&turn);
         self.nodes.update(name, holder, |node| node.has_waited = true);
         let exchange =
@@ -313,7 +313,7 @@ impl ZooKeeperStore {
         is_watched
     }
 
-    /// Whether the node is there that is waited for.
+    /// Whether the node that is waited for exists.
     fn is_of_a_session(&self, reply: &Reply, path: &str) -> Asked<bool> {
         match reply.code {
             Code::OK => {}
@@ -323,7 +323,7 @@ impl ZooKeeperStore {
         let (_, stat) = reply.data().map_err(certain)?;
         if stat.ephemeral_owner == 0 {
             let why = format!(
-                "the node {path} stands before all others and belongs to no session, so no lock below it is ever free: \
+                "the node {path} comes before all others and belongs to no session, so no lock below it is ever free: \
                  remove it if no program needs it, or use another name"
             );
             return Err(certain(Error::new(ErrorKind::WrongType, why)));
@@ -331,7 +331,7 @@ impl ZooKeeperStore {
         Ok(true)
     }
 
-    /// Forgets a holder's nodes, and has them deleted without waiting for that.
+    /// Forgets a holder's nodes, and deletes them without waiting for that.
     pub(super) fn leave_later(&self, name: &LockName, holder: &Holder) {
         if let Some(node) = self.forget_deleted(name, holder) {
             let paths = node.paths();
@@ -340,8 +340,9 @@ impl ZooKeeperStore {
         }
     }
 
-    /// Forgets a holder's nodes after the server has said that they are gone. Whatever else is
-    /// forgotten has to be [deleted](Self::leave_later): nobody would do it until the session ends.
+    /// Forgets a holder's nodes after the server has reported that they are gone. Whatever else is
+    /// forgotten has to be [deleted](Self::leave_later), because otherwise it would stay until the
+    /// session ends.
     pub(super) fn forget_deleted(&self, name: &LockName, holder: &Holder) -> Option<Node> {
         let node = self.nodes.remove(name, holder)?;
         if node.has_waited {
@@ -371,7 +372,7 @@ fn list_in(listed: &Reply, directory: &str) -> Asked<Vec<String>> {
 }
 
 /// The nodes that a transaction has made; none if one of its changes was refused, because a node
-/// was there or was missing.
+/// existed or was missing.
 pub(super) fn created_in(reply: &Reply, requested: &[Request], about: &str) -> Asked<Vec<Created>> {
     use super::wire::Change;
     if !reply.code.is_ok() {
@@ -391,6 +392,6 @@ pub(super) fn created_in(reply: &Reply, requested: &[Request], about: &str) -> A
 
 #[cold]
 pub(super) fn busy_directory(directory: &str) -> Error {
-    let why = format!("{directory} was made and removed again and again meanwhile: try once more");
+    let why = format!("{directory} was made and removed repeatedly in the meantime: try again");
     Error::new(ErrorKind::NotReady, why)
 }

@@ -1,6 +1,6 @@
-//! The semaphore, as Curator's `InterProcessSemaphoreV2`: who wants permits takes its turn in
-//! `locks`, and makes a node for each permit in `leases` once there is room for them. Then the next
-//! one takes its turn.
+//! The semaphore, as in Curator's `InterProcessSemaphoreV2`: a caller takes its turn in `locks`,
+//! and makes a node for each permit in `leases` once there is room for them. Then the next caller
+//! takes its turn.
 
 use std::time::Duration;
 
@@ -31,11 +31,11 @@ pub(super) fn count_in(reply: &Reply, path: &str) -> Asked<Option<(i64, super::w
     Ok(Some((i32::from_be_bytes(bytes).into(), stat)))
 }
 
-/// How long a turn takes at least, if permits are free: two round trips, one of which is written to
-/// disk.
+/// The shortest time that a turn takes if permits are free: two round trips, one of which is
+/// written to disk.
 const TURN: Duration = Duration::from_millis(2);
 
-/// As many permits are free as were asked for.
+/// There are as many free permits as were asked for.
 struct Room {
     has_directory: bool,
 }
@@ -43,7 +43,7 @@ struct Room {
 impl ZooKeeperStore {
     pub(super) fn acquire_permits(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
         let Acquire { name, holder, permits, waiting, .. } = *acquire;
-        // Now, and not when its turn has come.
+        // Checked now, and not only when its turn has come.
         check_length(self.permit_request(acquire, 0).length().saturating_mul(permits as usize))?;
         let outcome = self.repeated(unknowns, |unknowns| self.try_permits(acquire, unknowns));
         let stays = match &outcome {
@@ -88,8 +88,8 @@ impl ZooKeeperStore {
                     if let Err(refused) = self.check_room(acquire)? {
                         return Ok(refused);
                     }
-                    // There are permits: whoever is before it has its turn for a moment, or waits
-                    // for more of them than there are.
+                    // There are permits: whoever is before it has its turn only briefly, or waits
+                    // for more permits than there are.
                     std::thread::sleep(TURN);
                     list = self.list(&self.paths(name).locks, Recency::Any)?;
                 }
@@ -109,8 +109,8 @@ impl ZooKeeperStore {
         Err(certain(busy_directory(&self.paths(name).locks)))
     }
 
-    /// After a request of unknown outcome: permits that stand were granted, because the transaction
-    /// that made them gave the turn back.
+    /// After a request of unknown outcome: permits that exist were granted, because the transaction
+    /// that made them also gave the turn back.
     fn find_permits(&self, acquire: &Acquire<'_>, unknowns: &UnknownOutcomes) -> Asked<Option<Node>> {
         let Some(before) = unsettled(unknowns).filter(|before| before.generation == self.client.generation()) else {
             return Ok(None);
@@ -125,8 +125,8 @@ impl ZooKeeperStore {
         Ok(Some(node))
     }
 
-    /// The paths of a holder's permits, with all that a majority had agreed to, and the session in
-    /// which it was asked.
+    /// The paths of a holder's permits, in everything that a majority has agreed to, and the
+    /// session in which they were asked for.
     fn permits_of(&self, name: &LockName, holder: &Holder, permits: u32) -> Asked<(Session, Vec<String>)> {
         let leases = &self.paths(name).leases;
         let ids: std::collections::HashSet<String> =
@@ -139,8 +139,8 @@ impl ZooKeeperStore {
         Ok((exchange.session, own))
     }
 
-    /// Whether so many permits are free, and if not what the answer is. `watch`: the holder is
-    /// woken when some are given back, and when their number changes.
+    /// Whether this many permits are free, and the answer if they are not. `watch`: the holder is
+    /// woken when permits are given back, and when their number changes.
     fn look_for_room(&self, acquire: &Acquire<'_>, watch: bool) -> Asked<std::result::Result<Room, Acquired>> {
         let Acquire { name, holder, permits, .. } = *acquire;
         let paths = self.paths(name);
@@ -167,8 +167,8 @@ impl ZooKeeperStore {
         self.look_for_room(acquire, false)
     }
 
-    /// The turn of this holder has come: nobody else adds permits until it gives the turn back.
-    /// `None`: it was not its turn any more.
+    /// It is this holder's turn: nobody else adds permits until it gives the turn back. `None`: it
+    /// was no longer its turn.
     fn take_permits(
         &self,
         acquire: &Acquire<'_>,
@@ -197,8 +197,8 @@ impl ZooKeeperStore {
         Ok(Some(Acquired::Granted(permits_granted(&node, sent_at))))
     }
 
-    /// One transaction makes the permits and gives the turn back, so that a permit that stands is
-    /// one that was granted. `None`: the turn was over, or the directory came or went.
+    /// One transaction makes the permits and gives the turn back, so that a permit that exists is
+    /// one that was granted. `None`: the turn was over, or the directory was made or removed.
     fn make_permits(&self, acquire: &Acquire<'_>, turn: &Node, room: Room) -> Asked<Option<Vec<String>>> {
         let Acquire { name, permits, .. } = *acquire;
         let leases = &self.paths(name).leases;
@@ -250,7 +250,7 @@ impl ZooKeeperStore {
         }
         let mut given_back = 0;
         if !paths.is_empty() {
-            // Before they are sent: their message comes before their answer.
+            // Before the requests are sent: the message about a node comes before the answer.
             self.client.unguard(&paths);
             let deletes: Vec<Request> = paths.iter().map(|path| Request::delete(path)).collect();
             let exchange = self.ask(&deletes)?;

@@ -1,5 +1,5 @@
-//! What wakes waiters: messages of the I/O thread, in a channel. A waiter with a place in a queue
-//! has the node watched that it waits for when it enters; a latch is watched while somebody waits.
+//! What wakes waiters: messages of the I/O thread, in a channel. A waiter that enters a queue
+//! watches the node that it waits for; a latch is watched while somebody waits.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -57,7 +57,7 @@ impl Subscriber for Messages {
                 false => self.receiver.recv_timeout(timeout),
             };
             match received {
-                // The interruption of an earlier wait, with messages behind it perhaps.
+                // The interruption of an earlier wait, perhaps with messages after it.
                 Ok(Ok(Received::Timeout)) if timeout.is_zero() => {}
                 Ok(received) => return received,
                 Err(RecvTimeoutError::Timeout) => return Ok(Received::Timeout),
@@ -89,7 +89,7 @@ impl SubscriptionSender for Half {
             }
         }
         if !has_latches {
-            // Places are watched already.
+            // Places are already watched.
             return Ok(true);
         }
         let places = topics.iter().filter(|topic| self.latch(topic).is_none()).map(|&topic| topic.clone()).collect();
@@ -109,7 +109,7 @@ impl SubscriptionSender for Half {
     }
 
     fn ping(&mut self) -> Result<()> {
-        // The session looks after the connection by itself.
+        // The session maintains the connection by itself.
         self.sender.send(Ok(Received::Alive)).map_err(|_| ended())
     }
 

@@ -1,5 +1,5 @@
-//! Looking after holds: the session is kept alive by its own thread, so all that is left is to
-//! notice a node that somebody else has deleted.
+//! Maintaining holds: the session is kept alive by its own thread, so what remains is to notice
+//! when somebody else has deleted a node.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use crate::base::error::{Error, Result};
 use crate::base::lock_name::Kind;
 use crate::store::{Renewal, Renewed, Undo};
 
-/// The background waits for the answers to so many requests at once.
+/// Maximum number of requests whose answers the background waits for at once.
 const CHUNK: usize = 100;
-/// For how long it gives up what nobody uses, before it looks whether something else is due.
+/// How long it gives up what nobody uses before it checks whether something else is due.
 const SETTLING: Duration = Duration::from_millis(100);
 
 impl ZooKeeperStore {
-    /// Whether each hold is there. A hold that lasts is asked for once on each connection, and is
-    /// watched from then on; shorter ones cost nothing.
+    /// Whether each hold still exists. A hold that lasts is asked for once on each connection, and
+    /// is watched from then on; shorter ones cost nothing.
     pub(super) fn look_after(&self, batch: &[Renewal]) -> Vec<Renewed> {
         batch.chunks(CHUNK).flat_map(|chunk| self.look_after_some(chunk)).collect()
     }
@@ -27,7 +27,7 @@ impl ZooKeeperStore {
     fn look_after_some(&self, chunk: &[Renewal]) -> Vec<Renewed> {
         let sent_at = self.client.now();
         let nodes: Vec<Option<Node>> = chunk.iter().map(|one| self.held_node(one)).collect();
-        // In the middle of a downgrade either of two nodes may be the one that stands.
+        // During a downgrade either of two nodes may be the one that exists.
         let settled = || nodes.iter().flatten().filter(|node| node.downgraded.is_none());
         let Some((session, unguarded)) = self.client.unguarded(settled().flat_map(Self::guarded_paths)) else {
             let error = self.client.last_error();
@@ -50,7 +50,7 @@ impl ZooKeeperStore {
             .zip(chunk.iter().zip(&nodes).map(outcome))
             .map(|(one, outcome)| {
                 if matches!(outcome, Renewed::Gone) {
-                    // Nobody else deletes what it has besides, as other permits.
+                    // Nobody else deletes what else the holder has, such as other permits.
                     self.leave_later(&one.name, &one.holder);
                 }
                 outcome
@@ -58,8 +58,8 @@ impl ZooKeeperStore {
             .collect()
     }
 
-    /// Whether its node is the same as before the question. A downgrade that was sent in between
-    /// has deleted the writer's node itself, and notes that before it is sent.
+    /// Whether its node is the same as before the request. A downgrade that was sent in between has
+    /// deleted the writer's node itself, which is noted before it is sent.
     fn is_still_at(&self, hold: &Renewal, asked: &Node) -> bool {
         let is_same = |now: Node| now.downgraded.is_none() && now.path == asked.path;
         self.held_node(hold).is_none_or(is_same)
@@ -73,12 +73,12 @@ impl ZooKeeperStore {
         if self.held_node(hold).is_some() { Renewed::Failed(error.clone()) } else { Renewed::Gone }
     }
 
-    /// The nodes of a hold that somebody may delete: its own, or its permits.
+    /// The nodes of a hold that somebody else may delete: its own, or its permits.
     fn guarded_paths(node: &Node) -> &[String] {
         if node.permits.is_empty() { std::slice::from_ref(&node.path) } else { &node.permits }
     }
 
-    /// Has the holders told when their nodes go. Those that are gone already are marked.
+    /// Watches these nodes for their holders. Nodes that are already gone are marked.
     fn guard(&self, nodes: &[&Node]) -> Result<()> {
         let paths = || nodes.iter().flat_map(|node| Self::guarded_paths(node).iter().map(move |path| (path, *node)));
         let watches = paths().map(|(path, node)| (path.clone(), NodeWatch::Own(node.is_lost.clone()))).collect();
@@ -101,7 +101,7 @@ impl ZooKeeperStore {
         all
     }
 
-    /// One question for all: a majority has to agree, and every node has to be there.
+    /// One request for all: a majority has to agree to it, and every node has to exist.
     pub(super) fn extend_all(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         renewals.iter().try_for_each(|one| self.check_lease(one.lease))?;
         let nodes: Vec<Option<Node>> = renewals.iter().map(|one| self.held_node(one)).collect();
@@ -136,9 +136,9 @@ impl ZooKeeperStore {
         Ok(outcomes)
     }
 
-    /// Gives up what nobody uses, for a short time: each takes a round trip, and what is due
-    /// meanwhile must not wait for thousands of them. What cannot be settled yet stays: a node
-    /// stands for as long as the session lives, not for a lease.
+    /// Gives up what nobody uses, for a short time: each takes a round trip, and work that becomes
+    /// due must not wait for thousands of them. What cannot be resolved yet is kept: a node exists
+    /// for as long as the session lives, not for a lease.
     pub(super) fn settle(&self, undos: &mut Vec<Undo>) {
         if !self.client.is_connected() {
             return;
@@ -156,10 +156,10 @@ impl ZooKeeperStore {
             if let Err(error) = released {
                 log::debug!("an unknown outcome of {:?} cannot be resolved yet: {}", undo.name.name, error.chain());
                 undo.unknowns = unknowns;
-                // The others wait for the next connection too.
+                // The others have to wait for the next connection, too.
                 is_over |= error.kind().is_outage();
-                // Also one that is refused: it stands until it may be deleted. Behind the others,
-                // which would not have their turn otherwise.
+                // A refused one is kept as well: the node exists until it may be deleted. It goes
+                // behind the others, which would never have their turn otherwise.
                 kept.push(undo);
             }
             if is_over {

@@ -1,5 +1,5 @@
-//! `zookeeper://[user:password@]host[:port][,host[:port]..][/chroot]`. Every part is understood or
-//! refused.
+//! `zookeeper://[user:password@]host[:port][,host[:port]..][/chroot]`. Every part is interpreted or
+//! rejected.
 
 use std::fmt;
 
@@ -46,13 +46,11 @@ impl ZooKeeperUrl {
             return Err(invalid("a zookeeper+tls:// URL needs leasehold's cargo feature \"tls\", which is off here"));
         }
         if rest.contains('#') {
-            return Err(invalid(
-                "nothing behind a '#' in a URL is understood; in a user or password it is written %23",
-            ));
+            return Err(invalid("a '#' in a URL has no meaning; in a user or password write it as %23"));
         }
         if rest.contains('?') {
             return Err(invalid(
-                "a zookeeper:// URL has no parameters: what can be set is set by the Builder; in a user, password or \
+                "a zookeeper:// URL has no parameters: the Builder has the settings; in a user, password or \
                  chroot a '?' is written %3F",
             ));
         }
@@ -101,7 +99,7 @@ fn chroot_of(path: &str) -> Result<String> {
     }
     // The rules for its elements are those for a name.
     super::names::check_path(&path)
-        .map_err(|e| invalid(format!("the chroot in the URL is no path: {}", e.message())))?;
+        .map_err(|e| invalid(format!("the chroot in the URL is not a valid path: {}", e.message())))?;
     Ok(format!("/{path}"))
 }
 

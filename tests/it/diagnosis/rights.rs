@@ -29,7 +29,7 @@ fn the_documented_rule_lacks_nothing() {
     // What nobody has seen is not ok.
     let (severity, said) = match server.major() >= 7 {
         true => (Severity::Ok, "every command"),
-        false => (Severity::Note, "that can be tried are permitted"),
+        false => (Severity::Note, "that can be tested are permitted"),
     };
     says(&diagnosis, Check::Right, severity, said);
     says(&diagnosis, Check::Kill, Severity::Ok, "CLIENT KILL");

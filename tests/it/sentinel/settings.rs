@@ -53,7 +53,7 @@ fn settings_that_do_not_fit_are_refused() {
     fails(&mixed, ErrorKind::InvalidInput, "database");
 
     let servers = [rig.server(0).url(), rig.server(1).url()];
-    fails(&LockClient::builder().sentinel(Sentinel::new(&servers, "m")), ErrorKind::Unsupported, "is no sentinel");
+    fails(&LockClient::builder().sentinel(Sentinel::new(&servers, "m")), ErrorKind::Unsupported, "is not a sentinel");
     let nobody = LockClient::builder().sentinel(Sentinel::new(["redis://127.0.0.1:1/", "redis://127.0.0.1:2/"], "m"));
     fails(&nobody, ErrorKind::Unreachable, "127.0.0.1:2");
     let e = nobody.connect_lazily().build().unwrap().lock("job").unwrap_err();

@@ -1,4 +1,4 @@
-//! What a server says of itself, and what that means for locks.
+//! What a server reports about itself, and what that means for locks.
 
 use crate::base::diagnosis::{Check, Finding};
 use crate::store::postgres::wire::{OLDEST, Row};
@@ -56,8 +56,8 @@ impl Facts {
     }
 }
 
-/// `pid`: what the start of the connection said. `single`: the URL has one host. `wanted`: how many
-/// connections a client has at most.
+/// `pid`: the one that the start of the connection reported. `single`: the URL has one host.
+/// `wanted`: the maximum number of connections of a client.
 pub(super) fn about_server(facts: &Facts, pid: i32, single: bool, wanted: u64) -> Vec<Finding> {
     let mut findings = Vec::new();
     let product = format!("PostgreSQL {}", facts.version_text);
@@ -150,7 +150,7 @@ mod tests {
         }
     }
 
-    /// What a test cannot bring a server to, or only slowly.
+    /// States that a test cannot produce on a server, or only slowly.
     #[test]
     fn what_a_server_says_is_judged() {
         let worst = |facts: &Facts, pid: i32, single: bool| {
@@ -158,7 +158,7 @@ mod tests {
             findings.into_iter().max_by_key(Finding::severity).unwrap()
         };
         assert_eq!(worst(&primary(), 7, true).severity(), Severity::Ok);
-        // The backend that answers is not the one that greeted.
+        // The backend that answers is not the one that accepted the connection.
         let pooled = worst(&primary(), 8, true);
         assert_eq!((pooled.check(), pooled.severity()), (Check::Pooler, Severity::Problem));
         let old = worst(&Facts { version: OLDEST - 1, ..primary() }, 7, true);

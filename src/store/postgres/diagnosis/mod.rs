@@ -1,4 +1,4 @@
-//! What there is to say of the hosts of a database.
+//! What a diagnosis finds out about the hosts of a database.
 
 mod facts;
 mod schema;
@@ -15,12 +15,12 @@ use crate::store::Diagnose;
 use crate::store::findings::{Examined, ROUND_TRIPS, examine_each, failed, reachable, secured, wall_micros};
 use crate::store::net::Address;
 
-/// What matters of the client that is diagnosed.
+/// The relevant properties of the client that is diagnosed.
 struct Client<'c> {
     connector: &'c Connector,
-    /// The URL has one host.
+    /// Whether the URL has one host.
     single: bool,
-    /// How many connections it has at most.
+    /// The maximum number of its connections.
     wanted: u64,
     lease: Duration,
 }
@@ -30,7 +30,7 @@ impl PostgresStore {
         let connector = self.server.pool.connector();
         let hosts = &connector.server.url.hosts;
         let single = hosts.len() == 1;
-        // Those of calls, of renewals and of messages.
+        // Those of calls, one for renewals and one for messages.
         let wanted = self.server.pool.most() as u64 + 2;
         let client = Client { connector, single, wanted, lease: asked.lease };
         let examined = examine_each(hosts, |host| examine(&client, host));
@@ -40,7 +40,7 @@ impl PostgresStore {
         let each = hosts.iter().zip(each).flat_map(|(host, examined)| examined.at(&format!("{host:?}")));
         let mut all: Vec<Finding> = each.collect();
         if takes_writes {
-            // Last: where something is missing, one of the findings has the reason.
+            // Last: if something is missing, one of the findings already states the reason.
             let has_problem = all.iter().any(|finding| finding.severity() == Severity::Problem);
             match connector.connect() {
                 Ok(_) => all.push(Finding::ok(Check::Connect, "a connection for locks can be made")),
@@ -90,7 +90,7 @@ fn no_answer() -> Error {
     Error::new(ErrorKind::Protocol, "the server, or a proxy, does not answer as PostgreSQL does")
 }
 
-/// The server's clock, and round trips for one I/O timeout at most.
+/// The server's clock, and round trips for at most one I/O timeout.
 fn measure(connection: &mut BareConnection, client: &Client<'_>, examined: &mut Examined) -> Result<()> {
     let Client { connector, lease, .. } = *client;
     let clock = &*connector.server.clock;

@@ -1,4 +1,4 @@
-//! Whether tables and functions are there, and which rights the role lacks.
+//! Whether the tables and functions exist, and which rights the role lacks.
 
 use super::facts::Facts;
 use crate::base::diagnosis::{Check, Finding};
@@ -7,7 +7,7 @@ use crate::store::findings::Examined;
 use crate::store::postgres::wire::TABLES;
 use crate::store::postgres::wire::{BareConnection, Connector};
 
-/// Each right that is missing: on what, its name, which right.
+/// Each missing right: the type of the object, its name, the right.
 const MISSING: &str = "\
     SELECT 'SCHEMA', nspname::text, 'USAGE' FROM pg_namespace \
       WHERE nspname IN ('leasehold', 'leasehold_v2') AND NOT has_schema_privilege(oid, 'USAGE') \
@@ -25,10 +25,10 @@ const MISSING: &str = "\
       JOIN pg_namespace n ON n.oid = p.pronamespace AND n.nspname = 'leasehold_v2' \
       WHERE NOT has_function_privilege(p.oid, 'EXECUTE')";
 
-/// More missing rights than these are one finding: nobody has granted any.
+/// If more rights are missing than these, they are one finding: nobody has granted any.
 const FEW: usize = 3;
 
-/// What a role needs, as the chapter on PostgreSQL has it.
+/// All rights that a role needs, as in the chapter on PostgreSQL.
 fn all_rights(role: &str, missing: usize) -> Finding {
     let grants = [
         "GRANT USAGE ON SCHEMA leasehold, leasehold_v2",
@@ -42,7 +42,7 @@ fn all_rights(role: &str, missing: usize) -> Finding {
         .advise(grants.join(" "))
 }
 
-/// Whether the schema is there with all rights, or is made by the first connection.
+/// Whether the schema exists with all rights, or is made by the first connection.
 pub(super) fn about_schema(
     facts: &Facts,
     connection: &mut BareConnection,
@@ -54,11 +54,11 @@ pub(super) fn about_schema(
         let creates = connector.server.create_schema && facts.may_create;
         examined.add(match creates {
             true => {
-                Finding::note(Check::Schema, "the schema leasehold_v2 is not there; the first connection installs it")
+                Finding::note(Check::Schema, "the schema leasehold_v2 does not exist; the first connection installs it")
             }
             false => Finding::problem(
                 Check::Schema,
-                format!("the schema leasehold_v2 is not there, and {role:?} does not create it"),
+                format!("the schema leasehold_v2 does not exist, and {role:?} does not create it"),
             )
             .advise("have an administrator run leasehold::POSTGRES_SCHEMA, and grant the rights of guide::postgres"),
         });
@@ -73,18 +73,18 @@ pub(super) fn about_schema(
         let full = if on == "SCHEMA" { name.clone() } else { format!("{schema}.{name}") };
         let finding = match (&**on, &**name) {
             ("MISSING", _) if right != "SELECT" => continue,
-            ("MISSING", _) => Finding::note(Check::Schema, format!("the table {full} is not there"))
+            ("MISSING", _) => Finding::note(Check::Schema, format!("the table {full} does not exist"))
                 .advise("have an administrator run leasehold::POSTGRES_SCHEMA again"),
             (_, "client") => Finding::note(
                 Check::Right,
-                format!("{role:?} has not {right} on {full}: others cannot see who holds a lock"),
+                format!("{role:?} lacks {right} on {full}: others cannot see who holds a lock"),
             )
             .advise(format!("GRANT {right} ON {full} TO {role:?}")),
             _ => {
                 complete = false;
                 let on = if on == "TABLE" { String::new() } else { format!("{on} ") };
                 lacking.push(
-                    Finding::problem(Check::Right, format!("{role:?} has not {right} on {full}, which locks need"))
+                    Finding::problem(Check::Right, format!("{role:?} lacks {right} on {full}, which locks need"))
                         .advise(format!("GRANT {right} ON {on}{full} TO {role:?}")),
                 );
                 continue;
@@ -101,7 +101,7 @@ pub(super) fn about_schema(
         examined.add(
             Finding::problem(
                 Check::Right,
-                format!("{role:?} may not run pg_control_system(), which tells servers apart"),
+                format!("{role:?} may not run pg_control_system(), which distinguishes servers"),
             )
             .advise(format!("GRANT EXECUTE ON FUNCTION pg_control_system() TO {role:?}")),
         );
@@ -116,10 +116,9 @@ pub(super) fn about_schema(
         let version = connection.rows("SELECT tables FROM leasehold.meta")?;
         let version = version.first().and_then(|row| row.first()?.clone()).unwrap_or_default();
         examined.add(match version == TABLES.to_string() {
-            true => Finding::ok(
-                Check::Schema,
-                format!("the schema leasehold_v2 is there, with tables of version {version}"),
-            ),
+            true => {
+                Finding::ok(Check::Schema, format!("the schema leasehold_v2 exists, with tables of version {version}"))
+            }
             false => {
                 complete = false;
                 Finding::problem(

@@ -1,5 +1,5 @@
-//! A connection to a server of any role that nobody checks, and that installs nothing: for
-//! questions about it.
+//! A connection to a server of any role, without checks and without installing anything: for
+//! questions about the server.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::store::net::{Address, Stream};
 
 pub(crate) struct BareConnection {
     transport: Transport,
-    /// The process id that the other end says the backend has.
+    /// The process id that the other end reported for the backend.
     pub(crate) pid: i32,
     /// How long the connect took, with TLS and the log-in.
     pub(crate) connected_in: Duration,
@@ -32,11 +32,11 @@ impl Connector {
 impl BareConnection {
     /// The rows of the last of these statements.
     pub(crate) fn ask(&mut self, sql: &str) -> Result<std::result::Result<Vec<Row>, ServerError>> {
-        // With each: behind a pooler the next statement may have another session.
+        // Sent with each statement: behind a pooler the next one may have another session.
         Connection::simple(&mut self.transport, &format!("{OWN_PATH}; {sql}"))
     }
 
-    /// The same, where a refusal is an error.
+    /// Like [`ask`](Self::ask), with a refusal as an error.
     pub(crate) fn rows(&mut self, sql: &str) -> Result<Vec<Row>> {
         self.ask(sql)?.map_err(|refused| refused.to_error())
     }

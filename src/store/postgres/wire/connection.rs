@@ -28,12 +28,12 @@ pub(crate) struct Connection {
     clock: Arc<dyn Clock>,
 }
 
-/// Sent, not yet answered.
+/// Sent and not yet answered.
 pub(super) struct InFlight {
     pub(super) sent_at: Moment,
     pub(super) unknown: UnknownOutcome,
-    /// The statements that are being prepared, by section: after an error the server passes over
-    /// the rest of a section, and prepares what the next one asks for.
+    /// The statements that are being prepared, by section: after an error the server skips the rest
+    /// of a section, and goes on with the next one.
     parses: VecDeque<VecDeque<u8>>,
 }
 
@@ -44,7 +44,7 @@ pub(super) type Section<'r> = Vec<(&'r Request, &'static Statement)>;
 type Answers = std::result::Result<Vec<Vec<Row>>, ServerError>;
 
 impl Connection {
-    /// After the handshake, in which `facts` were learned.
+    /// A connection after the handshake, in which `facts` were learned.
     pub(super) fn new(transport: Transport, facts: Facts, clock: Arc<dyn Clock>) -> Self {
         Self { transport, facts: Arc::new(facts), out: BytesMut::new(), prepared: 0, clock }
     }
@@ -54,7 +54,8 @@ impl Connection {
     }
 
     /// Whether a request of unknown outcome was sent to the server process that answers here. What
-    /// runs in another one never reaches this one: it has ended, or is a primary that was replaced.
+    /// another process does never reaches this one: it has ended, or is a primary that was
+    /// replaced.
     pub(crate) fn may_have_run(&self, unknown: &UnknownOutcome) -> bool {
         unknown.backend.boot == self.facts.boot
     }
@@ -63,8 +64,8 @@ impl Connection {
         (unknown.backend.pid, unknown.backend.started)
     }
 
-    /// Whether an idle connection can still be used. It reads what has come meanwhile: the server
-    /// may send notices and changed settings at any time.
+    /// Whether an idle connection can still be used. It reads what has arrived: the server may send
+    /// notices and changed settings at any time.
     pub(super) fn is_alive(&mut self) -> bool {
         if !self.transport.stream.has_input() {
             return true;
@@ -86,7 +87,7 @@ impl Connection {
         self.is_alive().then_some(self)
     }
 
-    /// Writes all sections in one go.
+    /// Sends all sections in one write.
     pub(super) fn send(&mut self, sections: &[Section<'_>]) -> std::result::Result<InFlight, PostgresFailure> {
         let unknown = UnknownOutcome { backend: self.facts.clone() };
         let mut flight = InFlight { sent_at: self.clock.now(), unknown, parses: VecDeque::new() };
@@ -114,7 +115,8 @@ impl Connection {
         }
     }
 
-    /// After a failed write: mostly the server said why before it closed the connection.
+    /// Called after a failed write: usually the server has sent the reason before it closed the
+    /// connection.
     #[cold]
     fn last_words(&mut self) -> Option<Error> {
         while let Ok(Some(message)) = self.transport.recv_now() {
@@ -125,8 +127,8 @@ impl Connection {
         None
     }
 
-    /// The answers of the next section. They count only after the server has said that it is ready
-    /// again: rows come before the commit.
+    /// The answers of the next section. They count only after the server has reported that it is
+    /// ready again: rows come before the commit.
     pub(super) fn recv(
         &mut self,
         flight: &mut InFlight,
@@ -174,7 +176,7 @@ impl Connection {
 
     #[cold]
     fn as_unknown(&self, error: Error, flight: &InFlight) -> PostgresFailure {
-        // Also after a timeout: it is closed then.
+        // Counted after a timeout as well, because the connection is closed then.
         self.transport.stream.meter().broke();
         PostgresFailure::Unknown { error, unknown: flight.unknown.clone() }
     }
@@ -203,7 +205,7 @@ impl Connection {
         self.transport.into_parts()
     }
 
-    /// Several statements without parameters. The rows of the last one.
+    /// Runs several statements without parameters. Returns the rows of the last one.
     pub(super) fn simple(transport: &mut Transport, sql: &str) -> Result<std::result::Result<Vec<Row>, ServerError>> {
         let mut out = BytesMut::new();
         frontend::query(sql, &mut out).map_err(|_| malformed(&transport.address))?;
@@ -234,7 +236,7 @@ impl Connection {
     }
 }
 
-/// The server closes the connection, and says why.
+/// The server closes the connection, and has sent the reason.
 #[cold]
 fn ended(error: &ServerError) -> Error {
     match error.to_error() {

@@ -23,7 +23,7 @@ use crate::store::postgres::url::SslMode;
 #[cfg(feature = "tls")]
 use crate::store::tls::TlsClient;
 
-/// The oldest version that is supported, as `server_version_num` has it.
+/// The oldest supported version, as in `server_version_num`.
 pub(crate) const OLDEST: u32 = 140_000;
 
 /// The hosts of one client, and what is known of them.
@@ -31,7 +31,7 @@ pub(crate) struct Server {
     pub(crate) url: PostgresUrl,
     pub(crate) client_name: String,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Whether a schema that is not there is installed.
+    /// Whether a missing schema is installed.
     pub(crate) create_schema: bool,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<Arc<TlsClient>>,
@@ -41,7 +41,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Whether a connection there begins with TLS, and whether it may also do it the other way.
+    /// Whether a connection to this host begins with TLS, and whether it may also be made the other
+    /// way.
     #[cfg(feature = "tls")]
     fn wants_tls(&self, address: &Address) -> (bool, bool) {
         if self.tls.is_none() || !matches!(address, Address::Tcp { .. }) {
@@ -61,14 +62,14 @@ impl Server {
     }
 }
 
-/// What the last connections have shown.
+/// What is known from the last connections.
 #[derive(Default)]
 pub(crate) struct Known {
     /// The host that took writes last.
     host: AtomicUsize,
     /// The process that took writes last.
     boot: Mutex<Option<Boot>>,
-    /// How often that was another one than before.
+    /// How often that was a different one.
     moves: AtomicU64,
     /// If there are several hosts: the database cluster that all of them belong to.
     pub(super) system: Mutex<Option<u64>>,
@@ -102,7 +103,7 @@ impl Connector {
         for untried in (1..=hosts.len()).rev() {
             let place = (first + hosts.len() - untried) % hosts.len();
             let left = deadline.saturating_duration_since(Instant::now());
-            // With a single host, the look-up of its name must not use up the time.
+            // With a single host, looking up its name must not use up the time.
             let share = if hosts.len() == 1 { self.io_timeout } else { left / u32::try_from(untried).unwrap_or(1) };
             match self.connect_to(&hosts[place], share.max(Duration::from_millis(1))) {
                 Ok(connection) => match self.check_system(place, connection.boot().system) {
@@ -118,7 +119,7 @@ impl Connector {
         Err(summary(&self.server.url, failed))
     }
 
-    /// A connection for messages, apart from all others.
+    /// A connection for messages, separate from all others.
     pub(crate) fn listen(&self, read_timeout: Duration) -> Result<(ListenReader, ListenWriter)> {
         listen(self.connect()?, read_timeout, self.io_timeout)
     }
@@ -143,8 +144,8 @@ impl Connector {
         self.either_way(address, self.io_timeout, |left, with_tls| self.log_in_once(address, left, with_tls))
     }
 
-    /// Where the URL leaves it to the server whether there is TLS, and its rules refuse one way,
-    /// the other is tried.
+    /// If the URL leaves it to the server whether there is TLS, and the server's rules refuse one
+    /// way, the other is tried.
     pub(super) fn either_way<T>(
         &self,
         address: &Address,
@@ -200,8 +201,8 @@ impl Connector {
         let (Some(tls), Address::Tcp { host, .. }) = (&self.server.tls, address) else { return Ok(stream) };
         let mut question = bytes::BytesMut::new();
         postgres_protocol::message::frontend::ssl_request(&mut question);
-        // One byte and no more: what came with it unencrypted must not be read as the beginning of
-        // what is encrypted.
+        // One byte and no more: unencrypted bytes that came with it must not be read as the
+        // beginning of the encrypted data.
         let mut answer = [0];
         let asked =
             stream.within(deadline).write_all(&question).and_then(|()| stream.within(deadline).read_exact(&mut answer));
@@ -211,7 +212,7 @@ impl Connector {
             b'N' if self.server.url.ssl.mode == SslMode::Prefer => Ok(stream),
             b'N' => Err(Error::new(
                 ErrorKind::Tls,
-                format!("{address:?} has no TLS, and sslmode asks for it: turn ssl on in the server's configuration"),
+                format!("{address:?} has no TLS, but sslmode requires it: turn ssl on in the server's configuration"),
             )),
             _ => Err(malformed(address)),
         }
@@ -223,7 +224,8 @@ impl Connector {
         Ok(stream)
     }
 
-    /// Sets up the session, and asks who answers. `pid`: what the start of the connection said.
+    /// Sets up the session, and asks who answers. `pid`: the one that the start of the connection
+    /// reported.
     fn check(&self, transport: &mut Transport, pid: i32) -> Result<Facts> {
         let rows = Connection::simple(transport, &self.session())?;
         let rows = rows.map_err(|e| e.to_error())?;
@@ -235,7 +237,7 @@ impl Connector {
         if asked.pid != pid {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "a pooler stands between the client and the server, and gives each transaction another backend: \
+                "a pooler between the client and the server gives each transaction another backend: \
                  messages would be lost and kills would hit others; name the server itself",
             ));
         }
@@ -247,7 +249,7 @@ impl Connector {
             let why = "the server is a standby or read-only; name the primary, or all hosts";
             return Err(Error::new(ErrorKind::ReadOnly, why));
         }
-        // Once for each process of the server, and again when it is gone.
+        // Checked once for each process of the server, and again if it is gone.
         let is_known = self.server.known.schema.load(Ordering::Acquire)
             && self.server.known.boot.lock().is_some_and(|boot| boot == asked.boot);
         if !is_known || !asked.has_schema {
@@ -262,7 +264,7 @@ impl Connector {
         let timeout = self.io_timeout;
         let settings = [
             ("default_transaction_isolation", "read committed".to_owned()),
-            // An answer that says that nothing was done is better than none.
+            // Even an answer that nothing was done is better than none.
             ("statement_timeout", millis(timeout * 3 / 4).to_string()),
             ("lock_timeout", millis(timeout / 4).to_string()),
             ("idle_in_transaction_session_timeout", millis(timeout).to_string()),
@@ -276,8 +278,8 @@ impl Connector {
     }
 }
 
-/// Before anything else is asked: functions and operators that other roles have made in the schemas
-/// of the role's search path must not be called here.
+/// Set before anything else is asked: functions and operators that other roles have made in the
+/// schemas of the role's search path must not be called here.
 pub(super) const OWN_PATH: &str = "SET search_path = pg_catalog, pg_temp";
 
 const WHO: &str = "SELECT pg_backend_pid(), \
@@ -311,9 +313,9 @@ impl Asked {
     }
 }
 
-/// PostgreSQL does not say when a backend has started to a role without the rights of the one that
-/// logged in. Without that no request of unknown outcome could be ended, and this role could not
-/// end it either.
+/// PostgreSQL hides when a backend has started from a role without the rights of the one that
+/// logged in. Without that time no request of unknown outcome could be ended, and this role could
+/// not end it either.
 #[cold]
 fn hidden_backend(row: &Row) -> Option<Error> {
     let (None, [.., Some(session), Some(current)]) = (row.get(1)?, &row[..]) else { return None };
@@ -335,7 +337,7 @@ fn handshake_failed(address: &Address, e: Error) -> Error {
     }
 }
 
-/// One error for all hosts: of the kind of the one that says most.
+/// One error for all hosts: its kind is that of the most informative one.
 #[cold]
 fn summary(url: &PostgresUrl, mut failed: Vec<Error>) -> Error {
     if failed.len() == 1 {

@@ -1,4 +1,4 @@
-//! Tables and functions in the database: whether they are there, and making them.
+//! Tables and functions in the database: whether they exist, and installing them.
 
 use std::time::{Duration, Instant};
 
@@ -14,14 +14,14 @@ pub(crate) const TABLES: u32 = 1;
 /// administrator: for databases in which the application's role may not create it. See
 /// [`guide::postgres`](crate::guide::postgres) for the rights that the role then needs.
 ///
-/// It is one transaction. To run it again does no harm.
+/// It is one transaction. Running it again does no harm.
 pub const POSTGRES_SCHEMA: &str = include_str!("../schema.sql");
 
-/// For the first connection of all: another client may be installing, and a busy server takes its
-/// time for so many statements.
+/// For the very first connection: another client may be installing at the same time, and a busy
+/// server needs time for this many statements.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Installs the schema if it is not there, and checks its version.
+/// Installs the schema if it does not exist, and checks its version.
 pub(super) fn install(transport: &mut Transport, is_there: bool, may_create: bool) -> Result<()> {
     if !is_there {
         if !may_create {
@@ -33,7 +33,7 @@ pub(super) fn install(transport: &mut Transport, is_there: bool, may_create: boo
         }
         transport.handshake = Some(Instant::now() + PATIENCE);
         let installed = Connection::simple(transport, POSTGRES_SCHEMA)?;
-        // The time of the handshake may be over: the rest has an I/O timeout of its own.
+        // The handshake may have used up its time: the rest has an I/O timeout of its own.
         transport.handshake = None;
         transport.handshake = Some(transport.deadline());
         installed.map_err(|e| refused(&e))?;

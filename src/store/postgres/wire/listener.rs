@@ -32,7 +32,7 @@ pub(crate) enum Frame {
     Timeout,
 }
 
-/// A statement that was sent and not answered yet.
+/// A statement that was sent and has not been answered yet.
 enum Asked {
     Listen(String),
     Other,
@@ -74,7 +74,7 @@ impl ListenReader {
         self.receive_by(|own| own.reader.fill(&mut own.stream))
     }
 
-    /// [`receive`](Self::receive), but waits for `timeout` at most, and only until woken.
+    /// [`receive`](Self::receive), but waits for at most `timeout`, and only until woken.
     pub(crate) fn receive_within(&mut self, waker: &Waker, timeout: Duration) -> Result<Frame> {
         self.receive_by(|own| own.reader.fill(&mut own.stream.until_woken(waker, timeout)))
     }
@@ -98,7 +98,7 @@ impl ListenReader {
                     let (channel, payload) = read().ok_or_else(|| malformed(&self.address))?;
                     return Ok(Frame::Message { channel, payload });
                 }
-                // Only now the statement is committed.
+                // The statement is committed only now.
                 Message::ReadyForQuery(_) => {
                     return match self.under_way.lock().pop_front() {
                         Some(Asked::Listen(channel)) => Ok(Frame::Listening { channel }),
@@ -142,7 +142,7 @@ impl ListenWriter {
         let mut out = BytesMut::new();
         frontend::query(sql, &mut out).map_err(|e| to_error(e, &self.address))?;
         self.stream.meter().requests(1);
-        // Noted before it is sent: the answer may be read at once.
+        // Recorded before it is sent, because the answer may be read at once.
         self.under_way.lock().push_back(asked);
         self.stream.write_all(&out).map_err(|e| to_error(e, &self.address))
     }

@@ -8,16 +8,17 @@ use super::transport::malformed;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::net::Address;
 
-/// How long the first connection of a client takes at most to ask the other hosts which database
-/// cluster they belong to: one of them may be down.
+/// The longest time that the first connection of a client takes to ask the other hosts which
+/// database cluster they belong to: one of them may be down.
 const OTHERS: Duration = Duration::from_secs(1);
 
 impl Connector {
-    /// All hosts belong to one database cluster. If they did not, the locks of some clients would
-    /// be in one and those of others in another, and each lock could be held twice.
+    /// Checks that all hosts belong to one database cluster. If they did not, the locks of some
+    /// clients would be in one cluster and those of others in another, and each lock could be held
+    /// twice.
     ///
-    /// The first connection of a client asks the other hosts as well. One that does not answer now
-    /// is checked when it is connected to.
+    /// The first connection of a client asks the other hosts as well. A host that does not answer
+    /// now is checked when it is connected to.
     pub(super) fn check_system(&self, place: usize, system: u64) -> Result<()> {
         let hosts = &self.server.url.hosts;
         if hosts.len() == 1 {

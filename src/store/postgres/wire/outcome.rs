@@ -1,4 +1,4 @@
-//! What came back of a request; of one whose connection failed before the reply, whether it can
+//! The outcome of a request; if its connection failed before the reply, whether the request can
 //! have run, or can still run.
 
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use super::server_error::ServerError;
 use crate::base::error::Error;
 use crate::base::lease::Moment;
 
-/// An answer, and the instant before the first byte of its request went out.
+/// An answer, and the instant before the first byte of its request was sent.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// An error: the transaction was rolled back.
+    /// With an error, the transaction was rolled back.
     pub(crate) rows: std::result::Result<Vec<Row>, ServerError>,
     pub(crate) sent_at: Moment,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Boot {
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) pid: i32,
-    /// When it started, in microseconds since 1970. Process ids are used again.
+    /// When it started, in microseconds since 1970. Process ids are reused.
     pub(super) started: i64,
     pub(super) boot: Boot,
 }
@@ -54,8 +54,8 @@ impl UnknownOutcome {
 pub(crate) enum PostgresFailure {
     /// No byte of it has reached the server.
     NotSent(Error),
-    /// The transaction that it was a part of was rolled back, or its row was locked. By itself it
-    /// may succeed.
+    /// The transaction that it was part of was rolled back, or its row was locked. It may succeed
+    /// separately.
     NotTogether,
     /// It may have run, or may still run.
     Unknown { error: Error, unknown: UnknownOutcome },

@@ -1,4 +1,4 @@
-//! Where passwords come from, in the order of libpq: the URL, `PGPASSWORD`, the password file.
+//! The sources of passwords, in the order of libpq: the URL, `PGPASSWORD`, the password file.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ pub(super) fn password_for(url: &PostgresUrl, address: &Address) -> Option<Strin
         Address::Unix(path) => {
             let directory = path.parent().map(|directory| directory.display().to_string()).unwrap_or_default();
             let port = path.extension().map(|port| port.to_string_lossy().into_owned()).unwrap_or_default();
-            // The directory of most systems stands in the file as this.
+            // The usual directory on most systems is listed in the file as `localhost`.
             let is_usual = ["/var/run/postgresql", "/tmp"].contains(&&*directory);
             let found = find(&text, [&directory, &port, &url.database, &url.user]);
             return found.or_else(|| find(&text, ["localhost", &port, &url.database, &url.user]).filter(|_| is_usual));
@@ -39,7 +39,7 @@ fn password_file(url: &PostgresUrl) -> Option<PathBuf> {
     file.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pgpass")))
 }
 
-/// A password file that is there and ignored, because others may read it.
+/// A password file that exists but is ignored, because others may read it.
 pub(super) fn ignored_file(url: &PostgresUrl) -> Option<PathBuf> {
     password_file(url).filter(|file| others_may_read(file))
 }
@@ -64,7 +64,7 @@ fn find(text: &str, wanted: [&str; 4]) -> Option<String> {
     })
 }
 
-/// A backslash takes the meaning from a colon and from itself.
+/// A backslash escapes a colon and itself.
 fn fields(line: &str) -> Vec<String> {
     let (mut fields, mut characters) = (vec![String::new()], line.chars());
     while let Some(c) = characters.next() {

@@ -15,16 +15,16 @@ pub(crate) struct Statement {
     pub(crate) sql: &'static str,
 }
 
-/// How a request travels with those of other threads in one transaction.
+/// How a request can be sent in one transaction with those of other threads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Batching {
-    /// By itself.
+    /// In a transaction of its own.
     Alone,
-    /// With other acquires. In a batch this statement is sent, which waits for no row: one name
-    /// would hold up all others.
+    /// With other acquires. In a batch this statement is sent, which waits for no row: otherwise
+    /// one name would delay all others.
     Acquire(&'static Statement),
-    /// With other releases only: a release makes its transaction asynchronous, and a grant must
-    /// not be.
+    /// Only with other releases: a release makes its transaction asynchronous, and a grant must not
+    /// be.
     Release,
 }
 
@@ -85,13 +85,13 @@ impl Request {
         self.arg(format!("{{{}}}", text.join(",")))
     }
 
-    /// What batches are sorted by.
+    /// The key by which batches are sorted.
     pub(super) fn key(&self) -> &str {
         self.params.first().map_or("", String::as_str)
     }
 
-    /// The messages of one run, without the end of the transaction. `parses`: the statement is new
-    /// to the connection.
+    /// Writes the messages of one run, without the end of the transaction. `parses`: the statement
+    /// is new to the connection.
     pub(super) fn write(&self, statement: &Statement, parses: bool, out: &mut BytesMut) -> Result<()> {
         let name = format!("s{}", statement.id);
         let text = |value: &String, out: &mut BytesMut| {

@@ -1,4 +1,4 @@
-//! Errors that the server answers, and what each means for a caller.
+//! Error answers of the server, and what each means for a caller.
 
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::ErrorResponseBody;
@@ -10,12 +10,12 @@ use crate::base::error::{Error, ErrorKind};
 pub(crate) struct ServerError {
     /// The five characters of its SQLSTATE.
     pub(crate) state: String,
-    /// The server closes the connection.
+    /// Whether the server closes the connection.
     pub(crate) fatal: bool,
     text: String,
 }
 
-/// What this store's functions raise for a stale fencing token.
+/// The state that this store's functions raise for a stale fencing token.
 const STALE: &str = "LH001";
 
 impl ServerError {
@@ -26,7 +26,7 @@ impl ServerError {
             let value = String::from_utf8_lossy(field.value_bytes()).into_owned();
             match field.type_() {
                 b'C' => state = value,
-                // Not translated, unlike the field S.
+                // Unlike the field S, it is not translated.
                 b'V' => severity = value,
                 b'M' => text = value,
                 b'D' => detail = Some(value),
@@ -39,7 +39,7 @@ impl ServerError {
         Ok(Self { state, fatal: matches!(&*severity, "FATAL" | "PANIC"), text })
     }
 
-    /// No rule of the server (`pg_hba.conf`) lets a connection of this kind in.
+    /// No rule of the server (`pg_hba.conf`) permits a connection of this kind.
     pub(super) fn is_by_rule(&self) -> bool {
         self.state == "28000"
     }
@@ -54,8 +54,8 @@ impl ServerError {
         self.state == "54000"
     }
 
-    /// A new connection may do better: the functions were replaced, and a statement that was
-    /// prepared no longer fits; or they are gone, and a new connection installs them.
+    /// A new connection may succeed: the functions were replaced, and a prepared statement no
+    /// longer fits; or they are gone, and a new connection installs them.
     pub(crate) fn wants_new_connection(&self) -> bool {
         matches!(&*self.state, "0A000" | "26000" | "3F000" | "42883" | "42P01")
     }
@@ -81,7 +81,7 @@ impl ServerError {
         let (state, text) = (&self.state, &self.text);
         let hint = match &**state {
             "3F000" | "42883" | "42P01" => {
-                "; the schema of leasehold is not there or not whole: a client with create_schema installs it when \
+                "; the schema of leasehold is missing or incomplete: a client with create_schema installs it when \
                  it connects, or have an administrator run leasehold::POSTGRES_SCHEMA"
             }
             "42501" => "; the chapter guide::postgres has the rights that a role needs",

@@ -1,4 +1,4 @@
-//! The beginning of a connection: TLS, log-in, and the number of the backend.
+//! The start of a connection: TLS, log-in, and the process id of the backend.
 
 use bytes::BytesMut;
 use fallible_iterator::FallibleIterator;
@@ -16,7 +16,8 @@ use crate::store::postgres::url::{Binding, PostgresUrl};
 /// Why a log-in failed.
 pub(super) struct Refusal {
     pub(super) error: Error,
-    /// The server lets nobody in like this, before it asks for a password: with TLS, or without.
+    /// The server permits no connection of this kind (with TLS, or without), and did not even ask
+    /// for a password.
     pub(super) by_rule: bool,
 }
 
@@ -26,7 +27,7 @@ impl From<Error> for Refusal {
     }
 }
 
-/// Logs in. Returns the process id that the other end says the backend has.
+/// Logs in. Returns the process id that the other end reports for the backend.
 pub(super) fn log_in(
     transport: &mut Transport,
     url: &PostgresUrl,
@@ -68,16 +69,16 @@ const NO_SCRAM: &str = "the server did not ask for SCRAM, which channel_binding=
 struct LogIn<'u> {
     url: &'u PostgresUrl,
     scram: Option<ScramSha256>,
-    /// The server has asked for a proof.
+    /// Whether the server has asked for a proof.
     asked: bool,
     done: bool,
-    /// The server has shown that it knows the password too.
+    /// Whether the server has proved that it knows the password, too.
     proven: bool,
 }
 
 impl LogIn<'_> {
     fn done(&mut self, transport: &Transport) -> Result<()> {
-        // A server in the middle could leave out what shows that it is the right one.
+        // A server in the middle could leave out the proof that it is the right one.
         if self.scram.is_some() && !self.proven {
             return Err(malformed(&transport.address));
         }
@@ -107,7 +108,8 @@ impl LogIn<'_> {
             return Err(malformed(&transport.address));
         }
         self.asked = true;
-        // Before the password is sent: whoever asks for it like this may be in the middle.
+        // Checked before the password is sent: a server that asks for it like this may be in the
+        // middle.
         let is_bare =
             matches!(message, Message::AuthenticationCleartextPassword | Message::AuthenticationMd5Password(_));
         if is_bare && self.url.binding == Binding::Require {
@@ -168,12 +170,12 @@ impl LogIn<'_> {
             _ if self.url.binding == Binding::Require => {
                 return Err(denied("channel_binding=require needs TLS and a server that offers SCRAM-SHA-256-PLUS"));
             }
-            // A server that does offer it notices that somebody has taken the offer away.
+            // A server that does offer it notices that somebody has removed the offer.
             Some(Some(_)) => (SCRAM_SHA_256, ChannelBinding::unrequested()),
             Some(None) | None => (SCRAM_SHA_256, ChannelBinding::unsupported()),
         };
         if !offered.contains(&mechanism) {
-            let why = "the server offers no kind of log-in that is known here: SCRAM-SHA-256";
+            let why = "the server does not offer the log-in that is supported here: SCRAM-SHA-256";
             return Err(Error::new(ErrorKind::Unsupported, why));
         }
         let scram = ScramSha256::new(self.password(transport)?.as_bytes(), binding);
@@ -183,8 +185,8 @@ impl LogIn<'_> {
     }
 }
 
-/// What binds a log-in to the TLS connection, if there is one: a hash of the server's certificate,
-/// if one is defined.
+/// The data that binds a log-in to the TLS connection, if there is one: a hash of the server's
+/// certificate, if one is defined.
 fn end_point_hash(transport: &Transport) -> Option<Option<Vec<u8>>> {
     #[cfg(feature = "tls")]
     return transport.stream.server_certificate().map(|der| crate::store::tls::end_point_hash(&der));
@@ -195,15 +197,15 @@ fn end_point_hash(transport: &Transport) -> Option<Option<Vec<u8>>> {
     }
 }
 
-/// How often a server may ask for the password to be hashed: each connect takes so long, whatever
-/// the I/O timeout says, and a server that is none of ours is only recognized afterwards.
+/// How many rounds of hashing a server may ask for: each connect takes that long, whatever the I/O
+/// timeout is, and a wrong server is recognized only afterwards.
 const MOST_ITERATIONS: u64 = 1_000_000;
 
-/// `message`: what a server says first in SCRAM, `r=..,s=..,i=4096`.
+/// `message`: the first message of a server in SCRAM, `r=..,s=..,i=4096`.
 fn check_iterations(message: &[u8]) -> Result<()> {
     let iterations = message.split(|byte| *byte == b',').find_map(|part| part.strip_prefix(b"i="));
     let iterations = iterations.and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<u64>().ok());
-    // What cannot be read is refused by the parser of the message.
+    // A number that cannot be read is refused by the parser of the message.
     match iterations {
         Some(iterations) if iterations > MOST_ITERATIONS => Err(denied(&format!(
             "the server asks for {iterations} rounds of SCRAM, which would take minutes, and {MOST_ITERATIONS} is the \

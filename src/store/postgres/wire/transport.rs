@@ -11,15 +11,15 @@ use crate::store::net::{Address, Stream, is_timeout, no_answer};
 #[cfg(feature = "tls")]
 use crate::store::tls::TlsFailure;
 
-/// The message of an [`ErrorKind::Unreachable`] that means: the other end closed the connection.
+/// The message of an [`ErrorKind::Unreachable`] when the other end closed the connection.
 pub(super) const ENDED: &str = "the connection to the server ended";
 
 /// The size of one read.
 const CHUNK: usize = 4096;
-/// No answer to a request of this crate is longer, nor is an error message.
+/// No answer to a request of this crate is longer, and no error message either.
 const LONGEST_MESSAGE: usize = 16 << 20;
 
-/// A socket with the messages that were read from it. Any error ends its life.
+/// A socket with the messages that were read from it. After any error it must not be used again.
 pub(super) struct Transport {
     pub(super) stream: Stream,
     pub(super) address: Address,
@@ -35,13 +35,13 @@ pub(super) struct MessageReader {
     bytes: BytesMut,
 }
 
-/// Not PostgreSQL's protocol.
+/// The input is not PostgreSQL's protocol.
 pub(super) struct Malformed;
 
 impl MessageReader {
     /// The next message, if it is complete.
     pub(super) fn next(&mut self) -> std::result::Result<Option<Message>, Malformed> {
-        // Checked before the parser reserves so much.
+        // Checked before the parser reserves that much memory.
         match Header::parse(&self.bytes) {
             Ok(None) => return Ok(None),
             Ok(Some(header)) if usize::try_from(header.len()).is_ok_and(|length| length <= LONGEST_MESSAGE) => {}
@@ -76,13 +76,13 @@ impl Transport {
         written.map_err(|e| to_error(e, &self.address))
     }
 
-    /// When an answer that is waited for from now on must be complete.
+    /// The deadline of an answer for which a wait begins now.
     pub(super) fn deadline(&self) -> Instant {
         self.handshake.unwrap_or_else(|| Instant::now() + self.io_timeout)
     }
 
-    /// The next message of an answer. After the deadline only what has come is read: a process that
-    /// was stopped meanwhile finds the deadline over, but the answer there.
+    /// The next message of an answer. After the deadline only what has arrived is read: a process
+    /// that was stopped meanwhile finds the deadline passed, but still reads the answer.
     pub(super) fn recv(&mut self, deadline: Instant) -> Result<Message> {
         loop {
             if let Some(message) = self.reader.next().map_err(|_| malformed(&self.address))? {
@@ -90,7 +90,7 @@ impl Transport {
             }
             let filled = match self.handshake {
                 Some(deadline) => self.reader.fill(&mut self.stream.within(deadline)),
-                // A server that sends something at all times must not keep the caller.
+                // A server that keeps sending must not delay the caller for ever.
                 None if Instant::now() >= deadline && !self.stream.has_input() => Err(io::ErrorKind::TimedOut.into()),
                 None => self.reader.fill(&mut self.stream.until(deadline)),
             };
@@ -98,7 +98,7 @@ impl Transport {
         }
     }
 
-    /// A message that has come already, without waiting.
+    /// A message that has already arrived, without waiting.
     pub(super) fn recv_now(&mut self) -> Result<Option<Message>> {
         loop {
             if let Some(message) = self.reader.next().map_err(|_| malformed(&self.address))? {
@@ -111,7 +111,7 @@ impl Transport {
         }
     }
 
-    /// From here on every read and write has the I/O timeout.
+    /// From now on every read and write has the I/O timeout.
     pub(super) fn handshake_done(&mut self) -> Result<()> {
         self.handshake = None;
         let timeout = self.io_timeout;

@@ -1,18 +1,18 @@
-//! What there is to say of a cluster as a whole.
+//! What a diagnosis finds out about a cluster as a whole.
 
 use super::nodes::Cluster;
 use crate::base::diagnosis::{Check, Finding};
 use crate::store::redis::wire::Connector;
 
-/// How many ranges of slots are listed.
+/// Maximum number of slot ranges that are listed.
 const SHOWN: usize = 5;
 
 impl Cluster {
-    /// Reads the map anew, and says whether each slot has a primary. Also how to connect to each of
-    /// the primaries; to the nodes that are known, if none of them tells.
+    /// Reads the map again, and reports whether each slot has a primary. Also returns how to
+    /// connect to each of the primaries; if no node reports them, to the known nodes.
     pub(crate) fn examine(&self) -> (Vec<Finding>, Vec<Connector>) {
         if let Err(e) = self.refresh(self.version(), None) {
-            let found = format!("no node tells which primary has which slot: {}", e.message());
+            let found = format!("no node reports which primary has which slot: {}", e.message());
             let finding = Finding::problem(Check::Slots, found)
                 .advise("name a node that can be reached, of a cluster that was created (redis-cli --cluster create)");
             let connectors = self.candidates(None).iter().map(|address| self.connector_at(address)).collect();

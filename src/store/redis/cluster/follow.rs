@@ -1,9 +1,9 @@
 //! Sends a request to the primary that has its slot, and after a redirect to the next.
 //!
-//! Redirects and refused connections guarantee that nothing ran, so the request is sent anew within
-//! the I/O timeout. One error is different: a script whose own command met a key that had just
-//! moved has run in part ([`Redirect::Partly`]). Every script may run twice, so it is sent anew as
-//! well; whoever asks notes that it may have run.
+//! Redirects and refused connections guarantee that nothing ran, so the request is sent again
+//! within the I/O timeout. One error is different: a script whose own command met a key that had
+//! just moved has run in part ([`Redirect::Partly`]). Every script may run twice, so it is sent
+//! again as well; the caller records that it may have run.
 
 use std::time::{Duration, Instant};
 
@@ -17,13 +17,13 @@ use crate::store::redis::server::{Answered, Unanswered};
 use crate::store::redis::wire::{Redirect, Reply};
 
 impl Cluster {
-    /// Where requests for the slot go, if that is known.
+    /// The route of requests for the slot, if it is known.
     pub(crate) fn known_route(&self, slot: Slot) -> Option<Route> {
         self.map.read().route(slot)
     }
 
-    /// `ask` sends the request over a route. The reply may be a redirect after all, when the I/O
-    /// timeout has passed.
+    /// `ask` sends the request over a route. The reply is still a redirect if the I/O timeout has
+    /// passed.
     pub(crate) fn follow(
         &self,
         slot: Slot,
@@ -43,7 +43,7 @@ impl Cluster {
             let Some(next) = next.filter(|_| Instant::now() < deadline) else {
                 return outcome.map_err(Unanswered::into_error);
             };
-            // Two nodes may each say that the other has the slot, until both have heard of a move.
+            // Two nodes may each report that the other has the slot, until both know of a move.
             if was_redirected || next.is_same(&route) {
                 std::thread::sleep(pause.next());
             }
@@ -52,7 +52,7 @@ impl Cluster {
         }
     }
 
-    /// Where to go after this reply; `None` if it is the answer.
+    /// The next route after this reply; `None` if the reply is the answer.
     pub(super) fn after_reply(&self, slot: Slot, route: &Route, reply: &Reply) -> Option<Route> {
         if reply.is_demotion() {
             return self.after_failure(slot, route);
@@ -60,7 +60,7 @@ impl Cluster {
         self.after_redirect(slot, route, &reply.redirect()?)
     }
 
-    /// Where a request goes that was redirected.
+    /// The route of a request that was redirected.
     fn after_redirect(&self, slot: Slot, route: &Route, redirect: &Redirect) -> Option<Route> {
         let parse = |address: &str| NodeAddress::parse(address, &route.primary.address.host);
         match redirect {
@@ -77,8 +77,8 @@ impl Cluster {
         }
     }
 
-    /// Where to go when the primary cannot be reached, or has become a replica; `None` if no other
-    /// has the slot yet.
+    /// The next route when the primary cannot be reached, or has become a replica; `None` if no
+    /// other node has the slot yet.
     pub(super) fn after_failure(&self, slot: Slot, route: &Route) -> Option<Route> {
         if let Err(e) = self.refresh(route.version, Some(&route.primary.address)) {
             log::debug!("the map of the cluster cannot be read now: {}", e.chain());

@@ -17,13 +17,13 @@ pub(super) struct Primary {
     pub(super) server: Server,
 }
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Route {
     pub(super) primary: Arc<Primary>,
     /// The primary is importing the slot, and serves it only to a request with `ASKING`.
     pub(super) asking: bool,
-    /// The version of the map that says so.
+    /// The version of the map that it comes from.
     pub(super) version: u64,
 }
 
@@ -42,8 +42,8 @@ impl Route {
     }
 }
 
-/// A primary that is not in the map any more closes its connections when the last request that uses
-/// it ends.
+/// A primary that is no longer in the map closes its connections when the last request that uses it
+/// ends.
 #[derive(Default)]
 pub(super) struct SlotMap {
     owners: HashMap<Slot, Arc<Primary>>,
@@ -53,7 +53,7 @@ pub(super) struct SlotMap {
     pub(super) version: u64,
 }
 
-/// Not each of the slots.
+/// Without the individual slots.
 impl std::fmt::Debug for SlotMap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SlotMap")
@@ -96,7 +96,7 @@ impl SlotMap {
         self.primaries.keys().chain(&self.replicas).cloned().collect()
     }
 
-    /// Keeps the primaries that are still there, with their connections.
+    /// Keeps the primaries that still exist, with their connections.
     pub(super) fn replace(&mut self, ranges: &[SlotRange], connect_to: impl Fn(&NodeAddress) -> Arc<Primary>) {
         let known = std::mem::take(&mut self.primaries);
         self.owners.clear();
@@ -123,7 +123,7 @@ impl SlotMap {
         ranges(|slot| self.owners.get(&slot).is_some_and(|owner| Arc::ptr_eq(owner, primary)))
     }
 
-    /// The slots that no primary has.
+    /// The slots without a primary.
     pub(super) fn without_primary(&self) -> Vec<RangeInclusive<u16>> {
         ranges(|slot| !self.owners.contains_key(&slot))
     }
@@ -138,7 +138,7 @@ impl SlotMap {
     }
 }
 
-/// The slots that are meant, as few ranges.
+/// The slots that are meant, in as few ranges as possible.
 fn ranges(is_meant: impl Fn(Slot) -> bool) -> Vec<RangeInclusive<u16>> {
     let mut ranges: Vec<RangeInclusive<u16>> = Vec::new();
     for number in (0..SLOTS).filter(|number| Slot::new(*number).is_some_and(&is_meant)) {

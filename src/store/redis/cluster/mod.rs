@@ -1,7 +1,7 @@
 //! Redis Cluster: which primary serves which slot, and how a request finds it.
 //!
-//! Nothing here repeats a request that may have run. A redirect, and a connection that could not be
-//! made, guarantee that nothing ran (see [`follow`] for the exception).
+//! Nothing here repeats a request that may have run. A redirect or a refused connection guarantees
+//! that nothing ran (see [`follow`] for the exception).
 
 mod diagnosis;
 mod follow;

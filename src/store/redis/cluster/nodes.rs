@@ -1,4 +1,4 @@
-//! The nodes of a cluster, as far as they are known, and how that is learned.
+//! The known nodes of a cluster, and how they are found out.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,23 +15,23 @@ use crate::store::redis::keys::Slot;
 use crate::store::redis::server::Server;
 use crate::store::redis::wire::{Connector, Publishing, Request, ask_all};
 
-/// The map is not read more often than this, however many requests find it wrong.
+/// The map is not read more often than this, no matter how many requests find it wrong.
 const REFRESH_PAUSE: Duration = Duration::from_millis(50);
-/// A single slot that has moved is noted from the redirect; the whole map is read anew if it is
+/// A single slot that has moved is recorded from the redirect; the whole map is read again if it is
 /// older than this.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// The primaries of one cluster.
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    /// For calls and for the background; the address of each is replaced by that of the node.
+    /// For calls and for the background; their address is replaced by that of each node.
     foreground: Connector,
     pub(super) background: Connector,
     connections: usize,
     seeds: Vec<NodeAddress>,
     pub(super) map: RwLock<SlotMap>,
-    /// Held while the map is read from the nodes, so that one thread does it for all. When that was
-    /// done last.
+    /// Locked while the map is read from the nodes, so that one thread does it for all. The value
+    /// is the time of the last read.
     refreshed: Mutex<Option<Instant>>,
     pub(super) publishing: Arc<OnceLock<Publishing>>,
     closed: AtomicBool,
@@ -67,12 +67,12 @@ impl Cluster {
         Err(last.unwrap_or_else(|| Error::new(ErrorKind::NotReady, "no node of the cluster has slots yet")))
     }
 
-    /// With which command the nodes tell of releases, once one of them was reached.
+    /// The command with which the nodes publish releases, once one of them has been reached.
     pub(crate) fn publishing(&self) -> Publishing {
         self.publishing.get().copied().unwrap_or(Publishing::Classic)
     }
 
-    /// All primaries, as the nodes tell them now.
+    /// All primaries, as the nodes report them now.
     pub(crate) fn primaries_now(&self) -> Result<Vec<Route>> {
         self.refresh(self.version(), None)?;
         let map = self.map.read();
@@ -92,7 +92,7 @@ impl Cluster {
     fn connect_to(&self, address: &NodeAddress) -> Arc<Primary> {
         let at = |connector: &Connector| connector.at(&address.host, address.port);
         let server = Server::new(at(&self.foreground), at(&self.background), self.connections);
-        // `close` may have gone through the map already.
+        // `close` may have processed the map already.
         if self.closed.load(Ordering::Acquire) {
             server.close();
         }
@@ -113,7 +113,7 @@ impl Cluster {
         self.map.read().route(slot).ok_or_else(|| Error::new(ErrorKind::NotReady, why))
     }
 
-    /// The slot was found at `address`.
+    /// Records that the slot was found at `address`.
     pub(super) fn note_moved(&self, slot: Slot, address: &NodeAddress) {
         let mut map = self.map.write();
         if !map.has(slot, address) {
@@ -122,7 +122,7 @@ impl Cluster {
         }
     }
 
-    /// For one request while its slot is moving to `address`.
+    /// The route of one request while its slot is moving to `address`.
     pub(super) fn route_to_importing(&self, address: &NodeAddress) -> Route {
         let mut map = self.map.write();
         let primary = map.primary(address).unwrap_or_else(|| {
@@ -134,9 +134,9 @@ impl Cluster {
     }
 
     /// Reads the map from the nodes, unless another thread has done so since version `seen`. All
-    /// nodes are asked side by side, and the first that answers is believed; not `without`, which
-    /// has just proved to be wrong. Blocks for the I/O timeout at most, twice if another thread is
-    /// at it.
+    /// nodes are asked side by side, and the first answer is taken; `without`, which has just
+    /// proved to be wrong, is not asked. Blocks for at most the I/O timeout, or twice that if
+    /// another thread is reading the map.
     pub(super) fn refresh(&self, seen: u64, without: Option<&NodeAddress>) -> Result<()> {
         let Some(mut refreshed) = self.refreshed.try_lock_for(self.io_timeout()) else {
             return Err(Error::new(ErrorKind::Unreachable, "no node of the cluster has reported its slots in time"));
@@ -165,7 +165,8 @@ impl Cluster {
                     self.learn(&ranges);
                     return Ok(());
                 }
-                // A node that is no cluster says more than one that cannot be reached.
+                // A node that does not belong to a cluster is a better explanation than one that
+                // cannot be reached.
                 Err(e) if last.kind() == ErrorKind::Unreachable => last = e,
                 Err(_) => {}
             }
@@ -173,7 +174,7 @@ impl Cluster {
         Err(last)
     }
 
-    /// Which nodes are asked for the map: those that are known, and the seeds.
+    /// The nodes that are asked for the map: the known ones and the seeds.
     pub(super) fn candidates(&self, without: Option<&NodeAddress>) -> Vec<NodeAddress> {
         let mut all = self.map.read().addresses();
         all.extend(self.seeds.iter().cloned());
@@ -190,7 +191,7 @@ impl Cluster {
         map.replace(ranges, |address| self.connect_to(address));
     }
 
-    /// The map is read anew if it is not fresh.
+    /// Reads the map again if it is not fresh.
     pub(super) fn refresh_some_time(&self, seen: u64) {
         let is_due = self.refreshed.try_lock().is_some_and(|at| at.is_none_or(|at| at.elapsed() > FRESH));
         if is_due && let Err(e) = self.refresh(seen, None) {

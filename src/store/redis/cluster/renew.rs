@@ -1,7 +1,7 @@
 //! Requests of the watchdog to several primaries, side by side: one that is dead or slow must not
-//! keep the others from being renewed.
+//! delay the renewals at the others.
 //!
-//! Each primary but a single one is asked on a thread that ends with the exchange. Connecting
+//! With more than one primary, each is asked on a thread that ends with the exchange. Connecting
 //! blocks (host names, handshakes), so one thread could not do it for several at once.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::store::redis::background::Resolution;
 use crate::store::redis::keys::Slot;
 use crate::store::redis::wire::{Reply, Request, ask_all};
 
-/// How often a request is sent at most: a redirect is followed, and one more that comes of it.
+/// How often a request is sent at most: a redirect is followed, and one more that results from it.
 const PASSES: usize = 3;
 
 /// The reply to one request, and when it was sent.
@@ -25,7 +25,7 @@ pub(crate) type Exchanged = Result<(Reply, Moment)>;
 /// The replies of one group, or why there are none.
 type GroupExchanged = Result<(Vec<Reply>, Moment)>;
 
-/// The requests for one primary, each with its place.
+/// The requests for one primary, each with its index.
 struct Group {
     primary: Arc<Primary>,
     places: Vec<(usize, Route)>,
@@ -33,8 +33,8 @@ struct Group {
 }
 
 impl Cluster {
-    /// Sends each request to the primary that has its slot, over the connection of the background.
-    /// One outcome for each, in order. Every request may be repeated at any time.
+    /// Sends each request to the primary that has its slot, over the background's connection. One
+    /// outcome for each, in order. Every request may be repeated at any time.
     pub(crate) fn exchange_all(&self, requests: &[(Slot, Request)]) -> Vec<Exchanged> {
         let mut outcomes: Vec<Exchanged> = requests.iter().map(|_| Err(unanswered())).collect();
         let mut todo = Vec::with_capacity(requests.len());
@@ -75,7 +75,7 @@ impl Cluster {
         })
     }
 
-    /// One outcome for each group that has answered in time, with its place.
+    /// One outcome for each group that has answered in time, with its index.
     fn side_by_side<G: Send + 'static, T: Send + 'static>(
         &self,
         groups: Vec<G>,
@@ -84,19 +84,19 @@ impl Cluster {
         if groups.len() == 1 {
             return groups.into_iter().map(ask).enumerate().collect();
         }
-        // A connect and a reply, each with its own bound.
+        // A connect and a reply, each with a limit of its own.
         ask_all("lh-renew-node", groups, ask, 2 * self.background.io_timeout, |_| false)
     }
 
-    /// Resolves each undo at the primary that has its slot, over the connection of the background.
-    /// One resolution for each, in order. One that is redirected is left for the next round; while
-    /// its slot is half moved it may have to wait for the end of the move.
+    /// Resolves each undo at the primary that has its slot, over the background's connection. One
+    /// resolution for each, in order. A redirected undo is left for the next round; while its slot
+    /// is half moved it may have to wait for the end of the move.
     pub(crate) fn resolve_all(&self, undos: &[(Slot, Undo)]) -> Vec<Resolution> {
         let mut resolved: Vec<Resolution> = undos.iter().map(|_| Resolution::NotYet).collect();
         let mut groups: Vec<(Route, Vec<usize>)> = Vec::new();
         for (place, (slot, _)) in undos.iter().enumerate() {
             let Ok(route) = self.route(*slot) else { continue };
-            // A thread that is not waited for may still send it.
+            // A thread that has not answered in time may still send it.
             resolved[place] = Resolution::MayHaveRun;
             match groups.iter_mut().find(|(known, _)| known.is_same(&route)) {
                 Some((_, places)) => places.push(place),

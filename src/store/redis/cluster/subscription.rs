@@ -1,9 +1,9 @@
-//! Wake-ups in a cluster: one connection to each primary that has the slot of a channel which
-//! somebody waits for, all read by one thread.
+//! Wake-ups in a cluster: one connection to each primary that has the slot of a channel with
+//! waiters, all read by one thread.
 //!
-//! A connection is made on a thread that ends with it, because connecting blocks and the messages
-//! of the other primaries must not wait. While a channel has no connection, its topics are reported
-//! as unwatched, and waiters go by their timers.
+//! A connection is made on a thread that ends afterwards, because connecting blocks and the
+//! messages of the other primaries must not wait. While a channel has no connection, its topics are
+//! reported as unwatched, and waiters rely on their timers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::store::redis::subscription::channel_name;
 use crate::store::redis::wire::{Frame, PubSubReader, PubSubWriter, Publishing, wait_for_input};
 use crate::store::{Received, Subscriber, SubscriptionSender, Topic};
 
-/// A connection without channels is kept this long.
+/// How long a connection without channels is kept.
 const LINGER: Duration = Duration::from_secs(1);
 /// A connection that is silent for this long is pinged.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -38,16 +38,16 @@ struct SharedBranches {
 struct BranchState {
     channels: HashMap<String, Channel>,
     links: HashMap<NodeAddress, Link>,
-    /// Connections that have just been made, or could not be.
+    /// Connections that were just made, or could not be made.
     arrivals: Vec<(NodeAddress, Opened)>,
-    /// Some channel has no connection.
+    /// Whether some channel has no connection.
     unplaced: bool,
     next_id: u64,
     closed: bool,
 }
 
 struct Channel {
-    /// Mostly one, as with one server.
+    /// Usually one, as with a single server.
     topics: Vec<Topic>,
     slot: Slot,
     /// The node that was asked to subscribe.
@@ -60,7 +60,7 @@ struct Link {
     id: u64,
     phase: Phase,
     pause: Backoff,
-    /// How many channels it has.
+    /// The number of its channels.
     channels: usize,
     idle_since: Option<Instant>,
     pinged: Option<Instant>,
@@ -93,7 +93,7 @@ struct ClusterSubscriber {
     shared: Arc<SharedBranches>,
     readers: Vec<Reader>,
     read_timeout: Duration,
-    /// Whether it has been logged that the user may not subscribe.
+    /// Whether a log line has already said that the user may not subscribe.
     warned: bool,
 }
 
@@ -124,12 +124,12 @@ impl Subscriber for ClusterSubscriber {
 }
 
 impl ClusterSubscriber {
-    /// Takes up new connections, drops those that have ended, and subscribes to what has no
-    /// connection yet. Returns the topics of a connection that does not answer.
+    /// Takes over new connections, drops those that have ended, and subscribes to channels without
+    /// a connection. Returns the topics of a connection that does not answer.
     fn tidy(&mut self) -> Result<Option<Received>> {
         let mut failed = Vec::new();
         let lost = self.tidy_links(&mut failed)?;
-        // Not logged under the mutex: a logger that blocks would keep every waiter from its
+        // Logged after the mutex is unlocked: a logger that blocks would keep every waiter from its
         // message.
         for (address, error) in &failed {
             self.log_trouble(address, error);
@@ -167,7 +167,7 @@ impl ClusterSubscriber {
         Ok(lost)
     }
 
-    /// A refusal lasts, so somebody has to hear of it: once.
+    /// A refusal lasts, so it is logged as a warning, but only once.
     fn log_trouble(&mut self, address: &NodeAddress, error: &Error) {
         let NodeAddress { host, port } = address;
         if error.kind() == ErrorKind::Denied && !std::mem::replace(&mut self.warned, true) {
@@ -177,9 +177,10 @@ impl ClusterSubscriber {
         }
     }
 
-    /// Reads until something is worth reporting, or nothing is left.
+    /// Reads until there is something to report, or nothing is left.
     fn read(&mut self) -> Option<Received> {
-        // The next call begins with another connection, so that a busy one cannot hide the others.
+        // The next call begins with another connection, so that a busy one cannot starve the
+        // others.
         if !self.readers.is_empty() {
             self.readers.rotate_left(1);
         }
@@ -206,7 +207,7 @@ impl ClusterSubscriber {
         let (at, error) = ended?;
         let Reader { id, address, .. } = self.readers.remove(at);
         self.log_trouble(&address, &error);
-        // The link may have been replaced already.
+        // The link may already have been replaced.
         let mut state = self.shared.state.lock();
         let is_present = state.links.get(&address).is_some_and(|link| link.id == id);
         Some(if is_present { Received::Unwatched(state.end(&address)) } else { Received::Alive })
@@ -252,8 +253,8 @@ impl SharedBranches {
         }
     }
 
-    /// Subscribes to each channel that has no connection, where there is one to its primary, and
-    /// has one made where there is none.
+    /// Subscribes each channel that has no connection at its primary, and starts connecting to
+    /// primaries without a connection.
     fn place_all(self: &Arc<Self>, state: &mut BranchState) {
         if !std::mem::take(&mut state.unplaced) {
             return;
@@ -276,7 +277,7 @@ impl SharedBranches {
                         channel.at = Some(address);
                         link.channels += 1;
                     }
-                    // The reader sees the end.
+                    // The reader will notice the end.
                     Err(_) => writer.close(),
                 },
                 Phase::RetryAt(at) if *at <= Instant::now() => match self.connect(address) {
@@ -294,7 +295,7 @@ impl SharedBranches {
             let cluster = &shared.cluster;
             let opened = cluster.background.at(&to.host, to.port).subscribe_without_waiting();
             if opened.is_err() {
-                // Perhaps another node has its slots by now.
+                // Another node may have its slots by now.
                 let _ = cluster.refresh(cluster.version(), Some(&to));
             }
             let mut state = shared.state.lock();
@@ -327,7 +328,7 @@ impl BranchState {
         self.channels.get_mut(std::str::from_utf8(name).ok()?)
     }
 
-    /// The channels at a node that `which` chooses have no connection any more. Returns their
+    /// The channels at a node that `which` selects no longer have a connection. Returns their
     /// topics.
     fn lose(&mut self, at: &NodeAddress, which: impl Fn(&str, &Channel) -> bool) -> Vec<Topic> {
         let mut topics = Vec::new();
@@ -352,7 +353,7 @@ impl BranchState {
         self.lose(address, |_, _| true)
     }
 
-    /// The nodes that have not answered a ping within `answer`. Those that are silent are pinged.
+    /// The nodes that have not answered a ping within `answer`. Silent ones are pinged.
     fn silent_links(&mut self, answer: Duration) -> Vec<NodeAddress> {
         let now = Instant::now();
         let mut dead = Vec::new();
@@ -423,7 +424,7 @@ impl SubscriptionSender for ClusterSender {
         let waits = state.unplaced;
         drop(state);
         if waits {
-            // The thread learns when to try again.
+            // Wakes the thread, so that it learns when to try again.
             shared.waker.wake();
         }
         Ok(all_confirmed)
@@ -458,7 +459,7 @@ impl SubscriptionSender for ClusterSender {
     /// Ends connections without channels.
     fn maintain(&mut self) -> Result<()> {
         let (mut state, now) = (self.0.state.lock(), Instant::now());
-        // One that is being made may be for a channel that has none yet.
+        // A connection that is being made may be for a channel without one.
         let unplaced = state.unplaced;
         state.links.retain(|_, link| {
             if link.channels > 0 || unplaced {

@@ -20,7 +20,7 @@ pub(super) struct SlotRange {
 }
 
 impl NodeAddress {
-    /// Reads `host:port` from a redirect. Without a host it means that of the node that sent it.
+    /// Reads `host:port` from a redirect. A missing host means that of the node that sent it.
     pub(super) fn parse(text: &str, sender: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         let port = port.parse().ok()?;
@@ -28,7 +28,7 @@ impl NodeAddress {
     }
 }
 
-/// A node that does not know its own host name leaves it empty, or says `?`.
+/// A node that does not know its own host name sends an empty one, or `?`.
 fn known_host(host: &str, sender: &str) -> String {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     if host.is_empty() || host == "?" { sender.to_owned() } else { host.to_owned() }
@@ -48,7 +48,7 @@ fn slot_range(range: &Reply, sender: &str) -> Option<SlotRange> {
         first: slot(*first)?,
         last: slot(*last)?,
         primary: node(primary, sender)?,
-        // A replica of which the address is unknown is only one less to ask.
+        // A replica with an unknown address is only one node fewer to ask.
         replicas: replicas.iter().filter_map(|replica| node(replica, sender)).collect(),
     })
 }

@@ -1,4 +1,4 @@
-//! What a server says of itself, and what that means for locks.
+//! What a server reports about itself, and what that means for locks.
 
 use super::rights::Rights;
 use super::subject::{Part, Subject};
@@ -9,7 +9,7 @@ use crate::store::redis::wire::{BareConnection, Reply, Request, check_server, fi
 
 /// The sections of `INFO` that are asked for.
 const SECTIONS: [&str; 5] = ["server", "replication", "memory", "persistence", "clients"];
-/// The settings that no section shows.
+/// Settings that no section contains.
 const SETTINGS: [&str; 3] = ["save", "appendfsync", "min-replicas-to-write"];
 
 /// Texts of [`SECTIONS`], and values of [`SETTINGS`] as far as the user may read them.
@@ -26,8 +26,11 @@ pub(super) fn examine(
 ) -> Result<()> {
     if !rights.may_info {
         examined.add(
-            Finding::note(Check::Version, "version, role, eviction and persistence cannot be seen without INFO")
-                .advise("add +info to the user's ACL, or ask as another user"),
+            Finding::note(
+                Check::Version,
+                "the version, role, eviction policy and persistence are unknown without INFO",
+            )
+            .advise("add +info to the user's ACL, or ask as another user"),
         );
         return Ok(());
     }
@@ -63,7 +66,7 @@ impl Facts {
 
     fn findings(&self, subject: &Subject) -> Vec<Finding> {
         let mut findings = self.version_and_role(subject.part == Part::InCluster);
-        // What a replica says of itself is its primary's matter.
+        // What a replica reports on these is decided by its primary.
         if field(&self.sections[1], "role:") != Some("slave") {
             findings.extend([self.eviction(), self.persistence(subject), self.replication(subject)]);
         }
@@ -76,15 +79,15 @@ impl Facts {
         let product = match (field(server, "valkey_version:"), field(server, "redis_version:")) {
             (Some(valkey), Some(redis)) => format!("Valkey {valkey}, which is compatible with Redis {redis}"),
             (_, Some(redis)) => format!("Redis {redis}"),
-            _ => "the server does not say its version".to_owned(),
+            _ => "the server does not report its version".to_owned(),
         };
-        // What nobody has seen is not as it should be.
+        // What could not be checked does not count as in order.
         let seen = |is_seen, check, text| if is_seen { Finding::ok(check, text) } else { Finding::note(check, text) };
         let says_version = field(server, "redis_version:").is_some();
         match check_server(server, replication, in_cluster) {
             Ok(()) => {
                 let says_role = field(replication, "role:").is_some();
-                let role = if says_role { "a primary" } else { "the server does not say its role" };
+                let role = if says_role { "a primary" } else { "the server does not report its role" };
                 vec![seen(says_version, Check::Version, product), seen(says_role, Check::Role, role.to_owned())]
             }
             Err(e) if e.kind() == ErrorKind::ReadOnly => {
@@ -104,7 +107,7 @@ impl Facts {
     fn eviction(&self) -> Finding {
         let memory = &self.sections[2];
         let Some(policy) = field(memory, "maxmemory_policy:") else {
-            return Finding::note(Check::Eviction, "the server does not say its maxmemory-policy");
+            return Finding::note(Check::Eviction, "the server does not report its maxmemory-policy");
         };
         let most = self.number(2, "maxmemory:").unwrap_or(0);
         let used = self.number(2, "used_memory:").unwrap_or(0);
@@ -132,22 +135,22 @@ impl Facts {
         let says = |name: &str| field(&self.sections[3], name);
         if says("aof_last_write_status:").is_some_and(|status| status != "ok") {
             return Finding::problem(Check::Persistence, "the last write to the append-only file failed")
-                .advise("look at the server's log and its disk: it refuses writes until that is mended");
+                .advise("look at the server's log and its disk: it refuses writes until that is fixed");
         }
         let Some(aof) = says("aof_enabled:") else {
-            return Finding::note(Check::Persistence, "the server does not say what it persists");
+            return Finding::note(Check::Persistence, "the server does not report what it persists");
         };
         let durable = matches!(subject.part, Part::Master { durable: true });
         let always = fsync.as_deref() == Some("always");
         if aof == "1" && (always || durable && fsync.is_none()) {
             return match always {
                 true => Finding::ok(Check::Persistence, "every write is on disk before it is answered"),
-                false => Finding::note(Check::Persistence, "appendonly yes; appendfsync cannot be seen without CONFIG")
-                    .advise("durable_nodes needs appendfsync always: look at it as an administrator"),
+                false => Finding::note(Check::Persistence, "appendonly yes; appendfsync is unknown without CONFIG")
+                    .advise("durable_nodes needs appendfsync always: check it as an administrator"),
             };
         }
         if durable {
-            let found = "the client counts on durable_nodes, and a crash of this master forgets grants";
+            let found = "the client relies on durable_nodes, but a crash of this master forgets grants";
             return Finding::problem(Check::Persistence, found)
                 .advise("set appendonly yes and appendfsync always, or leave durable_nodes out");
         }
@@ -165,7 +168,7 @@ impl Facts {
             return Finding::note(Check::Persistence, found);
         }
         Finding::warning(Check::Persistence, what)
-            .advise("set appendonly yes, or let the fencing token decide where a lock must not be had twice")
+            .advise("set appendonly yes, or let the fencing token decide where two holders would do harm")
     }
 
     fn replication(&self, subject: &Subject) -> Finding {
@@ -199,7 +202,7 @@ impl Facts {
                 .advise("set min-replicas-to-write, or Redis::replicas, if that must happen less often");
         }
         if self.number(1, "connected_slaves:").is_none() {
-            return Finding::note(Check::Replication, "the server does not say how many replicas it has");
+            return Finding::note(Check::Replication, "the server does not report how many replicas it has");
         }
         Finding::ok(Check::Replication, replicas)
     }
@@ -211,7 +214,7 @@ impl Facts {
         };
         let found = format!("{connected} of {most} clients are connected");
         if connected * 10 >= most * 9 {
-            return Some(Finding::warning(Check::Connections, found).advise("raise maxclients, or end some"));
+            return Some(Finding::warning(Check::Connections, found).advise("raise maxclients, or close some"));
         }
         Some(Finding::ok(Check::Connections, found))
     }
@@ -237,7 +240,7 @@ mod tests {
         replicas: None,
     };
 
-    /// What a server says that is as it should be, with one change.
+    /// The report of a server that is in order, with one change.
     fn facts(from: &str, to: &str) -> Facts {
         let sections = [
             "redis_version:7.0.15\r\nredis_mode:standalone\r\n",
@@ -251,18 +254,18 @@ mod tests {
         Facts { sections: sections.map(|section| section.replace(from, to)), settings }
     }
 
-    /// What a test cannot bring a server to, or only slowly.
+    /// States that a test cannot produce on a server, or only slowly.
     #[test]
     fn what_a_server_says_is_judged() {
         for (from, to, check, severity, text) in [
             ("aof_last_write_status:ok", "aof_last_write_status:err", Check::Persistence, Severity::Problem, "failed"),
-            ("aof_enabled:1", "", Check::Persistence, Severity::Note, "does not say"),
-            ("maxmemory_policy:noeviction", "", Check::Eviction, Severity::Note, "does not say"),
+            ("aof_enabled:1", "", Check::Persistence, Severity::Note, "does not report"),
+            ("maxmemory_policy:noeviction", "", Check::Eviction, Severity::Note, "does not report"),
             ("used_memory:950000", "used_memory:950000000", Check::Eviction, Severity::Warning, "905 MiB of 953 MiB"),
             ("connected_clients:5", "connected_clients:90", Check::Connections, Severity::Warning, "90 of 100"),
             ("connected_clients:5", "connected_clients:89", Check::Connections, Severity::Ok, "89 of 100"),
-            ("connected_slaves:0", "", Check::Replication, Severity::Note, "does not say"),
-            ("role:master", "", Check::Role, Severity::Note, "does not say"),
+            ("connected_slaves:0", "", Check::Replication, Severity::Note, "does not report"),
+            ("role:master", "", Check::Role, Severity::Note, "does not report"),
             ("redis_version:7.0.15", "redis_version:6.0.1", Check::Version, Severity::Problem, "6.0.1"),
             ("connected_slaves:0", "connected_slaves:1", Check::Replication, Severity::Note, "1 replica;"),
         ] {

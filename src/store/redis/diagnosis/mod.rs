@@ -1,5 +1,5 @@
-//! What there is to say of the servers of a client: one, those behind sentinels, or the primaries
-//! of a cluster. Redlock asks each of its masters in the same way.
+//! What a diagnosis finds out about the servers of a client: one, those behind sentinels, or the
+//! primaries of a cluster. Redlock asks each of its masters in the same way.
 
 mod facts;
 mod node;
@@ -37,7 +37,7 @@ fn too_slow() -> Error {
     Error::new(ErrorKind::Unreachable, format!("it did not answer all questions within {PATIENCE} I/O timeouts"))
 }
 
-/// The lease that is set, against the slowest of all servers.
+/// The configured lease, compared with the slowest of all servers.
 pub(crate) fn lease_of(examined: &[Examined], lease: Duration) -> Option<Finding> {
     let slowest = examined.iter().filter_map(|examined| examined.slowest).max()?;
     Some(lease_finding(lease, slowest))

@@ -10,7 +10,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::findings::{Examined, ROUND_TRIPS, failed, reachable, secured, wall_micros};
 use crate::store::redis::wire::{BareConnection, Connector, Reply, Request, fail_on_error, server_time};
 
-/// Asks one server everything. Each step takes an I/O timeout at most, and the first that fails is
+/// Asks one server everything. Each step takes at most an I/O timeout, and the first that fails is
 /// the last.
 pub(crate) fn examine(connector: &Connector, subject: &Subject) -> Examined {
     let mut examined = Examined::default();
@@ -18,14 +18,14 @@ pub(crate) fn examine(connector: &Connector, subject: &Subject) -> Examined {
         examined.add(reachable(connection.connected_in));
         examined.add(secured(connection.stream(), &*connector.clock));
         answers(&mut connection)?;
-        // First: in a cluster it decides which channels are used.
+        // Before the questions: in a cluster the connect decides which channels are used.
         let connected = connector.connect();
         ask(&mut connection, connector, subject, &mut examined)?;
         Ok(connected)
     });
     match asked {
         Err(e) => {
-            // What was said of an answer does not hold any more.
+            // The earlier finding on an answer no longer holds.
             examined.findings.retain(|finding| finding.check() != Check::Reachable);
             examined.findings.insert(0, failed(&e));
             return examined;
@@ -38,7 +38,7 @@ pub(crate) fn examine(connector: &Connector, subject: &Subject) -> Examined {
 /// Whether it serves the user at all.
 fn answers(connection: &mut BareConnection) -> Result<()> {
     let Reply::Error(e) = one(connection, Request::plain(&["PING"]))? else { return Ok(()) };
-    // Who may not run it may be able to use locks all the same.
+    // A user who may not run PING may still be able to use locks.
     if e.code == "NOPERM" { Ok(()) } else { Err(e.into_error()) }
 }
 
@@ -48,7 +48,7 @@ fn add_connect(connected: Result<()>, examined: &mut Examined) {
             examined.usable = true;
             examined.add(Finding::ok(Check::Connect, "a connection for locks can be made"));
         }
-        // Mostly one of the findings has the reason.
+        // Usually one of the findings states the reason.
         Err(_) if examined.findings.iter().any(|finding| finding.severity() == Severity::Problem) => {}
         Err(e) => examined.add(Finding::problem(Check::Connect, e.message().to_owned())),
     }
@@ -80,18 +80,18 @@ fn add_rights(rights: Rights, examined: &mut Examined) {
         true => Finding::ok(Check::Kill, "a request whose answer was lost can be stopped (CLIENT KILL)"),
         false => Finding::note(
             Check::Kill,
-            "a request whose answer was lost cannot be stopped, and is waited for: that takes an I/O timeout longer",
+            "a request whose answer was lost cannot be stopped: waiting for it takes an I/O timeout longer",
         )
         .advise("add +client|kill and +info to the user's ACL"),
     });
 }
 
-/// Round trips, for one I/O timeout at most.
+/// Measures round trips, for at most one I/O timeout.
 fn measure(connection: &mut BareConnection, io_timeout: Duration, examined: &mut Examined) -> Result<()> {
     let (began, mut round_trips) = (Instant::now(), Vec::with_capacity(ROUND_TRIPS));
     while round_trips.len() < ROUND_TRIPS && began.elapsed() < io_timeout {
         let sent = Instant::now();
-        // Refused or not: it takes as long.
+        // Even a refused one takes as long.
         one(connection, Request::plain(&["PING"]))?;
         round_trips.push(sent.elapsed());
     }

@@ -1,13 +1,13 @@
-//! Which commands, keys and channels locks need, and how the server is asked about each.
+//! Which commands, keys and channels locks need, and how to ask the server about each.
 
 use super::subject::{Part, Subject};
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::redis::keys::{NODE_KEY, RedisKeys, client_key};
 
-/// An id that cannot exist: to kill it does nothing.
+/// An id that cannot exist: killing it does nothing.
 pub(super) const NOBODY: &str = "9223372036854775807";
 
-/// Commands on a key, without which something fails.
+/// Commands on a key that locks cannot do without.
 #[rustfmt::skip]
 pub(super) const ON_A_KEY: [&[&str]; 32] = [
     &["hset", "f", "v"], &["hget", "f"], &["hdel", "f"], &["hexists", "f"], &["hgetall"], &["hlen"], &["exists"],
@@ -16,10 +16,10 @@ pub(super) const ON_A_KEY: [&[&str]; 32] = [
     &["lrem", "0", "v"], &["zadd", "0", "v"], &["zrem", "v"], &["zscore", "v"], &["zmscore", "v"], &["zcard"],
     &["zcount", "0", "0"], &["zrange", "0", "0"], &["zrangebyscore", "0", "0"], &["hmget", "f"], &["hkeys"],
 ];
-/// How many of them, at the end, are for Redlock only.
+/// How many of them, at the end, are only for Redlock.
 const FOR_REDLOCK: usize = 2;
 
-/// One command that is asked about, and what follows if it is refused.
+/// One command to ask about, and what it means if it is refused.
 pub(super) struct Question {
     pub(super) words: Vec<String>,
     pub(super) refused: Refused,
@@ -31,31 +31,31 @@ pub(super) enum Refused {
         rule: String,
         what: String,
     },
-    /// Locks work without it, and something else does not.
+    /// Locks work without it, but something else does not.
     Helpful {
         rule: &'static str,
         lost: &'static str,
     },
-    /// For what the diagnosis itself wants to know.
+    /// Only for the diagnosis itself.
     Info,
     Config,
     Kill,
-    /// A command that tells whether a key may be used; one of several.
+    /// A command that shows whether a key may be used; one of several.
     Key(usize),
     Channel(usize),
 }
 
-/// A form of key that locks have, and the words that permit all of that form.
+/// A form of the keys of locks, and the ACL rule that permits all keys of this form.
 pub(super) struct KeyForm {
     pub(super) key: String,
     pub(super) rule: String,
-    /// Nothing but what is said of the holder is lost without it.
+    /// Without it only the information about holders is lost.
     pub(super) helpful: bool,
 }
 
 /// The forms of keys. The first is that of the lock itself.
 pub(super) fn key_forms(subject: &Subject) -> Vec<KeyForm> {
-    // Not that of the handshake, whose colon is matched by patterns for other keys.
+    // The key of the handshake would not do: its colon is matched by patterns for other keys.
     let probe = |kind| LockName::new(&subject.key_prefix, "probe", kind);
     let (Ok(fair), Ok(permits)) = (probe(Kind::Fair), probe(Kind::Semaphore)) else { return Vec::new() };
     let (prefix, keys) = (&subject.key_prefix, RedisKeys::of(&fair));
@@ -83,7 +83,7 @@ pub(super) fn questions(subject: &Subject, sharded: bool, keys: &[KeyForm], chan
         let refused = Refused::Needed { rule: format!("+{name}"), what: name.replace('|', " ").to_uppercase() };
         Question { words: words(all), refused }
     };
-    // The key that the handshake looks at as well.
+    // The key that the handshake checks as well.
     let key = keys.get(1).map_or("", |form| &form.key);
     let redlock = matches!(subject.part, Part::Master { .. });
     let count = ON_A_KEY.len() - if redlock { 0 } else { FOR_REDLOCK };
@@ -104,8 +104,8 @@ pub(super) fn questions(subject: &Subject, sharded: bool, keys: &[KeyForm], chan
     let ask = |all: &[&str], refused| Question { words: words(all), refused };
     questions.extend([
         helpful(&["linsert", key, "before", "a", "b"], "+linsert", "a fair waiter that was removed loses its place"),
-        helpful(&["unsubscribe", "c"], "+unsubscribe", "release messages go on coming for names that nobody waits for"),
-        helpful(&["ping"], "+ping", "a subscription that has ended is noticed later"),
+        helpful(&["unsubscribe", "c"], "+unsubscribe", "release messages keep coming for names that nobody waits for"),
+        helpful(&["ping"], "+ping", "the end of a subscription is noticed later"),
         helpful(&["client", "setname", "n"], "+client|setname", "CLIENT LIST does not show who is connected"),
         helpful(&["client", "info"], "+client|info", "a request whose answer was lost cannot be stopped"),
         ask(&["client", "kill", "id", NOBODY], Refused::Kill),
@@ -113,7 +113,7 @@ pub(super) fn questions(subject: &Subject, sharded: bool, keys: &[KeyForm], chan
         ask(&["config", "get", "save"], Refused::Config),
     ]);
     for (place, form) in keys.iter().enumerate() {
-        // Any of them: each may be missing as a command.
+        // Any of them is enough, because each may be missing as a command.
         let commands: [&[&str]; 3] = [&["exists", &form.key], &["del", &form.key], &["pttl", &form.key]];
         questions.extend(commands.iter().map(|command| ask(command, Refused::Key(place))));
     }

@@ -1,5 +1,6 @@
-//! The rights that locks need, one by one. Nothing is tried where the server can say it (Redis 7):
-//! a script asks for each command, so that nothing changes and the `ACL LOG` stays empty.
+//! The rights that locks need, one by one. Nothing is executed if the server can report rights
+//! (Redis 7): a script asks for each command, so that nothing changes and the `ACL LOG` stays
+//! empty.
 
 use super::questions::{KeyForm, NOBODY, ON_A_KEY, Question, Refused, key_forms, questions};
 use super::subject::Subject;
@@ -9,9 +10,9 @@ use crate::store::redis::keys::probe_names;
 use crate::store::redis::script::refused_by_probe;
 use crate::store::redis::wire::{BareConnection, Connector, Reply, Request};
 
-/// For each command of the arguments (the number of its words, then the words): 1 if the user may
-/// run it, 0 if not, 2 if the server does not know it. Nil where the server cannot say it. The
-/// words are as many as the command takes: the server counts on that.
+/// For each command in the arguments (the number of its words, then the words): 1 if the user may
+/// run it, 0 if not, 2 if the server does not know it. Nil if the server cannot report it. The
+/// number of words must be one that the command accepts, because the server relies on it.
 const LOOK: &str = "\
 if not redis.acl_check_cmd then return false end
 local answers, at = {}, 1
@@ -24,13 +25,13 @@ while at <= #ARGV do
 end
 return answers";
 
-/// What the diagnosis found out about the rights, and what it may ask besides.
+/// What the diagnosis found out about the rights, and what else it may ask.
 #[derive(Default)]
 pub(super) struct Rights {
     pub(super) findings: Vec<Finding>,
     pub(super) may_info: bool,
     pub(super) may_config: bool,
-    /// `None`: that is not known.
+    /// `None` if unknown.
     pub(super) may_kill: Option<bool>,
 }
 
@@ -50,12 +51,12 @@ pub(super) fn look(connection: &mut BareConnection, connector: &Connector, subje
         Reply::Error(e) => {
             rights.findings.push(match e.code == "NOPERM" || e.text.contains("permission") {
                 true => Finding::problem(Check::Scripts, "the user may not run scripts, and every lock call is one")
-                    .advise("add +eval +evalsha to the user's ACL, and ask again: other rights were not looked at"),
+                    .advise("add +eval +evalsha to the user's ACL, and ask again: other rights were not checked"),
                 false => {
                     Finding::problem(Check::Scripts, format!("a script cannot run now: {}", e.into_error().message()))
                 }
             });
-            // The answers say what of this is refused.
+            // The answers show which of these are refused.
             Ok(Rights { may_info: true, may_config: true, ..rights })
         }
         Reply::Nil => by_trying(connection, connector),
@@ -68,8 +69,8 @@ pub(super) fn look(connection: &mut BareConnection, connector: &Connector, subje
     }
 }
 
-/// Redis 6.2 cannot say what a user may do: the probe of the handshake tries what can be tried
-/// without changing anything.
+/// Redis 6.2 cannot report what a user may do: the probe of the handshake tests whatever can be
+/// tested without changing anything.
 fn by_trying(connection: &mut BareConnection, connector: &Connector) -> Result<Rights> {
     let probe = &connector.handshake.probe;
     let kill = Request::plain(&["CLIENT", "KILL", "ID", NOBODY]);
@@ -80,7 +81,7 @@ fn by_trying(connection: &mut BareConnection, connector: &Connector) -> Result<R
     match refused_by_probe(probed) {
         Ok(mut refused) if !refused.commands.is_empty() => {
             let command = |text: &str| text.split(':').next().unwrap_or_default().to_owned();
-            // Publishing is refused for each form of channel.
+            // Publishing is refused once for each form of channel.
             refused.commands.dedup_by_key(|text| command(text));
             findings.extend(refused.commands.iter().map(|text| {
                 let rule = format!("add +{} to the user's ACL, and the keys and channels of", command(text));
@@ -89,17 +90,17 @@ fn by_trying(connection: &mut BareConnection, connector: &Connector) -> Result<R
             }));
         }
         Ok(refused) if refused.key => {
-            let found = "the user may not use the key with which rights are tried, so nothing is known of them";
-            let advice = "add ~redisson_lock_token:* to the user's ACL, and what else guide::operations says";
+            let found = "the user may not use the key with which rights are tested, so they are unknown";
+            let advice = "add ~redisson_lock_token:* to the user's ACL, and the other rules in guide::operations";
             findings.push(Finding::warning(Check::Right, found).advise(advice));
         }
         Ok(_) => {
-            let found =
-                "the commands that can be tried are permitted; this server cannot say the rest (HSET, INCR, RPUSH)";
+            let found = "the commands that can be tested are permitted; this server does not report the others (HSET, INCR, \
+                 RPUSH)";
             findings.push(Finding::note(Check::Right, found));
         }
         Err(e) => {
-            let found = format!("rights cannot be tried: {}", e.message());
+            let found = format!("rights cannot be tested: {}", e.message());
             findings.push(Finding::note(Check::Right, found).advise("ask again when the server serves requests"));
         }
     }
@@ -107,7 +108,7 @@ fn by_trying(connection: &mut BareConnection, connector: &Connector) -> Result<R
     Ok(Rights { findings, may_info: may(&info), may_config: true, may_kill: Some(may(&killed) && may(&info)) })
 }
 
-/// `may`: the answers.
+/// `may`: the server's answers.
 fn judge(
     mut rights: Rights,
     questions: &[Question],
@@ -126,7 +127,7 @@ fn judge(
     let on_probe = |question: &Question| ON_A_KEY.iter().any(|command| command[0] == question.words[0]);
     for (question, _) in answers().filter(|(_, may)| !**may) {
         match &question.refused {
-            // Refused for its key, not for itself.
+            // Refused because of its key, not as a command.
             Refused::Needed { .. } if on_probe(question) && !key_is_usable(1) => {}
             Refused::Needed { rule, what } => {
                 let found = format!("the user may not run {what}, which locks need");
@@ -149,7 +150,7 @@ fn judge(
 }
 
 fn missing_keys(keys: &[KeyForm], is_usable: &dyn Fn(usize) -> bool) -> Vec<Finding> {
-    // A rule that names single locks permits no other: then the refusal says nothing.
+    // An ACL rule that names single locks permits no other keys: then a refusal proves nothing.
     let of_single_names = !keys.is_empty() && !is_usable(0);
     let refused = keys.iter().enumerate().filter(|(place, _)| !is_usable(*place));
     let finding = |(place, form): (usize, &KeyForm)| {
@@ -167,7 +168,8 @@ fn missing_keys(keys: &[KeyForm], is_usable: &dyn Fn(usize) -> bool) -> Vec<Find
     refused.map(finding).collect()
 }
 
-/// Which channels the user may not use; if that is all of them, whether the command is the reason.
+/// The channels that the user may not use; if that is all of them, whether the command is the
+/// reason.
 fn missing_channels(
     questions: &[Question],
     may: &[bool],
@@ -187,7 +189,7 @@ fn missing_channels(
         let Some((command, _)) = all.first().and_then(|both| both.get(direction)) else { continue };
         let is_refused = |place: usize| !all[place][direction].1;
         let everywhere = (0..channels.len()).all(is_refused);
-        // The other command on the same channels tells the two reasons apart.
+        // The other command on the same channels distinguishes the two reasons.
         let other_works = (0..channels.len()).any(|place| all[place][1 - direction].1);
         let lacks_command = everywhere && (other_works || refuses_command(connection, command, &channels[0])?);
         if lacks_command {
@@ -207,8 +209,9 @@ fn missing_channels(
     Ok(findings)
 }
 
-/// Whether the user may not run a command that sends to a channel, rather than use the channel.
-/// Nobody listens there. What receives is not tried: it would subscribe the connection.
+/// Whether the user may not run a command that sends to a channel, rather than not use the channel.
+/// Nobody listens there. The receiving commands are not tested: they would subscribe the
+/// connection.
 fn refuses_command(connection: &mut BareConnection, command: &str, channel: &str) -> Result<bool> {
     if command.ends_with("subscribe") {
         return Ok(false);

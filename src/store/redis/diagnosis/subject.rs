@@ -1,8 +1,8 @@
-//! What a server is to the client that is diagnosed.
+//! The role of a server for the client that is diagnosed.
 
 use std::time::Duration;
 
-/// A server, and what its client wants of it.
+/// A server, and what its client requires of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
     pub(crate) lease: Duration,
@@ -17,7 +17,7 @@ pub(crate) enum Part {
     Alone,
     BehindSentinels,
     InCluster,
-    /// A master of Redlock. `durable`: the user says that it syncs every write.
+    /// A master of Redlock. `durable`: the user states that it syncs every write.
     Master {
         durable: bool,
     },

@@ -1,5 +1,5 @@
-//! What stands in Redis: found by SCAN, page by page, or under names that are known, and looked at
-//! by one script for each name.
+//! Lists what is in Redis: names are found by SCAN, page by page, or are known already, and one
+//! script examines each of them.
 
 mod waited_for;
 
@@ -17,20 +17,21 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{Found, ListingStore, LockStore, Wanted};
 
-/// How many keys of a server one SCAN goes over: less than half a millisecond of the server's time.
+/// How many keys one SCAN visits: less than half a millisecond of the server's time.
 const PAGE: &str = "500";
-/// How many names are looked at in one write. The server answers all of it before it turns to the
+/// How many names are examined in one write. The server answers all of them before it serves the
 /// next client, and each takes it some 20 microseconds.
 pub(crate) const LOOKS: usize = 25;
-/// Between two pages the server has this multiple of the time that the last one took for others.
+/// Between two pages the server gets this multiple of the last page's time for other clients.
 const REST: u32 = 4;
 const SHORTEST_REST: Duration = Duration::from_millis(2);
 const LONGEST_REST: Duration = Duration::from_millis(100);
 
-/// What a server says to several requests.
+/// One server's answers to several requests.
 pub(crate) type Exchange<'a> = dyn FnMut(&[Request]) -> Result<Vec<Reply>> + 'a;
 
-/// What is looked for on a server: keys with a pattern, and with a type if the pattern says little.
+/// What to look for on a server: keys with a pattern, and with a type if the pattern is not
+/// specific enough.
 struct Family {
     pattern: String,
     value: Option<&'static str>,
@@ -38,8 +39,8 @@ struct Family {
     name_of: fn(&str) -> Option<&str>,
 }
 
-/// A lock shows by its hash; a fair lock that is free, by its queue, and a semaphore, by its
-/// permits: both keys have braces.
+/// A lock is found by its hash; a free fair lock by its queue, and a semaphore by its permits: both
+/// of these keys have braces.
 fn families(wanted: &Wanted) -> [Family; 2] {
     let prefix: String = wanted.prefix.chars().map(plain).collect();
     let names = prefix + &wanted.pattern.widened(plain);
@@ -49,23 +50,24 @@ fn families(wanted: &Wanted) -> [Family; 2] {
     ]
 }
 
-/// The name beside whose key the queue or the permits are.
+/// The name to which this key of a queue or of permits belongs.
 fn named_beside(key: &str) -> Option<&str> {
     untagged(key.strip_prefix("redisson_lock_queue:").or_else(|| key.strip_suffix(":timeout"))?)
 }
 
-/// A character that means itself in a pattern of SCAN.
+/// Escapes a character for a pattern of SCAN.
 fn plain(c: char) -> String {
     if "*?[]\\".contains(c) { format!("\\{c}") } else { c.to_string() }
 }
 
-/// The name of such a key, for any kind; `None` for one that no lock of this library can have.
+/// The name of a key, for any kind; `None` if no lock of this library can have it.
 fn named(key: &str, prefix: &str) -> Option<LockName> {
     let name = LockName::new(prefix, key.strip_prefix(prefix)?, Kind::Mutex).ok()?;
     (check_name(&name).is_ok() && !is_reserved(key)).then_some(name)
 }
 
-/// All that one server has. `redirected`: called for names whose keys are at another server by now.
+/// Everything that one server has. `redirected`: called for names whose keys are at another server
+/// by now.
 pub(crate) fn list_server(
     wanted: &Wanted,
     exchange: &mut Exchange<'_>,
@@ -73,7 +75,7 @@ pub(crate) fn list_server(
 ) -> Result<BTreeMap<String, Found>> {
     let mut all = BTreeMap::new();
     if let Some(only) = wanted.pattern.only() {
-        // Nothing to search for.
+        // There is nothing to search for.
         let name = named(&format!("{}{only}", wanted.prefix), &wanted.prefix);
         look_at_all(&Vec::from_iter(name), exchange, redirected, &mut all)?;
         return Ok(all);
@@ -105,8 +107,8 @@ pub(crate) fn list_server(
     Ok(all)
 }
 
-/// A lock has one field, or a mode. Asking for that costs the server a twentieth of a look, and
-/// most hashes are those of other programs.
+/// A lock's hash has one field, or a mode. Asking for that costs the server a twentieth of a full
+/// look, and most hashes belong to other programs.
 fn without_hashes_of_others(names: Vec<LockName>, exchange: &mut Exchange<'_>) -> Result<Vec<LockName>> {
     let ask = |name: &LockName| {
         let number = |words: &[&str]| Request::plain(words).answered_by(Shape::Number);
@@ -125,7 +127,7 @@ fn without_hashes_of_others(names: Vec<LockName>, exchange: &mut Exchange<'_>) -
     Ok(pairs.filter(|(_, replies)| may_be_lock(replies)).map(|(name, _)| name).collect())
 }
 
-/// Whose names are not text, no client of this library can use.
+/// Names that are not text are left out: no client of this library can use them.
 fn page_of(reply: Reply) -> Result<(String, Vec<String>)> {
     let answered = fail_on_error(reply).map_err(|e| match e.kind() {
         ErrorKind::Denied => denied(&e),
@@ -135,7 +137,7 @@ fn page_of(reply: Reply) -> Result<(String, Vec<String>)> {
     let mut parts = answered.into_list().unwrap_or_default().into_iter();
     let (cursor, keys) = (parts.next().and_then(text), parts.next().and_then(Reply::into_list));
     let page = cursor.zip(keys).map(|(cursor, keys)| (cursor, keys.into_iter().filter_map(text).collect()));
-    page.ok_or_else(|| Error::new(ErrorKind::Protocol, "the reply to SCAN was no page of keys"))
+    page.ok_or_else(|| Error::new(ErrorKind::Protocol, "the reply to SCAN was not a page of keys"))
 }
 
 #[cold]
@@ -152,7 +154,7 @@ pub(crate) fn wanted_names(wanted: &Wanted, keys: &BTreeSet<String>, others: BTr
     all.iter().filter(|key| wanted.name_of(key).is_some()).filter_map(|key| named(key, &wanted.prefix)).collect()
 }
 
-/// What the looks at these names have found. A name that the user may not read is left out.
+/// What was found under these names. A name that the user may not read is left out.
 pub(crate) fn found_under(names: &[LockName], replies: Vec<Reply>) -> Result<Vec<Found>> {
     let mut all = Vec::new();
     for (name, reply) in names.iter().zip(replies) {
@@ -176,7 +178,7 @@ fn look_at_all(
             let found = match reply.redirect() {
                 Some(_) => redirected(name)?,
                 None => match look_answer(reply, &name.key, false) {
-                    // A key that the user may not read. It may hold anything.
+                    // A key that the user may not read, whatever it contains.
                     Err(e) if matches!(e.kind(), ErrorKind::Denied | ErrorKind::WrongType) => None,
                     found => found?,
                 },
@@ -190,8 +192,8 @@ fn look_at_all(
 }
 
 impl Server {
-    /// All requests of `run` over one connection of its own, so that callers who lock are not held
-    /// up by a long list.
+    /// Sends all requests of `run` over one connection of its own, so that a long list does not
+    /// delay lock calls.
     fn over_one_connection<T>(&self, run: impl FnOnce(&mut Exchange<'_>) -> Result<T>) -> Result<T> {
         let mut connection: Connection = self.pool.connect()?;
         let outcome = run(&mut |requests: &[Request]| match connection.exchange(requests) {
@@ -240,7 +242,7 @@ impl RedisStore {
         }
         for (route, places) in groups {
             let group: Vec<Request> = places.iter().map(|&place| requests[place].1.clone()).collect();
-            // After a failure each is asked for by itself, which finds the new primary.
+            // After a failure each is asked for separately, which finds the new primary.
             for (place, reply) in places.into_iter().zip(route.server().ask_in_pages(&group).unwrap_or_default()) {
                 replies[place] = Some(reply).filter(|reply| reply.redirect().is_none());
             }
@@ -252,7 +254,7 @@ impl RedisStore {
         asked.collect()
     }
 
-    /// The keys of the names on whose channels somebody listens.
+    /// The keys of the names whose channels have listeners.
     fn waited_for(&self) -> Result<BTreeSet<String>> {
         let one = |server: &Server, publishing| {
             let reply = server.ask_in_pages(&[channels(publishing)])?.into_iter().next();

@@ -1,5 +1,4 @@
-//! The names that somebody waits for: a waiter listens on the channel of the name, whatever its
-//! language.
+//! The names with waiters: a waiter listens on the channel of the name, whatever its language.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +6,11 @@ use crate::base::error::{ErrorKind, Result};
 use crate::store::redis::keys::{LOCK_CHANNEL, untagged};
 use crate::store::redis::wire::{Publishing, Reply, Request, Shape, fail_on_error};
 
-/// In front of the tag of a name, in the channels of everything but latches.
+/// The text before the tag of a name in the channels of everything but latches.
 const CHANNELS: [&str; 3] = [LOCK_CHANNEL, "redisson_rwlock", "redisson_sc"];
 const LATCH_CHANNEL: &str = "redisson_countdownlatch__channel__";
 
-/// The server goes over the channels that it has, not over its keys.
+/// The server searches the channels that it has, not its keys.
 pub(crate) fn channels(publishing: Publishing) -> Request {
     let which = match publishing {
         Publishing::Classic => "CHANNELS",
@@ -20,8 +19,8 @@ pub(crate) fn channels(publishing: Publishing) -> Request {
     Request::plain(&["PUBSUB", which, "redisson_*"]).answered_by(Shape::Any)
 }
 
-/// The keys of the names. None for a user who may not ask, who then sees what clients say that they
-/// hold.
+/// The keys of the names. None for a user who may not ask, who then sees only what clients have
+/// announced.
 pub(crate) fn answer(reply: Reply) -> Result<BTreeSet<String>> {
     let channels = match fail_on_error(reply) {
         Ok(reply) => reply.into_list().unwrap_or_default(),
@@ -45,7 +44,7 @@ pub(super) fn key_of(channel: &str) -> Option<String> {
     untagged(without_waiter(tag)).map(str::to_owned)
 }
 
-/// A fair waiter that may not subscribe to the pattern has its holder id behind the tag.
+/// A fair waiter that may not subscribe to the pattern has its holder id after the tag.
 fn without_waiter(tag: &str) -> &str {
     let Some((front, number)) = tag.rsplit_once(':') else { return tag };
     match front.rsplit_once(':') {

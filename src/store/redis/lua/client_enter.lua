@@ -1,5 +1,5 @@
--- client_enter: enters a client into the index of those that have written who they are, and removes
--- from it some whose text has expired.
+-- client_enter: enters a client into the index of clients that have announced an owner, and removes
+-- some clients whose text has expired.
 -- KEYS[1] index  sorted set, client -> epoch ms at which its text expires
 -- ARGV[1] client: the prefix of its names, and its id
 -- ARGV[2] for how many ms its text lives

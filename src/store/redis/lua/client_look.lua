@@ -1,4 +1,4 @@
--- client_look: returns what a client wrote of itself, and when that expires.
+-- client_look: returns what a client wrote about itself, and when that expires.
 -- KEYS[1] client    string
 -- Returns {pttl, text}; pttl is -2 and the text is missing if there is nothing
 -- Repeat-safe: yes, it only reads.

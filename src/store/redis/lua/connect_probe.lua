@@ -7,8 +7,8 @@
 -- Repeat-safe: yes. No command in it changes anything: the key does not exist, and the channels
 -- have no subscribers. HSET, INCR and RPUSH would write, so the ACL is checked instead. Redis 6.2
 -- cannot check it, so there the first lock call fails. LINSERT is not checked: it is needed only to
--- put a waiter back to the front. A permission is looked at before the slot: the error about a key of
--- another node is that of a user who has it.
+-- put a waiter back to the front. Permissions are checked before the slot: the error about a key of
+-- another node shows that the user has the permission.
 local key = KEYS[1] or table.remove(ARGV, 1)
 local commands = {
   {'hexists', key, 'x'}, {'hget', key, 'x'}, {'hdel', key, 'x'}, {'hgetall', key}, {'hlen', key},
@@ -17,7 +17,7 @@ local commands = {
   {'lindex', key, 0}, {'lrange', key, 0, 0}, {'lpop', key}, {'lrem', key, 1, 'x'},
   {'zscore', key, 'x'}, {'zmscore', key, 'x'}, {'zcard', key}, {'zcount', key, 0, 0}, {'zrange', key, 0, 0}, {'zrangebyscore', key, 0, 0},
   {'zrem', key, 'x'}, {'zadd', key, 'xx', 0, 'x'}, {'del', key},
-  -- 'not an integer' is the error of a user who has the permission.
+  -- 'not an integer' is the error for a user who has the permission.
   {'incrby', key, 'x'}, {'decrby', key, 'x'},
 }
 for i = 1, #ARGV do

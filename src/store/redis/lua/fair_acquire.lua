@@ -39,7 +39,7 @@ if held == 0 then
   end
   -- A fenced value has no TTL. The condition spares the waiters of a lock this command.
   if pttl == -1 and not mine and redis.call('hexists', lock, 'token') == 1 then
-    return redis.error_reply('WRONGTYPE a fenced value stands under this name')
+    return redis.error_reply('WRONGTYPE this name holds a fenced value')
   end
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local head, deadline, swept = live_head(KEYS[2], KEYS[3], ARGV[8], now, field)
@@ -47,12 +47,12 @@ if held == 0 then
     local wait = tonumber(ARGV[5])
     local own_deadline = wait > 0 and redis.call('zscore', KEYS[3], field)
     -- It lost its place (suspended beyond its deadline, or the server lost data). Only heads are
-    -- swept, so all in the queue now came later.
+    -- swept, so all waiters now in the queue came later.
     local is_first = ARGV[6] == '1' and not own_deadline
     if pttl ~= -2 or not is_first or is_before(head, field) then
       if swept and pttl == -2 then
-        -- The swept heads got the release message and are dead. The first waiter now may sleep
-        -- until their deadline, or for ever.
+        -- The swept heads got the release message and are dead. The waiter that is first now may
+        -- sleep until their deadline, or for ever.
         redis.call('publish', ARGV[8] .. ':' .. head, '0')
       end
       if head and not is_foreign(head) and tonumber(deadline or own_deadline or 0) > now + own_wait(head) then

@@ -1,10 +1,10 @@
 -- fair_keep: gives up the last hold count of a fair lock, and leaves the lock taken for a time. The
--- head of the queue is notified: what it knows of the end is out of date. It keeps its place.
+-- head of the queue is notified: the end that it knows of is out of date. It keeps its place.
 -- KEYS[1] lock       hash, holder -> hold count
 -- KEYS[2] queue      list of waiting holders, first come first
 -- KEYS[3] deadlines  sorted set, waiting holder -> epoch ms after which it counts as dead
 -- ARGV[1] holder
--- ARGV[2] field that stands while the lock is kept
+-- ARGV[2] field of the lock while it is kept
 -- ARGV[3] for how long in ms
 -- ARGV[4] prefix of the waiters' channels
 -- Returns {0, 0} not held

@@ -16,7 +16,7 @@ end
 
 local claimed, value = redis.call('hget', KEYS[1], 'token'), redis.call('hget', KEYS[1], 'value')
 if redis.call('hlen', KEYS[1]) > (claimed and 1 or 0) + (value and 1 or 0) then
-  return redis.error_reply('WRONGTYPE what stands under this key is no fenced value')
+  return redis.error_reply('WRONGTYPE this key holds something other than a fenced value')
 end
 if claimed and newer(claimed, ARGV[1]) then
   return {0, claimed}

@@ -8,7 +8,7 @@
 -- Repeat-safe: yes. It writes the same bytes under the same claim.
 local claimed = redis.call('hget', KEYS[1], 'token')
 if redis.call('hlen', KEYS[1]) > (claimed and 1 or 0) + redis.call('hexists', KEYS[1], 'value') then
-  return redis.error_reply('WRONGTYPE what stands under this key is no fenced value')
+  return redis.error_reply('WRONGTYPE this key holds something other than a fenced value')
 end
 if claimed ~= ARGV[1] then
   return {0, claimed}

@@ -1,9 +1,9 @@
 -- lock_keep: gives up the last hold count of a plain lock, or of the writer of a read-write lock,
--- and leaves the lock taken for a time. Waiters are notified: what they know of its end is out of
+-- and leaves the lock taken for a time. Waiters are notified: the end that they know of is out of
 -- date.
 -- KEYS[1] lock    hash, holder -> hold count; of a read-write lock also mode -> write
 -- ARGV[1] field of the holder
--- ARGV[2] field that stands while the lock is kept
+-- ARGV[2] field of the lock while it is kept
 -- ARGV[3] for how long in ms
 -- ARGV[4] channel for the messages
 -- ARGV[5] the message, as of a release

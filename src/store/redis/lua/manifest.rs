@@ -53,8 +53,8 @@ macro_rules! for_each_script {
     };
 }
 
-/// The text of a script, from `name` on as it stands in the table. The path is absolute because
-/// this macro is used from files in different folders.
+/// The text of a script, from `name` on as in the table. The path is absolute because this macro is
+/// used from files in different folders.
 macro_rules! lua_source {
     ($name:literal $(with $front:literal)* $(then $end:literal)*) => {
         concat!(

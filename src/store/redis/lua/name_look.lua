@@ -1,4 +1,4 @@
--- name_look: returns all that stands under a name, of whatever kind it is.
+-- name_look: returns everything under a name, whatever its kind.
 -- KEYS[1] lock       hash of a lock, integer of a latch or a semaphore, or anything else
 -- KEYS[2] token      integer, the last fencing token
 -- KEYS[3] queue      list of waiting holders, first come first
@@ -41,8 +41,8 @@ local function left_of(score)
   return ends >= 922337203685477 and -1 or math.max(math.floor(ends - now), 0)
 end
 
--- The first bytes of a string, which may be large. GETRANGE is not in the ACL rule; Redis 6.2 cannot
--- say whether it is permitted.
+-- The first bytes of a string, which may be large. GETRANGE is not in the ACL rule; Redis 6.2
+-- cannot report whether it is permitted.
 local function start_of(key)
   local known, may = pcall(redis.acl_check_cmd, 'getrange', key, 0, 31)
   if known and may then
@@ -52,8 +52,8 @@ local function start_of(key)
   return text and string.sub(text, 1, 32)
 end
 
--- When the last of the leases of a reader ends. Each level of its hold has one; of many, those of
--- the levels that were taken last.
+-- When the last lease of a reader ends. Each level of its hold has one; if there are many, only the
+-- levels that were taken last are read.
 local function reader_left(id, count, most_levels)
   local left = -2
   for level = count, math.max(count - most_levels + 1, 1), -1 do
@@ -108,7 +108,7 @@ else
   what = 4
 end
 
--- LLEN is not in the ACL rule: the length of a long queue is found by looking at places.
+-- LLEN is not in the ACL rule: the length of a long queue is found by reading places.
 local function length_of(listed)
   if listed < most then
     return listed
@@ -135,7 +135,7 @@ for n = 1, #queue do
   waiters[2 * n] = left_of(read('zscore', KEYS[4], queue[n]))
 end
 
--- Those whose lease ends last: they say when all have ended.
+-- The permits whose leases end last: they show when all have ended.
 local permits, ended = {}, 0
 local leases = read('zrange', KEYS[6], -most, -1, 'withscores') or {}
 if #leases > 0 then

@@ -19,6 +19,6 @@ if redis.call('del', KEYS[1], KEYS[2]) == 0 then
   return {0, 0}
 end
 answer = remember(KEYS[3], ARGV[1], 1, 0)
--- The waiters try again, and learn that there is no semaphore.
+-- The waiters try again, and get an error because there is no semaphore.
 redis.call('publish', ARGV[2], '1')
 return answer

@@ -22,8 +22,8 @@ local count = mode and tonumber(redis.call('hget', lock, field) or 0) or 0
 
 if count == 0 then
   if held > 0 then
-    -- After a downgrade of unknown outcome the holder may still be there as a writer, which
-    -- excludes more than it needs to.
+    -- After a downgrade of unknown outcome the holder may still be the writer, which excludes more
+    -- than it needs to.
     if redis.call('hexists', lock, field .. ':write') == 0 then
       return {2, 0}
     end
@@ -38,7 +38,7 @@ if count == 0 then
   if mode == 'write' then
     return {0, pttl}
   end
-  -- Also while the lock is free: the writer has not come yet, and readers must not always be first.
+  -- Even while the lock is free: the writer has not come yet, and readers must not always be first.
   local waiting = redis.call('pttl', KEYS[2])
   if waiting > 0 then
     return {0, waiting}
@@ -52,8 +52,8 @@ if count == 0 then
 end
 
 mode = mode or 'read'
--- After an inner release that was lost there are more timeout keys than the client knows of. The
--- longest of their TTLs is still promised.
+-- After the reply to an inner release was lost, there may be more timeout keys than the client
+-- knows of. The longest of their TTLs is still promised.
 local longest = tonumber(lease)
 for n = held + 1, count do
   longest = math.max(longest, redis.call('pttl', level .. n))

@@ -39,7 +39,7 @@ end
 
 if not writing and (count == 0 or writes > 0) then
   if writes + reads == 0 and redis.call('get', KEYS[2]) == ARGV[1] then
-    -- It gives up waiting: readers may go on, and another waiting writer sets the marker again.
+    -- It stops waiting: readers may go on, and another waiting writer sets the marker again.
     redis.call('del', KEYS[2])
     redis.call('publish', ARGV[4], '1')
   end
@@ -52,8 +52,8 @@ if writes > 0 then
 end
 
 if reads > 0 then
-  -- The timeout key that stays gets the longest TTL, or the next release by any reader would cut
-  -- the lock's TTL below what this holder was promised.
+  -- The remaining timeout key gets the longest TTL; otherwise the next release by any reader would
+  -- cut the lock's TTL below what this holder was promised.
   local ttl = math.max(writing and redis.call('pttl', KEYS[1]) or longest(ARGV[1], count), 1)
   for n = 1, reads do
     if n == reads or n > count then

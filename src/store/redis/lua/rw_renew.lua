@@ -12,8 +12,8 @@ local function level(tag, reader, n)
   return tag .. ':' .. reader .. ':rwlock_timeout:' .. n
 end
 
--- Of a lock with many readers only the fields of one holder: each reader renews once a second, and
--- reading all fields each time would cost the square of their number.
+-- Only the fields of one holder: each reader renews once a second, and if each read all fields of a
+-- lock with many readers, that would cost the square of their number.
 local function fields_of(lock, holder, writer)
   if redis.call('hlen', lock) <= 100 then
     return redis.call('hgetall', lock)
@@ -22,7 +22,7 @@ local function fields_of(lock, holder, writer)
 end
 
 local function renew(lock, holder, lease, tag)
-  -- After a downgrade of unknown outcome either field may be there.
+  -- After a downgrade of unknown outcome either field may exist.
   local writer, writing, count = holder .. ':write', false, 0
   -- A renewal by a Redisson reader sets the TTL of the whole lock to that client's watchdog time,
   -- whatever others were promised, and before Redisson 4.4 that of all their timeout keys as well.

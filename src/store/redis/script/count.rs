@@ -20,7 +20,7 @@ pub(crate) fn count(name: &LockName, change: Count, id: &str) -> Request {
     match change {
         Count::Set(n) => {
             let request = Request::script(&COUNT_SET, &names).number(u64::from(n)).number(kept).arg(keys.channel);
-            // The message: 1 to a latch's waiters, the number of permits to a semaphore's.
+            // The message: 1 for a latch's waiters, the number of permits for a semaphore's.
             if name.kind == Kind::Latch { request.number(1) } else { request.number(u64::from(n)) }
         }
         Count::Add(n) => Request::script(&COUNT_ADD, &names).arg(n.to_string()).number(kept).arg(keys.channel),
@@ -33,8 +33,8 @@ pub(crate) fn count(name: &LockName, change: Count, id: &str) -> Request {
             Request::script(&LATCH_DELETE, &names).number(kept).arg(keys.channel)
         }
         Count::Delete => {
-            // A counting semaphore has no leases, and a key of that name is not leasehold's. Its
-            // idempotency key, which does not exist yet, is passed instead.
+            // A counting semaphore has no leases, and a key of that name does not belong to
+            // leasehold. Its idempotency key, which does not exist yet, is passed instead.
             let leases = if name.kind == Kind::Semaphore { keys.leases() } else { answer.clone() };
             let names = [lock, leases.as_bytes(), answer.as_bytes()];
             Request::script(&PERMIT_DELETE, &names).number(kept).arg(keys.channel)
@@ -70,7 +70,8 @@ pub(crate) fn count_question(name: &LockName) -> Request {
 }
 
 pub(crate) fn question_answer(reply: Reply) -> Result<(i64, i64)> {
-    let not_a_number = || Error::new(ErrorKind::WrongType, "the key under this name holds something that is no count");
+    let not_a_number =
+        || Error::new(ErrorKind::WrongType, "the key under this name holds something that is not a count");
     match fail_on_error(reply)? {
         Reply::Nil => Ok((0, 0)),
         Reply::Bytes(text) => {

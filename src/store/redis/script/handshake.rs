@@ -13,8 +13,8 @@ pub(crate) fn handshake(key_prefix: &str) -> Handshake {
     Handshake { scripts: LOADED, probe: connect_probe(&key, &channels), check: refuse_missing_permissions }
 }
 
-/// The same for the nodes of a cluster. A probe that named its key as one would be redirected by
-/// all nodes but one, and find out nothing there.
+/// The same for the nodes of a cluster. If the probe passed its key as a key, all nodes but one
+/// would redirect it, and nothing would be learned about them.
 pub(crate) fn handshake_in_cluster(key_prefix: &str) -> Handshake {
     let (key, channels) = probe_names(key_prefix);
     let probe = with_args(Request::script(&CONNECT_PROBE, &[]).arg(key), &channels);
@@ -29,17 +29,17 @@ fn with_args(request: Request, args: &[String]) -> Request {
     args.iter().fold(request, |request, arg| request.arg(arg))
 }
 
-/// What the user may not do, as far as the probe can tell.
+/// What the user may not do, as far as the probe shows.
 #[derive(Default)]
 pub(crate) struct Refused {
-    /// The error texts, each behind the command and a colon.
+    /// The error texts, each after the command and a colon.
     pub(crate) commands: Vec<String>,
     /// The probe's own key was refused, which says nothing about the keys of the locks.
     pub(crate) key: bool,
 }
 
-/// What else a command can fail with, such as a replica that takes no writes, or a key of another
-/// node of a cluster, is no matter of rights.
+/// Other reasons why a command can fail, such as a replica that takes no writes, or a key of
+/// another node of a cluster, have nothing to do with rights.
 pub(crate) fn refused_by_probe(reply: Reply) -> Result<Refused> {
     if matches!(&reply, Reply::Error(e) if e.code == "NOPERM" && e.text.contains("key")) {
         return Ok(Refused { key: true, ..Refused::default() });

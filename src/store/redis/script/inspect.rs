@@ -28,14 +28,14 @@ pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<LockStatus>> {
     while let (Some(Reply::Bytes(field)), Some(Reply::Bytes(value))) = (parts.next(), parts.next()) {
         match &*field {
             b"mode" => continue,
-            // No holder has this name: it is a field of fenced values.
+            // No holder has this id: it is a field of fenced values.
             b"token" => {
                 let why = "a fenced value has this name; use another name for one of the two";
                 return Err(Error::new(ErrorKind::WrongType, why));
             }
             _ => {}
         }
-        // Another program wrote a count that is no number; the lock is held all the same.
+        // Another program wrote a count that is not a number; the lock is held all the same.
         let count = std::str::from_utf8(&value).ok().and_then(|v| v.parse().ok()).unwrap_or(1);
         holders.push((String::from_utf8_lossy(&field).into_owned(), count));
     }
@@ -43,17 +43,17 @@ pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<LockStatus>> {
     Ok((!holders.is_empty()).then(|| LockStatus { ttl, holders, owners: Vec::new() }))
 }
 
-/// Enters a client into the index of those that have written who they are.
+/// Enters a client into the index of clients that have announced an owner.
 pub(crate) fn enter_client(key: &str, ttl: Duration) -> Request {
     Request::script(&CLIENT_ENTER, &[CLIENT_INDEX.as_bytes()]).arg(key).number(ceil_millis(ttl))
 }
 
-/// Asks what a client wrote of itself.
+/// Asks for what a client wrote about itself.
 pub(crate) fn announced(key: &str) -> Request {
     Request::script(&CLIENT_LOOK, &[client_key(key).as_bytes()])
 }
 
-/// `None`: nothing, or what no client of this crate writes.
+/// `None`: nothing, or something that no client of this crate writes.
 pub(crate) fn announced_answer(reply: Reply) -> Result<Option<Announced>> {
     let mut parts = fail_on_error(reply)?.into_list().unwrap_or_default().into_iter();
     let (Some(Reply::Int(pttl)), Some(Reply::Bytes(text))) = (parts.next(), parts.next()) else { return Ok(None) };

@@ -20,12 +20,12 @@ use crate::store::{Acquire, Acquired, Granted, Release, Released, Renewal, Renew
 
 const TOKEN_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// How long a wait mark is kept without another attempt: a place in a fair queue, a writer's
-/// marker.
+/// How long a wait mark (a place in a fair queue, a writer's marker) is kept without another
+/// attempt.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaiterTimeouts {
     pub(crate) own: Duration,
-    /// That of Redisson's waiters, which have a configuration of their own.
+    /// The timeout of Redisson's waiters, which have a configuration of their own.
     pub(crate) redisson: Duration,
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn acquire(request: &Acquire<'_>, timeouts: WaiterTimeouts) -> Reques
         }
         Kind::Latch => unreachable!("a latch has no holders"),
     };
-    // A counting semaphore also answers 2 if the permits were released already.
+    // A counting semaphore also answers 2 if the permits were already released.
     if held == 0 && name.kind != Kind::CountingSemaphore { request.for_fresh_holder() } else { request }
 }
 
@@ -112,7 +112,7 @@ pub(super) fn positive_millis(ttl: i64) -> Option<Duration> {
     u64::try_from(ttl).ok().filter(|ttl| *ttl > 0).map(Duration::from_millis)
 }
 
-/// `now`: when it is sent.
+/// `now`: the time at which it is sent.
 pub(crate) fn release(request: &Release<'_>, now: impl FnOnce() -> Moment) -> Request {
     if let Some(rest) = request.keeps_for(now) {
         return keep(request, rest);
@@ -169,7 +169,7 @@ fn keep(request: &Release<'_>, rest: Duration) -> Request {
         }
         Kind::Write => {
             let [field, kept] = [holder, &kept].map(|holder| format!("{}:write", holder.as_str()));
-            // As rw_release.
+            // The same messages as in rw_release.
             of(Request::script(&LOCK_KEEP, &[lock]), &field, &kept).arg("1").arg("00")
         }
         _ => of(Request::script(&LOCK_KEEP, &[lock]), holder.as_str(), kept.as_str()).arg("0").arg(""),

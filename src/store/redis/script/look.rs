@@ -1,4 +1,4 @@
-//! What stands under a name, of whatever kind it is.
+//! What is under a name, whatever its kind.
 
 use std::time::Duration;
 
@@ -22,17 +22,17 @@ pub(crate) fn look(name: &LockName) -> Request {
 /// One kind for each form of channel.
 const CHANNELS: [Kind; 4] = [Kind::Mutex, Kind::Read, Kind::Semaphore, Kind::Latch];
 
-/// What stands there. `by_name`: it was asked for by its name, so whatever may be a lock is taken
+/// What is there. `by_name`: it was asked for by its name, so anything that may be a lock is taken
 /// for one; otherwise only what nothing but a lock looks like.
 ///
 /// # Errors
-/// `WrongType`: it was asked for by its name, and something else stands there.
+/// `WrongType`: it was asked for by its name, and something else has that name.
 pub(crate) fn look_answer(reply: Reply, key: &str, by_name: bool) -> Result<Option<Found>> {
     let seen =
         Seen::read(fail_on_error(reply)?).ok_or_else(|| unexpected("a look at a name", "no list of its parts"))?;
     let Some(kind) = seen.kind(by_name) else {
         if by_name && matches!(seen.what, What::Lock | What::ReadWrite | What::Else) {
-            let why = "something that is no lock, semaphore or latch has this name; use another name or a key_prefix";
+            let why = "something other than a lock, semaphore or latch has this name; use another name or a key_prefix";
             return Err(Error::new(ErrorKind::WrongType, why));
         }
         let number = seen.number.filter(|_| by_name);
@@ -43,7 +43,7 @@ pub(crate) fn look_answer(reply: Reply, key: &str, by_name: bool) -> Result<Opti
     let mut found = Found { token: seen.token, waiting: listeners, ..Found::new(key, kind) };
     match kind {
         Kind::Semaphore => {
-            // Permits whose lease has ended are free: the next acquire gives them back.
+            // Permits whose lease has ended are free: the next acquire returns them.
             found.number = seen.number.map(|free| free.saturating_add(seen.ended));
             let held = seen.permits.into_iter().filter(|(_, left)| *left != Some(Duration::ZERO));
             found.holders = acquisitions(&held.collect::<Vec<_>>());
@@ -53,7 +53,7 @@ pub(crate) fn look_answer(reply: Reply, key: &str, by_name: bool) -> Result<Opti
         Kind::Read | Kind::Write => {
             found.holders = seen.holders;
             found.unlisted = seen.unlisted;
-            // The marker is there before its writer listens, and shows to a user who may not ask
+            // The marker is set before its writer listens, and is visible to a user who may not ask
             // for listeners.
             let writers = seen.writer_waits.then_some(1);
             found.waiting = listeners.max(writers);
@@ -80,7 +80,7 @@ enum What {
 struct Seen {
     what: What,
     is_written: bool,
-    /// Whether every holder has the id and the count of one.
+    /// Whether the id and the count of every holder look like those of a holder.
     looks_held: bool,
     /// Whether every count is a number above zero.
     has_counts: bool,
@@ -100,7 +100,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// `None`: no script of leasehold answers this.
+    /// `None`: not an answer of this script.
     fn read(reply: Reply) -> Option<Self> {
         let parts: [Reply; 12] = reply.into_list()?.try_into().ok()?;
         let [what, number, holders, token, length, queue, marker, unlisted, ended, permits, opened, listeners] = parts;
@@ -147,7 +147,7 @@ impl Seen {
             length: u64::try_from(integer(&length)?).ok()?,
             queue: queued,
             writer_waits: integer(&marker)? > 0,
-            // A clock that goes by fractions might count one twice.
+            // With a server clock in fractions of a millisecond, one might be counted twice.
             unlisted: u64::try_from(integer(&unlisted)?).unwrap_or(0),
             ended: integer(&ended)?,
             permits: permits.collect::<Option<_>>()?,
@@ -174,7 +174,7 @@ impl Seen {
     fn kind(&self, by_name: bool) -> Option<Kind> {
         let is_queued = self.length > 0;
         match self.what {
-            // A fenced value has that field, and no holder has this name.
+            // A fenced value has that field, and no holder has this id.
             What::Lock if self.holders.iter().any(|holder| holder.id == "token") => None,
             What::Lock | What::ReadWrite if !by_name && !self.looks_held => None,
             What::Lock | What::ReadWrite if !self.has_counts => None,
@@ -182,7 +182,7 @@ impl Seen {
             What::Lock => Some(Kind::Mutex),
             What::ReadWrite if self.holders.is_empty() && !by_name => None,
             What::ReadWrite => Some(if self.is_written { Kind::Write } else { Kind::Read }),
-            // It is free, and somebody has a place in its queue.
+            // The lock is free, and somebody has a place in its queue.
             What::Nothing => is_queued.then_some(Kind::Fair),
             What::Number if self.permits.iter().any(|(permit, _)| permit.len() == PERMIT) => Some(Kind::Semaphore),
             What::Number if self.was_opened => Some(Kind::Latch),
@@ -191,7 +191,7 @@ impl Seen {
     }
 }
 
-/// The bytes of a permit.
+/// The length of a permit in bytes.
 const PERMIT: usize = 16;
 
 /// One entry for each acquisition of this library, and for each permit of Redisson.
@@ -199,7 +199,7 @@ fn acquisitions(permits: &[(Vec<u8>, Option<Duration>)]) -> Vec<FoundHolder> {
     let mut all: Vec<FoundHolder> = Vec::new();
     for (permit, left) in permits.iter().filter(|(permit, _)| permit.len() == PERMIT) {
         let (acquisition, number) = permit.split_at(12);
-        // Redisson's are random, so that one in 400 000 looks like one of ours.
+        // Redisson's permits are random, so one in 400 000 looks like one of leasehold's.
         let is_ours = (1..=10_000).contains(&u32::from_be_bytes(number.try_into().unwrap_or_default()));
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let id = if is_ours { hex(acquisition) } else { hex(permit) };
@@ -211,7 +211,7 @@ fn acquisitions(permits: &[(Vec<u8>, Option<Duration>)]) -> Vec<FoundHolder> {
     all
 }
 
-/// A UUID, a colon and more, which any terminal may get.
+/// A UUID, a colon and more, with only characters that are safe on any terminal.
 fn looks_like_a_holder(field: &[u8]) -> bool {
     let is_id = |(place, byte): (usize, &u8)| match place {
         8 | 13 | 18 | 23 => *byte == b'-',
@@ -221,7 +221,7 @@ fn looks_like_a_holder(field: &[u8]) -> bool {
     field.len() > 37 && field.iter().take(37).enumerate().all(is_id) && field[37..].iter().all(u8::is_ascii_graphic)
 }
 
-/// Zero for what has ended; `None` for what does not end.
+/// Zero if it has ended; `None` if it never ends.
 fn time_left(millis: i64) -> Option<Duration> {
     (millis != -1).then(|| Duration::from_millis(u64::try_from(millis).unwrap_or(0)))
 }

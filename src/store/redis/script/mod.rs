@@ -76,7 +76,7 @@ fn unexpected(asked: &str, answer: &str) -> Error {
 mod tests {
     use super::*;
 
-    /// Every file says what its KEYS, ARGV and replies are, and why it may run twice.
+    /// Every file states its KEYS, ARGV and replies, and why it may run twice.
     #[test]
     fn every_script_has_its_header() {
         for (name, script) in ALL {

@@ -50,7 +50,7 @@ pub(crate) fn acquire_all_answer(reply: Reply, asked: &AcquireAll<'_>, sent_at: 
     outcome.ok_or_else(|| unexpected(ASKED, &format!("{answer:?}")))
 }
 
-/// `now`: when it is sent.
+/// `now`: the time at which it is sent.
 pub(crate) fn release_all(releases: &[Release<'_>], now: impl Fn() -> Moment) -> Request {
     let keys: Vec<&[u8]> = releases.iter().map(|one| RedisKeys::of(one.name).lock.as_bytes()).collect();
     let request = Request::script(&MULTI_RELEASE, &keys).answered_by(Shape::Each(2 * releases.len() as u32));

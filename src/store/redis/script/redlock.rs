@@ -61,7 +61,7 @@ pub(crate) fn acquire_on_node_answer(reply: Reply) -> Result<NodeReply> {
     })
 }
 
-/// For a reply that is read late, whatever its request was.
+/// Also for a reply that is read late, whatever its request was.
 pub(crate) fn says_quarantined(reply: &Reply) -> bool {
     *reply == Reply::Pair(5, 0)
 }

@@ -1,4 +1,4 @@
-//! What there is to say of the sentinels: how many answer, and whether they agree.
+//! What a diagnosis finds out about the sentinels: how many answer, and whether they agree.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::store::redis::wire::ask_all;
 impl Inquiry {
     /// Asks each of them. Takes two I/O timeouts at most.
     pub(super) fn examine(&self) -> Vec<Finding> {
-        // A round of its own first: what its answers tell of the others is learned by it.
+        // A separate round comes first, from whose answers the other sentinels are learned.
         let found = self.find();
         let sentinels = self.known.all();
         let name = self.name().to_owned();
@@ -52,7 +52,7 @@ fn of_one(outcome: Option<&Result<Testimony>>, name: &str) -> Finding {
     }
 }
 
-/// What they say together, when a master was found.
+/// Their common finding, when a master was found.
 fn together(outcomes: &[(usize, Result<Testimony>)], name: &str) -> Finding {
     let count = count(outcomes);
     let (votes, all) = (count.best.map_or(0, |(_, votes)| votes), count.all);

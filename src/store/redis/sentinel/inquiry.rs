@@ -15,35 +15,35 @@ use crate::store::redis::wire::{Endpoint, Epoch, Master, ask_all};
 
 pub(super) struct Inquiry {
     name: String,
-    /// All about the master but its address.
+    /// How to connect to the master, except its address.
     server: Endpoint,
     pub(super) known: Known,
     io_timeout: Duration,
     state: Mutex<InquiryState>,
     changed: Condvar,
-    /// How many epochs have ended. Apart from the state, which can be locked by a thread that waits
-    /// for a core while renewals are due.
+    /// How many epochs have ended. Kept outside the state, which a thread that waits for a core may
+    /// keep locked while renewals are due.
     moves: AtomicU64,
 }
 
 #[derive(Default)]
 struct InquiryState {
     current: Option<Current>,
-    /// A round is under way. Threads that want to know at the same time share it.
+    /// A round is under way. Threads that ask at the same time share it.
     asking: bool,
-    /// The number of rounds that are over, and why the last one found no master.
+    /// The number of finished rounds, and why the last one found no master.
     rounds: u64,
     failed: Option<Error>,
     closed: bool,
 }
 
-/// Who is believed to be the master, since when there is an epoch of it.
+/// The server that is believed to be the master, and its epoch.
 struct Current {
     named: NamedMaster,
     epoch: Epoch,
 }
 
-/// The round ends also if its thread panics: others wait for it.
+/// The round also ends if its thread panics: others wait for it.
 struct EndOfRound<'i> {
     inquiry: &'i Inquiry,
     outcome: Option<Result<()>>,
@@ -73,8 +73,8 @@ impl Inquiry {
         }
     }
 
-    /// The master that the sentinels name now. Blocks at most the I/O timeout, as long as the
-    /// system grants threads.
+    /// The master that the sentinels name now. Blocks for at most the I/O timeout, as long as the
+    /// system can start threads.
     ///
     /// # Errors
     /// Nobody answers, they do not agree, or they know no such master.
@@ -118,7 +118,7 @@ impl Inquiry {
     }
 
     /// Ends the epoch if this is another master, or the same one after a failover there and back,
-    /// in which it forgot what only it had.
+    /// in which it lost what only it had.
     fn believe(&self, named: NamedMaster) {
         let mut state = self.state.lock();
         let before = state.current.take();

@@ -1,4 +1,4 @@
-//! The sentinels that a client knows: those of its settings, and those that they tell of.
+//! The sentinels that a client knows: those of its settings, and those that they report.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,15 +10,15 @@ use super::question::{self, Neighbour, Testimony};
 use crate::base::error::Result;
 use crate::store::redis::wire::{Endpoint, Line};
 
-/// Maximum number of sentinels taken from answers, so that a strange answer cannot make a client
-/// ask for ever.
+/// Maximum number of sentinels taken from answers, so that a faulty answer cannot make a client ask
+/// for ever.
 const MOST_TOLD: usize = 32;
 
 pub(super) struct Sentinel {
     line: Line,
-    /// Its id, once it has answered or was told of.
+    /// Its id, once it has answered or was reported by another.
     id: Mutex<Option<String>>,
-    /// There is a subscription, or one is being made.
+    /// Whether there is a subscription, or one is being made.
     listening: AtomicBool,
 }
 
@@ -29,7 +29,7 @@ impl Sentinel {
 
     pub(super) fn ask(&self, master: &str) -> Result<Testimony> {
         let testimony = question::ask(&self.line, master)?;
-        // Kept here and not only in the outcome, which is dropped if it comes late.
+        // Recorded here as well, because an outcome that comes late is dropped.
         *self.id.lock() = Some(testimony.id.clone());
         Ok(testimony)
     }
@@ -43,7 +43,7 @@ impl Sentinel {
     }
 }
 
-/// The right to subscribe at a sentinel, which one at a time has.
+/// The right to subscribe at a sentinel, which one thread at a time has.
 pub(super) struct Listening(pub(super) Arc<Sentinel>);
 
 impl Listening {
@@ -82,8 +82,8 @@ impl Known {
         self.configured.iter().chain(&*self.told.lock()).cloned().collect()
     }
 
-    /// Takes over which others the sentinels tell of. A sentinel of the settings that they list
-    /// under another address is not asked twice, once its id is known.
+    /// Records the other sentinels that the sentinels report. A sentinel of the settings that they
+    /// list under another address is not asked twice, once its id is known.
     pub(super) fn learn(&self, asked: &[Arc<Sentinel>], outcomes: &[(usize, Result<Testimony>)]) {
         let told_by = |(place, outcome): &(usize, Result<Testimony>)| {
             let teller = asked[*place].clone();
@@ -106,7 +106,7 @@ impl Known {
                 told.push(same.unwrap_or_else(|| Arc::new(self.sentinel(endpoint, Some(other.id.clone())))));
             }
         }
-        // One that answers by itself stays, though no other tells of it in this round.
+        // One that answers stays, even if no other sentinel reports it in this round.
         let tells = |sentinel: &Arc<Sentinel>| testimonies.iter().any(|(teller, _)| Arc::ptr_eq(teller, sentinel));
         for sentinel in before {
             if told.iter().any(|kept| Arc::ptr_eq(kept, &sentinel)) {

@@ -1,10 +1,10 @@
-//! Which server is the master, as the sentinels say.
+//! Which server is the master, according to the sentinels.
 //!
 //! Every connect asks them ([`inquiry`]), and a thread watches them ([`watch`]), so that the
-//! connections to an old master end although it still answers. What is left is this: an old master
-//! that is on our side of a partition together with every sentinel that we can reach is believed
-//! and renewed against until one of the others can be reached. A grant that must be acknowledged by
-//! replicas (`replicas`) does not come about there, and a fencing token tells who is late.
+//! connections to an old master end although it still answers. One case remains: an old master that
+//! is on our side of a partition together with every sentinel that we can reach is believed, and
+//! renewed against, until one of the others can be reached. A grant that must be acknowledged by
+//! replicas (`replicas`) is impossible there, and a fencing token reveals the stale holder.
 
 mod diagnosis;
 mod inquiry;
@@ -73,7 +73,7 @@ impl FindMaster for Sentinels {
 }
 
 impl Drop for Sentinels {
-    /// Of a client that was not closed, because it could not be built. Nothing is touched in a
+    /// For a client that was not closed because it could not be built. Nothing is touched in a
     /// fork, where a thread that does not exist may have locked it.
     fn drop(&mut self) {
         if !self.process.is_other(self.clock.now()) {

@@ -1,9 +1,9 @@
-//! What one sentinel is asked, and what it says.
+//! The questions to one sentinel, and its answers.
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::redis::wire::{Line, Reply, Request, fail_on_error};
 
-/// What one sentinel says of the master.
+/// What one sentinel reports about the master.
 #[derive(Debug, Clone)]
 pub(super) struct Testimony {
     /// The id of the sentinel, which may be known by two addresses.
@@ -12,7 +12,7 @@ pub(super) struct Testimony {
     pub(super) master: Option<NamedMaster>,
     /// The sentinels that it knows.
     pub(super) others: Vec<Neighbour>,
-    /// The masters that it watches, if this is none of them.
+    /// The masters that it watches, if this one is not among them.
     pub(super) watches: Vec<String>,
 }
 
@@ -35,8 +35,8 @@ pub(super) struct Neighbour {
 pub(super) fn ask(line: &Line, name: &str) -> Result<Testimony> {
     let endpoint = format!("{:?}", line.endpoint);
     let question = |words: &[&str]| Request::plain(&[&["SENTINEL"], words].concat());
-    // The address comes from its own command, because in a failover `MASTER` still has the old one
-    // when the promoted replica is a master already.
+    // The address comes from a command of its own, because in a failover `MASTER` still has the old
+    // one when the promoted replica is already a master.
     let replies = line.ask(&[
         question(&["GET-MASTER-ADDR-BY-NAME", name]),
         question(&["MASTER", name]),
@@ -66,12 +66,12 @@ fn no_sentinel(endpoint: &str, error: Error) -> Error {
     if error.kind() != ErrorKind::Server || !error.message().to_lowercase().contains("unknown") {
         return error;
     }
-    let why = format!("{endpoint} is no sentinel; sentinels mostly listen on port 26379");
+    let why = format!("{endpoint} is not a sentinel; sentinels usually listen on port 26379");
     Error::new(ErrorKind::Unsupported, why).caused_by(error)
 }
 
 fn nonsense(endpoint: &str) -> Error {
-    Error::new(ErrorKind::Protocol, format!("{endpoint} does not answer as a sentinel does"))
+    Error::new(ErrorKind::Protocol, format!("{endpoint} does not answer like a sentinel"))
 }
 
 fn text(bytes: &[u8]) -> String {

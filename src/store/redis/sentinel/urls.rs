@@ -1,4 +1,4 @@
-//! What the URLs of a client say of sentinels, and of the server that they watch.
+//! What the URLs of a client contain about sentinels, and about the server that they watch.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ pub(crate) struct SentinelUrls {
     /// The name of the master.
     pub(crate) name: String,
     pub(crate) sentinels: Vec<Endpoint>,
-    /// How to connect to the master, at an address that is not its own. With TLS if the sentinels
+    /// How to connect to the master, with a placeholder for its address. With TLS if the sentinels
     /// have it.
     pub(crate) server: Endpoint,
 }
 
-/// Who says the passwords, where the URLs do not.
+/// The sources of the passwords that the URLs do not contain.
 #[derive(Clone, Copy)]
 pub(crate) struct Providers<'p> {
     pub(crate) of_servers: Option<&'p Arc<dyn CredentialsProvider>>,
@@ -34,7 +34,8 @@ fn invalid(why: impl Into<String>) -> Error {
 }
 
 impl SentinelUrls {
-    /// Each URL is a sentinel's; only its database is the server's. `name`: the master's.
+    /// Each URL is that of a sentinel, except for the database, which is the server's. `name`:
+    /// that of the master.
     pub(crate) fn of_each(urls: &[String], name: &str, providers: Providers<'_>) -> Result<Self> {
         if urls.is_empty() {
             return Err(invalid("the URL of at least one sentinel is needed"));
@@ -43,7 +44,7 @@ impl SentinelUrls {
         let endpoints: Vec<Endpoint> = urls.iter().map(parse).collect::<Result<_>>()?;
         let server = endpoints[0].clone().logged_in_by(providers.of_servers);
         if endpoints.iter().any(|endpoint| endpoint.is_secure() != server.is_secure()) {
-            return Err(invalid("of the sentinels' URLs all are rediss:// (TLS), or none"));
+            return Err(invalid("either all URLs of sentinels are rediss:// (TLS), or none is"));
         }
         if endpoints.iter().any(|endpoint| endpoint.db() != server.db()) {
             return Err(invalid("the database in a sentinel's URL is the server's, so all URLs must have the same"));

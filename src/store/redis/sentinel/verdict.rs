@@ -1,14 +1,15 @@
-//! What follows from what several sentinels say.
+//! The conclusion from the answers of several sentinels.
 
 use super::question::{NamedMaster, Testimony};
 use crate::base::error::{Error, ErrorKind, Result};
 
 /// The votes, one for each sentinel, however many addresses it is known by.
 pub(super) struct Count<'t> {
-    /// Which most name, with the latest configuration among them, and how many.
+    /// The master that most of them name, with the latest configuration among them, and how many
+    /// name it.
     pub(super) best: Option<(NamedMaster, usize)>,
     voters: Vec<&'t Testimony>,
-    /// All sentinels there are, as far as those who answered know.
+    /// The number of all sentinels, as far as those that answered know.
     pub(super) all: usize,
 }
 
@@ -34,16 +35,16 @@ pub(super) fn count(outcomes: &[(usize, Result<Testimony>)]) -> Count<'_> {
     Count { best, all: told.max(voters.len()), voters }
 }
 
-/// More than half of all sentinels name one master: the others need not be waited for.
+/// More than half of all sentinels name one master: the others need not answer.
 pub(super) fn is_settled(outcomes: &[(usize, Result<Testimony>)]) -> bool {
     let count = count(outcomes);
     count.best.is_some_and(|(_, votes)| votes * 2 > count.all)
 }
 
-/// The master that more than half of those who answered name. `seen`: the configuration that was
-/// believed last. An older one is believed only if more than half of *all* sentinels name it (all
-/// were set up anew): a single sentinel that is cut off with the old master must not lead back to
-/// it.
+/// The master that more than half of the sentinels that answered name. `seen`: the configuration
+/// that was believed last. An older one is believed only if more than half of *all* sentinels name
+/// it (all were set up anew): a single sentinel that is cut off with the old master must not lead
+/// back to it.
 pub(super) fn judge(
     outcomes: &[(usize, Result<Testimony>)],
     name: &str,
@@ -88,7 +89,7 @@ fn nobody_answered(outcomes: &[(usize, Result<Testimony>)], addresses: &[String]
             }
         }
     }
-    // One kind of all is the cause; else it may be an outage.
+    // If all failed in the same way, that is the cause; otherwise it may be an outage.
     let kind = kinds.first().filter(|first| kinds.iter().all(|kind| kind == *first));
     let kind = kind.copied().unwrap_or(ErrorKind::Unreachable);
     Error::new(kind, format!("no sentinel can be asked for the master: {}", whys.join("; ")))

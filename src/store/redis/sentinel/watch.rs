@@ -17,10 +17,10 @@ use crate::base::error::{ErrorKind, Result};
 use crate::store::net::Waker;
 use crate::store::redis::wire::{Frame, PubSubReader, PubSubWriter, ask_all, listen_at, wait_for_input};
 
-/// How often all sentinels are asked without a sign of a failover, and how soon one that ended its
-/// subscription is tried again.
+/// How often all sentinels are asked without a sign of a failover, and how soon a sentinel that
+/// ended its subscription is tried again.
 const PERIOD: Duration = Duration::from_secs(1);
-/// What the thread waits for new subscriptions. Those that take longer are found at the next
+/// How long the thread waits for new subscriptions. Those that take longer are found in the next
 /// period.
 const SUBSCRIBING: Duration = Duration::from_millis(50);
 
@@ -44,7 +44,7 @@ struct Listener {
 }
 
 impl Listener {
-    /// Reads all that has come. Whether it tells of a failover.
+    /// Reads everything that has arrived. Returns whether it reports a failover.
     fn receive(&mut self) -> Result<bool> {
         let mut news = false;
         loop {
@@ -70,7 +70,7 @@ impl MasterWatch {
         }
     }
 
-    /// Starts the thread, once. If the system grants none, the next call tries again.
+    /// Starts the thread, once. If the system cannot start one, the next call tries again.
     pub(super) fn begin(self: &Arc<Self>) {
         if self.begun.swap(true, Ordering::AcqRel) {
             return;
@@ -140,14 +140,14 @@ impl MasterWatch {
         let (reader, mut writer) = listen_at(listening.0.endpoint(), &self.client_name, self.io_timeout)?;
         writer.subscribe(&["+switch-master"])?;
         let mut arrived = self.arrived.lock();
-        // Under the mutex: the thread clears the list when it ends, and then nobody does.
+        // Under the mutex: the thread clears the list when it ends, and nobody does it after that.
         if !self.is_stopped() {
             arrived.push(Listener { reader, _writer: writer, _listening: listening });
         }
         Ok(())
     }
 
-    /// Returns when a sentinel tells of a failover, when one is lost, and at the deadline.
+    /// Returns when a sentinel reports a failover, when a sentinel is lost, and at the deadline.
     fn wait_for_news(&self, listeners: &mut Vec<Listener>, waker: &Waker, deadline: Instant) {
         let mut news = false;
         while !news && !self.is_stopped() && Instant::now() < deadline {
@@ -164,7 +164,7 @@ impl MasterWatch {
         }
     }
 
-    /// Once when it begins, once when it is over.
+    /// Logs trouble once when it begins and once when it is over.
     fn log_trouble(&self, found: Result<()>, in_trouble: &mut bool) {
         let name = self.inquiry.name();
         match found {

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use crate::base::error::Result;
 
 /// Asks every target on a thread of its own, which ends with its I/O, and collects the outcomes as
-/// they come, each with the place of its target. Returns once `enough` accepts them, once all are
-/// there, or after `timeout`. Whoever has not answered by then is not waited for, and its outcome
-/// is dropped; neither is one there whose `ask` panicked.
+/// they come, each with the index of its target. Returns once `enough` accepts them, once all have
+/// come, or after `timeout`. A target that has not answered by then is not waited for, and its
+/// outcome is dropped. There is no outcome for a target whose `ask` panicked.
 ///
-/// `ask` must bound its own I/O. Where the system grants no thread, the caller asks that target
+/// `ask` must bound its own I/O. If the system cannot start a thread, the caller asks that target
 /// itself.
 pub(crate) fn ask_all<X: Send + 'static, T: Send + 'static>(
     thread: &str,
@@ -23,7 +23,7 @@ pub(crate) fn ask_all<X: Send + 'static, T: Send + 'static>(
     let (sender, receiver) = channel();
     let mut outcomes = Vec::with_capacity(targets.len());
     for (place, target) in targets.into_iter().enumerate() {
-        // The target is handed over separately, so that it is still here if no thread starts.
+        // The target is passed separately, so that it is still available if no thread starts.
         let (hand_over, target_of_thread) = channel();
         let (ask_there, sender) = (ask.clone(), sender.clone());
         let spawned = std::thread::Builder::new().name(thread.to_owned()).spawn(move || {

@@ -1,4 +1,5 @@
-//! A connection to a server of any role and version that nobody checks: for questions about it.
+//! A connection to a server of any role and version, without checks: for questions about the
+//! server.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use crate::store::net::Stream;
 
 pub(crate) struct BareConnection {
     transport: Transport,
-    /// How long the connect took, with TLS and the log-in, without the look-up of the master.
+    /// How long the connect took, with TLS and the log-in, but without finding the master.
     pub(crate) connected_in: Duration,
 }
 
@@ -25,7 +26,7 @@ impl Connector {
         transport.handshake_done()?;
         let mut connection = BareConnection { transport, connected_in };
         let name = Request::plain(&["CLIENT", "SETNAME", &self.client_name]);
-        // Who may not set a name can still ask.
+        // A user who may not set a name can still ask.
         connection.ask(&[name]).map_err(|e| handshake_failed(&endpoint, e))?;
         Ok(connection)
     }

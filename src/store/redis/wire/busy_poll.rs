@@ -1,43 +1,43 @@
-//! Looking for a reply for a short while before falling asleep for it.
+//! Polling for a reply for a short while before sleeping until it comes.
 //!
-//! Over loopback on two idle cores a round trip is 8 µs of work, and several times that of falling
-//! asleep and waking up. A thread that looks again and again for the reply is awake when it comes.
-//! But it uses a core meanwhile, and where other threads want that core, or client and server share
-//! one, it is slower than a thread that sleeps. No rule tells the two apart, so both ways are
-//! measured, in runs of calls, and the quicker one is used. Only calls that are alone look: beside
-//! another call of the client the core has better use.
+//! Over loopback on two idle cores a round trip is 8 µs of work, and several times that for falling
+//! asleep and waking up. A thread that polls for the reply is awake when it comes. But it uses a
+//! core meanwhile, and if other threads need that core, or client and server share one, it is
+//! slower than a thread that sleeps. No rule distinguishes the two cases, so both ways are
+//! measured, in runs of calls, and the quicker one is used. Only a call that is alone polls: beside
+//! another call of the client, the core is better used for that.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// How long a reply is looked for. One that takes longer is waited for asleep: waking up adds
-/// little to it.
+/// How long a thread polls for a reply. For one that takes longer it sleeps: then waking up adds
+/// little to the total.
 const WINDOW: Duration = Duration::from_micros(50);
-/// What a reply that was not found within the window counts for, where one that was counts for one.
-/// With fewer than a fourth of misses, looking goes on.
+/// How much a reply that was not found within the window counts, if one that was found counts one.
+/// With less than a fourth of misses, polling goes on.
 const MISS: u32 = 3;
-/// This many misses in a row end a run: what they cost is CPU time, which the measured times do not
+/// This many misses in a row end a run: their cost is CPU time, which the measured times do not
 /// show.
 const MOST_MISSES: u32 = 3;
-/// Calls that are measured together.
+/// Number of calls that are measured together.
 const RUN: u32 = 64;
-/// How many runs later the other way is tried for a run: at first, and at most. It doubles whenever
-/// the other way has turned out no quicker.
+/// After how many runs the other way is tried for one run: at first, and at most. It doubles
+/// whenever the other way has turned out to be no quicker.
 const FIRST_WAIT: u32 = 16;
 const LONGEST_WAIT: u32 = 512;
 
-/// How the threads of one client wait for replies. All of it is advice: threads that read it while
-/// others change it do no harm.
+/// How the threads of one client wait for replies. All of it is advice: a thread that reads it
+/// while another changes it does no harm.
 #[derive(Debug)]
 pub(crate) struct BusyPoll {
     allowed: bool,
     /// Calls of the client under way.
     calls: AtomicUsize,
-    /// Whether calls look for their replies in this run.
+    /// Whether calls poll for their replies in this run.
     looks: AtomicBool,
-    /// How much looking was in vain lately.
+    /// A measure of how many polls have missed lately.
     in_vain: AtomicU32,
     trials: Mutex<Trials>,
 }
@@ -70,12 +70,12 @@ impl BusyPoll {
         CallUnderWay(self)
     }
 
-    /// Whether a call under way is the only one, which may look and is measured.
+    /// Whether a call under way is the only one, which may poll and is measured.
     pub(super) fn is_alone(&self) -> bool {
         self.allowed && self.calls.load(Ordering::Relaxed) == 1
     }
 
-    /// What `look` finds, if that is soon. `None`: the caller is to wait asleep.
+    /// Returns what `look` finds, if that is soon. `None`: the caller should sleep.
     pub(super) fn poll<T>(&self, mut look: impl FnMut() -> Option<T>) -> Option<T> {
         if !self.looks.load(Ordering::Relaxed) {
             return None;
@@ -109,7 +109,7 @@ impl BusyPoll {
         self.looks.store(looks, Ordering::Relaxed);
     }
 
-    /// One whose calls look now.
+    /// An instance whose calls poll now.
     #[cfg(test)]
     pub(super) fn looking() -> Self {
         let busy_poll = Self::new(true);
@@ -128,28 +128,28 @@ impl BusyPoll {
     }
 }
 
-/// Which of the two ways is the quicker one, found by trying.
+/// Which of the two ways is quicker, found by trial.
 #[derive(Debug)]
 struct Trials {
-    /// Whether the calls of the present run look.
+    /// Whether the calls of the present run poll.
     looks: bool,
-    /// The way that has been the quicker one.
+    /// The way that was quicker so far.
     favourite: bool,
-    /// Calls in the present run.
+    /// Number of calls in the present run.
     calls: u32,
     sum: Duration,
-    /// What a call has cost lately, asleep and looking; `None` before the first run of its kind.
+    /// The recent cost of a call, asleep and polling; `None` before the first run of its kind.
     costs: [Option<Duration>; 2],
-    /// The cost in the last run of the favourite. The better of its last two counts, so that a run
-    /// that something disturbed changes nothing.
+    /// The cost in the last run of the favourite. The better of its last two runs counts, so that a
+    /// disturbed run changes nothing.
     last: Duration,
-    /// Runs of the favourite since the other way was tried, and how many there shall be.
+    /// Runs of the favourite since the other way was tried, and how many there have to be.
     runs: u32,
     wait: u32,
 }
 
 impl Default for Trials {
-    /// The first run sleeps, and the second looks.
+    /// The first run sleeps, and the second one polls.
     fn default() -> Self {
         let (looks, favourite, costs) = (false, false, [None; 2]);
         Self { looks, favourite, calls: 0, sum: Duration::ZERO, costs, last: Duration::MAX, runs: 0, wait: 1 }
@@ -157,14 +157,14 @@ impl Default for Trials {
 }
 
 impl Trials {
-    /// Takes in a call. At the end of a run: whether the calls of the next one look.
+    /// Records a call. At the end of a run it returns whether the calls of the next one poll.
     fn add(&mut self, took: Duration) -> Option<bool> {
         self.calls += 1;
         self.sum = self.sum.saturating_add(took);
         (self.calls >= RUN).then(|| self.end_run(self.sum / RUN))
     }
 
-    /// `cost`: of a call of the run that ends.
+    /// `cost`: that of a call of the run that ends.
     fn end_run(&mut self, cost: Duration) -> bool {
         (self.calls, self.sum) = (0, Duration::ZERO);
         self.looks = if self.looks == self.favourite { self.judge_favourite(cost) } else { self.judge_trial(cost) };
@@ -202,7 +202,7 @@ impl Trials {
     }
 }
 
-/// By more than a tenth: measurements differ by chance.
+/// Quicker by more than a tenth, because measurements differ by chance.
 fn is_quicker(one: Duration, other: Duration) -> bool {
     one.saturating_add(one / 9) < other
 }
@@ -215,7 +215,7 @@ mod tests {
         Duration::from_micros(n)
     }
 
-    /// How many of `runs` runs look, where a call takes so long asleep and looking.
+    /// How many of `runs` runs poll, if a call takes this long asleep and polling.
     fn looking(trials: &mut Trials, runs: u32, asleep: Duration, looking: Duration) -> u32 {
         let mut looked = 0;
         for _ in 0..runs {
@@ -231,11 +231,11 @@ mod tests {
         let trials = &mut Trials::default();
         assert_eq!(looking(trials, 2, micros(50), micros(20)), 1);
         assert!(looking(trials, 2000, micros(50), micros(20)) > 1980);
-        // Now both share a core.
+        // Now client and server share a core.
         let looked = looking(trials, 2000, micros(16), micros(24));
         assert!((3..600).contains(&looked), "{looked}");
         assert!((2..20).contains(&looking(trials, 3000, micros(16), micros(24))));
-        // And no more.
+        // And now they do not.
         assert!(looking(trials, 2000, micros(50), micros(20)) > 1000);
     }
 
@@ -254,7 +254,7 @@ mod tests {
         }
     }
 
-    /// How often a call that never gets its reply looks for it.
+    /// How often a call that never gets its reply polls for it.
     fn looks(busy_poll: &BusyPoll) -> u32 {
         let mut looks = 0;
         let found: Option<()> = busy_poll.poll(|| {
@@ -295,7 +295,7 @@ mod tests {
     fn misses_in_a_row_end_the_looking() {
         let busy_poll = BusyPoll::looking();
         let _call = busy_poll.begin_call();
-        // One in vain between many that are not is no reason.
+        // One miss among many hits changes nothing.
         for _ in 0..20 {
             assert!(looks(&busy_poll) > 0);
             (0..4).for_each(|_| assert_eq!(busy_poll.poll(|| Some(1)), Some(1)));

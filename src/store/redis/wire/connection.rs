@@ -24,27 +24,27 @@ pub(crate) struct Connection {
     due: VecDeque<Due>,
     io_timeout: Duration,
     clock: Arc<dyn Clock>,
-    /// It has carried a request before, and has been idle since.
+    /// It has carried a request before and has been idle since.
     was_idle: bool,
 }
 
 /// An unread reply.
 struct Due {
     shape: Shape,
-    /// The replicas that must acknowledge the write that it reports.
+    /// The replicas that must acknowledge the write that this reply reports.
     replicas: Option<Replicas>,
     /// The reply to an `ASKING` comes first.
     asking: bool,
 }
 
-/// Sent, not yet answered: the unknown outcome that the requests have until their replies are read.
+/// Sent and not yet answered: the unknown outcome of the requests until their replies are read.
 pub(crate) struct InFlight {
     pub(crate) sent_at: Moment,
     pub(crate) unknown: UnknownOutcome,
 }
 
 impl Connection {
-    /// After the handshake, in which `facts` were learned.
+    /// A connection after the handshake, in which `facts` were learned.
     pub(super) fn new(transport: Box<Transport>, facts: Facts, io_timeout: Duration, clock: Arc<dyn Clock>) -> Self {
         let facts = Arc::new(facts);
         Self { transport, facts, out: Vec::new(), due: VecDeque::new(), io_timeout, clock, was_idle: false }
@@ -55,7 +55,7 @@ impl Connection {
         self.facts.run_id.as_deref()
     }
 
-    /// The server's clock now, in microseconds since 1970, or a little less.
+    /// A lower bound of the server's clock now, in microseconds since 1970.
     pub(crate) fn server_micros(&self) -> u64 {
         self.facts.server_now_at_least(self.clock.now())
     }
@@ -69,13 +69,13 @@ impl Connection {
         polled.into_iter().zip(connections).map(|(polled, connection)| polled || is_ahead(connection)).collect()
     }
 
-    /// If the connection turns out to have ended, that may have happened before the next request
-    /// was sent.
+    /// Records that it is idle: if it turns out to have ended, that may have happened before the
+    /// next request was sent.
     pub(crate) fn mark_idle(&mut self) {
         self.was_idle = true;
     }
 
-    /// Writes the requests in one go.
+    /// Sends the requests in one write.
     pub(crate) fn send<'a>(
         &mut self,
         requests: impl Iterator<Item = &'a Request>,
@@ -108,10 +108,10 @@ impl Connection {
     /// frame that would be read as the reply to the next request.
     #[cold]
     fn ended_while_idle(&self) -> RedisFailure {
-        log::debug!("an idle connection has ended with its master or itself, or has received bytes nobody asked for");
+        log::debug!("an idle connection or its master has ended, or the connection has received unexpected bytes");
         self.transport.stream().meter().broke();
         let error = Error::new(ErrorKind::Unreachable, ENDED);
-        // Everything sent on it before has been answered, so nothing can run late.
+        // Everything that was sent on it has been answered, so nothing can run late.
         RedisFailure::Unknown {
             error,
             unknown: UnknownOutcome { facts: self.facts.clone(), not_after: 0 },
@@ -123,7 +123,7 @@ impl Connection {
         self.receive(flight, None)
     }
 
-    /// [`recv`](Self::recv), looking for the reply for a while before falling asleep.
+    /// [`recv`](Self::recv), but polls for the reply for a short while before sleeping.
     pub(super) fn recv_soon(
         &mut self,
         flight: &InFlight,
@@ -150,11 +150,11 @@ impl Connection {
         };
         let asked = if asking { receive(Shape::Text, busy_poll).map(drop) } else { Ok(()) };
         let replies = asked.and_then(|()| receive(shape, busy_poll)).and_then(|reply| {
-            // The replicas take their time: their answer is waited for asleep.
+            // Replicas take longer: the thread sleeps until their answer.
             Ok((reply, wanted.map(|wanted| Ok((wanted, receive(Shape::Number, None)?))).transpose()?))
         });
         match replies {
-            // A grant that nobody will remember. Looked at after the reply has come: a master that
+            // A grant that nobody would remember. Checked after the reply has come: a master that
             // was replaced before it answered is not believed.
             Ok(_) if self.facts.is_outdated() => Err(self.replaced(flight)),
             Ok((reply, None)) => Ok(reply),
@@ -167,7 +167,7 @@ impl Connection {
         self.due.pop_front().unwrap_or(Due { shape: Shape::Any, replicas: None, asking: false })
     }
 
-    /// A reply that has arrived already. `fresh`: [`answered`](Self::answered) has reported input.
+    /// A reply that has already arrived. `fresh`: [`answered`](Self::answered) has reported input.
     pub(crate) fn recv_now(
         &mut self,
         flight: &InFlight,
@@ -176,7 +176,7 @@ impl Connection {
         let Some(reply) = self.transport.recv_now(fresh).map_err(|error| self.as_unknown(error, flight))? else {
             return Ok(None);
         };
-        // Redlock, which alone reads this way, has neither replicas nor clusters.
+        // Only Redlock reads in this way, and it has neither replicas nor clusters.
         let shape = self.next_due().shape;
         fitting(shape, reply).map(Some).map_err(|error| self.as_unknown(error, flight))
     }
@@ -204,8 +204,7 @@ impl Connection {
         Ok((replies, flight))
     }
 
-    /// Another server became the master while the request was under way. That one can be asked at
-    /// once.
+    /// Another server became the master while the request was under way. It can be asked at once.
     #[cold]
     fn replaced(&self, flight: &InFlight) -> RedisFailure {
         let error = Error::new(ErrorKind::Unreachable, "another server became the master before the reply came");
@@ -213,20 +212,19 @@ impl Connection {
     }
 
     fn as_unknown(&self, error: Error, flight: &InFlight) -> RedisFailure {
-        // Also after a timeout: it is closed then.
+        // Counted after a timeout as well, because the connection is closed then.
         self.transport.stream().meter().broke();
         let stale = self.was_idle && error.kind() == ErrorKind::Unreachable && error.message() == ENDED;
         RedisFailure::Unknown { error, unknown: flight.unknown.clone(), stale }
     }
 
-    /// False if the request was sent to an earlier process of the server than the one at the other
-    /// end.
+    /// False if the request was sent to another (earlier) process of the server than the one at the
+    /// other end now.
     pub(crate) fn may_have_run(&self, unknown: &UnknownOutcome) -> bool {
         unknown.may_have_run_at(&self.facts)
     }
 
-    /// The `CLIENT KILL`s that must be sent in front of a repeat or an undo, or how long to wait
-    /// first.
+    /// The `CLIENT KILL`s that must be sent before a repeat or an undo, or how long to wait first.
     pub(crate) fn kills_for<'a>(
         &self,
         unknowns: impl IntoIterator<Item = &'a UnknownOutcome>,
@@ -244,7 +242,7 @@ impl Connection {
     }
 }
 
-/// The reply, if it has the shape that its request wants.
+/// The reply, if it has the shape that its request requires.
 fn fitting(shape: Shape, reply: Reply) -> Result<Reply> {
     if shape.fits(&reply) {
         return Ok(reply);

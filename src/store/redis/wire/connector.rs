@@ -15,7 +15,7 @@ use super::unknown_outcome::Facts;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 
-/// Makes connections to one server, or to whichever is the master.
+/// Makes connections to one server, or to the current master.
 #[derive(Debug, Clone)]
 pub(crate) struct Connector {
     pub(crate) endpoint: Target,
@@ -25,17 +25,17 @@ pub(crate) struct Connector {
     /// master has a limit of its own.
     pub(crate) io_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
-    /// For all connections of the client on which calls of locks wait for their replies.
+    /// For all connections of the client on which lock calls wait for their replies.
     pub(crate) busy_poll: Arc<BusyPoll>,
     /// Whether a connection of this client has read the server's memory settings: the first one
-    /// does, for all.
+    /// does it for all.
     pub(crate) memory_seen: Arc<AtomicBool>,
-    /// `Some`: the server must be a node of a cluster. How its releases are published is decided
-    /// by a setting, or by the first node that is connected to.
+    /// `Some`: the server must be a node of a cluster. How its releases are published is decided by
+    /// a setting, or by the first node that is connected to.
     pub(crate) cluster: Option<Arc<OnceLock<Publishing>>>,
 }
 
-/// What the store wants from every new connection.
+/// What the store requires of every new connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Handshake {
     /// Loaded into the server.
@@ -64,7 +64,7 @@ impl Connector {
         Self { endpoint, ..self.clone() }
     }
 
-    /// Whether it can name a node of a cluster.
+    /// Checks whether the URL can name a node of a cluster.
     pub(crate) fn check_seed(&self) -> Result<()> {
         let why = match (self.host_and_port(), self.endpoint.fixed().map_or(0, |endpoint| endpoint.db)) {
             (None, _) => "the nodes of a cluster are reached over TCP, not over a unix socket",
@@ -84,7 +84,8 @@ impl Connector {
         self.endpoint.fixed()?.host_and_port()
     }
 
-    /// One request on a connection of its own, which ends with it: to a server of any role.
+    /// Sends one request on a connection of its own, which is closed afterwards: to a server of any
+    /// role.
     pub(crate) fn ask_once(&self, request: &Request) -> Result<Reply> {
         let (endpoint, _) = self.endpoint.find()?;
         let mut transport = Transport::connect(&endpoint, self.io_timeout)?;
@@ -105,7 +106,7 @@ impl Connector {
             Request::plain(&["INFO", "replication"]),
         ];
         let loads = requests.len();
-        // Before this is decided, a script of the other form is sent with its source when it is
+        // Until this is decided, a script of the other form is sent with its source when it is
         // first needed.
         let publishing = self.cluster.as_ref().and_then(|decided| decided.get().copied());
         let source = |script: &&'static Script| script.source(publishing.unwrap_or(Publishing::Classic));
@@ -123,8 +124,8 @@ impl Connector {
             requests.len() - 1
         });
         let sharded = undecided.then(|| {
-            // Redisson's question: an error means that the server has no sharded channels, or that
-            // the user may not use them.
+            // Redisson asks this as well: an error means that the server has no sharded channels,
+            // or that the user may not use them.
             requests.push(Request::plain(&["PUBSUB", "SHARDNUMSUB", &self.client_name]));
             requests.len() - 1
         });
@@ -138,7 +139,7 @@ impl Connector {
         check_server(&server, &replication, self.cluster.is_some())?;
         if epoch.is_some() && field(&replication, "role:") != Some("master") {
             fail_on_error(replies[4].clone())?;
-            let why = "the server does not say whether it is a master, which it must where sentinels name it";
+            let why = "the server does not report whether it is a master, which is required behind sentinels";
             return Err(Error::new(ErrorKind::Unsupported, why));
         }
         if let Some(memory) = memory {
@@ -153,7 +154,7 @@ impl Connector {
         }
         let probed = match probe {
             Some(probe) => replies[probe].clone(),
-            // The user needs the right to publish in the form that has just been decided.
+            // The user needs the right to publish in the form that was just decided.
             None => {
                 let probe = &self.handshake.probe;
                 let mut ask = |probe| exchange_as(publishing, &mut transport, &[probe]).map(|mut all| all.remove(0));
@@ -217,7 +218,7 @@ fn exchange_as(publishing: Publishing, transport: &mut Transport, requests: &[Re
     sent.map(|()| replies)
 }
 
-/// Whether a server of this version, kind and role can keep locks.
+/// Whether a server of this version, kind and role can store locks.
 pub(crate) fn check_server(server: &str, replication: &str, in_cluster: bool) -> Result<()> {
     let unsupported = |what: String| Err(Error::new(ErrorKind::Unsupported, what));
     match field(server, "redis_mode:").or_else(|| field(server, "server_mode:")) {

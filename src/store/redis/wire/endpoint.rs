@@ -14,7 +14,7 @@ use crate::store::net::{Address, Stream};
 #[cfg(feature = "tls")]
 use crate::store::tls::TlsClient;
 
-/// A server's address, taken apart and checked; nothing is connected.
+/// A server's address, parsed and checked; nothing is connected.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     pub(super) address: Address,
@@ -22,20 +22,20 @@ pub(crate) struct Endpoint {
     pub(super) db: u32,
     /// The traffic of all connections of the client.
     traffic: Arc<Traffic>,
-    /// What secures the connections, for `rediss://`.
+    /// The TLS client for the connections, for `rediss://`.
     #[cfg(feature = "tls")]
     pub(super) tls: Option<Arc<TlsClient>>,
 }
 
 impl std::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // The address only: the rest has the password.
+        // Only the address: the other fields contain the password.
         self.address.fmt(f)
     }
 }
 
 impl Endpoint {
-    /// Connects, with TLS if it has it. Also returns the deadline of the handshake.
+    /// Connects, with TLS if it is set. Also returns the deadline of the handshake.
     pub(super) fn dial(&self, timeout: Duration) -> io::Result<(Stream, Instant)> {
         let (stream, deadline) = Stream::connect(&self.address, timeout, &self.traffic)?;
         #[cfg(feature = "tls")]
@@ -45,7 +45,7 @@ impl Endpoint {
         Ok((stream, deadline))
     }
 
-    /// The same at another address.
+    /// The same endpoint at another address.
     pub(crate) fn at(&self, host: &str, port: u16) -> Self {
         Self { address: Address::Tcp { host: host.to_owned(), port }, ..self.clone() }
     }
@@ -62,8 +62,8 @@ impl Endpoint {
         }
     }
 
-    /// `secure`: the URL asks for TLS, which has the default settings until
-    /// [`secure_with`](Self::secure_with).
+    /// `secure`: the URL asks for TLS, with the default settings until
+    /// [`secure_with`](Self::secure_with) is called.
     pub(super) fn new(address: Address, log_in: Option<LogIn>, db: u32, secure: bool) -> Self {
         #[cfg(not(feature = "tls"))]
         debug_assert!(!secure, "such a URL was refused");
@@ -85,7 +85,7 @@ impl Endpoint {
         false
     }
 
-    /// Takes these settings, if the URL asks for TLS.
+    /// Uses these settings, if the URL asks for TLS.
     #[cfg(feature = "tls")]
     pub(crate) fn secure_with(&mut self, client: &Arc<TlsClient>) {
         if let Some(tls) = &mut self.tls {
@@ -93,7 +93,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes these settings whatever the URL asks for; `None`: no TLS.
+    /// Uses these settings whatever the URL asks for; `None`: no TLS.
     #[cfg(feature = "tls")]
     pub(crate) fn secured_by(self, client: Option<&Arc<TlsClient>>) -> Self {
         Self { tls: client.cloned(), ..self }
@@ -116,7 +116,7 @@ impl Endpoint {
         Self { db: 0, ..self }
     }
 
-    /// The same for whoever the provider names; without a provider, for nobody.
+    /// The same endpoint, logged in as the provider says; without a provider, without a log-in.
     pub(crate) fn logged_in_by(self, provider: Option<&Arc<dyn CredentialsProvider>>) -> Self {
         let log_in = provider.map(|provider| LogIn { user: None, password: Password::Provided(provider.clone()) });
         Self { log_in, ..self }
@@ -126,7 +126,7 @@ impl Endpoint {
         matches!(self.address, Address::Tcp { .. })
     }
 
-    /// What a new connection logs in with, if it has to.
+    /// The log-in of a new connection, if it needs one.
     pub(super) fn begin_log_in(&self) -> Result<Option<Attempt<'_>>> {
         self.log_in.as_ref().map(LogIn::begin).transpose()
     }

@@ -1,4 +1,4 @@
-//! A connection for a question now and then, to a server that keeps no locks.
+//! A connection for occasional questions, to a server that stores no locks.
 
 use std::time::{Duration, Instant};
 
@@ -22,9 +22,9 @@ pub(crate) struct Line {
 #[derive(Default)]
 struct LineState {
     idle: Option<Box<Transport>>,
-    /// Since when a question is under way.
+    /// When the question under way began.
     asking: Option<Instant>,
-    /// No connection is kept any more.
+    /// Whether connections are no longer kept.
     closed: bool,
 }
 
@@ -33,12 +33,12 @@ impl Line {
         Self { endpoint, client_name, io_timeout, state: Mutex::default() }
     }
 
-    /// Sends requests that may be repeated, and reads their replies. Takes one I/O timeout at most,
-    /// or two where a kept connection has ended; looking up the host name is not bounded.
+    /// Sends requests that may be repeated, and reads their replies. Takes at most one I/O timeout,
+    /// or two if a kept connection has ended; looking up the host name is not bounded.
     ///
     /// # Errors
-    /// As any connect; and if an earlier question has hung for longer than that, because each that
-    /// hangs has a thread.
+    /// Those of any connect; also if an earlier question has hung for longer than an I/O timeout,
+    /// because each question that hangs keeps a thread.
     pub(crate) fn ask(&self, requests: &[Request]) -> Result<Vec<Reply>> {
         let idle = {
             let mut state = self.state.lock();
@@ -69,7 +69,7 @@ impl Line {
         let all: Vec<Request> = std::iter::once(&name).chain(requests).cloned().collect();
         let mut replies = exchange(&mut transport, &all).map_err(|e| handshake_failed(&self.endpoint, e))?;
         transport.handshake_done()?;
-        // Who may not set a name can still ask.
+        // A user who may not set a name can still ask.
         replies.remove(0);
         Ok((transport, replies))
     }

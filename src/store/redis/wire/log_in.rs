@@ -1,4 +1,5 @@
-//! How a connection logs in: with the password of its URL, or with what the provider says now.
+//! How a connection logs in: with the password of its URL, or with the provider's current
+//! credentials.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ pub(super) struct LogIn {
 
 #[derive(Clone)]
 pub(super) enum Password {
-    /// The URL has a user alone.
+    /// The URL has only a user.
     Missing,
     Said(String),
     Provided(Arc<dyn CredentialsProvider>),
@@ -42,7 +43,7 @@ pub(super) struct Attempt<'l> {
 }
 
 impl LogIn {
-    /// Asks the provider if there is one: before the connect, because the time it takes must not be
+    /// Asks the provider, if there is one: before the connect, so that its time is not taken from
     /// the server's.
     pub(super) fn begin(&self) -> Result<Attempt<'_>> {
         Ok(Attempt { log_in: self, credentials: self.credentials()? })
@@ -61,8 +62,8 @@ impl LogIn {
     }
 }
 
-/// The provider is code of the user: its panic must not end the watchdog, and what it said may be
-/// the password.
+/// The provider is the user's code: its panic must not end the watchdog, and its message may be the
+/// password.
 fn provided_by(provider: &dyn CredentialsProvider) -> Result<Credentials> {
     match catch_unwind(AssertUnwindSafe(|| provider.credentials())) {
         Ok(Ok(credentials)) => Ok(credentials),
@@ -73,7 +74,7 @@ fn provided_by(provider: &dyn CredentialsProvider) -> Result<Credentials> {
     }
 }
 
-/// A boxed error is none itself.
+/// A boxed error does not implement `Error` itself.
 #[derive(Debug)]
 struct Provider(Box<dyn std::error::Error + Send + Sync>);
 
@@ -90,9 +91,9 @@ impl std::error::Error for Provider {
 }
 
 impl Attempt<'_> {
-    /// Logs in over a connection that answers by `ask`. If the server refuses credentials that were
-    /// provided, they may just have been replaced, so the provider is asked once more; the same
-    /// ones are not sent twice, because some servers lock out who is refused often.
+    /// Logs in over a connection that answers by `ask`. If the server refuses provided credentials,
+    /// they may just have been replaced, so the provider is asked once more; the same ones are not
+    /// sent twice, because some servers lock out users after repeated refusals.
     pub(super) fn log_in(self, mut ask: impl FnMut(&Request) -> Result<Reply>) -> Result<()> {
         let Self { log_in, credentials } = self;
         let Reply::Error(refused) = answer(&credentials, &mut ask)? else { return Ok(()) };
@@ -109,11 +110,11 @@ impl Attempt<'_> {
     }
 }
 
-/// `OK` or an error.
+/// Sends `AUTH`. The reply is `OK` or an error.
 fn answer(credentials: &Credentials, ask: &mut impl FnMut(&Request) -> Result<Reply>) -> Result<Reply> {
     let Credentials { user, password } = credentials;
     match ask(&Request::plain(&["AUTH", user.as_deref().unwrap_or("default"), password]))? {
-        // Not quoted: something that echoes its input would show the password.
+        // Not quoted: something that echoes its input would reveal the password.
         reply if !matches!(reply, Reply::Error(_)) && reply != Reply::Bytes(b"OK".to_vec()) => {
             Err(Error::new(ErrorKind::Protocol, "the reply to AUTH is neither OK nor an error"))
         }
@@ -121,7 +122,7 @@ fn answer(credentials: &Credentials, ask: &mut impl FnMut(&Request) -> Result<Re
     }
 }
 
-/// A server that does not know `AUTH` quotes all of the command.
+/// A server that does not know `AUTH` quotes the whole command.
 fn refusal(mut refused: ServerError, credentials: &Credentials) -> Error {
     if let Some(args) = refused.text.find("with args") {
         refused.text.truncate(args);

@@ -1,4 +1,4 @@
-//! Connections and one round trip: what travels, over what, and what is known when it fails.
+//! Connections and one round trip: what is sent, over what, and what is known when it fails.
 //!
 //! Nothing is retried here. A failure says whether the request can have run ([`RedisFailure`]); the
 //! store decides what to do.

@@ -1,7 +1,7 @@
 //! Subscriptions at one server or at several: one thread reads the messages while other threads
-//! subscribe. Not over a `redis::Connection`, which one thread drives at a time: no other thread
-//! could subscribe while one reads, except by waking the reader with a message first. Every first
-//! wait would cost a command and a thread switch more.
+//! subscribe. A `redis::Connection` would not do, because only one thread at a time can use it: no
+//! other thread could subscribe while one reads, except by first waking the reader with a message.
+//! Every first wait would cost one more command and thread switch.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) enum Frame {
     Unsubscribed {
         topic: Vec<u8>,
     },
-    /// The node does not have the slot of a sharded channel to which it was to subscribe.
+    /// The node does not have the slot of the sharded channel to be subscribed.
     Moved {
         slot: u16,
         /// The same as in [`Redirect::Moved`](super::reply::Redirect::Moved).
@@ -40,7 +40,7 @@ pub(crate) enum Frame {
     },
     /// Any other reply, which shows that the server is alive.
     Alive,
-    /// Nothing within the read timeout.
+    /// Nothing came within the read timeout.
     Timeout,
 }
 
@@ -51,8 +51,8 @@ pub(crate) const WAKE_REDISSON: &[u8] = b"00";
 /// The half that reads.
 pub(crate) struct PubSubReader {
     sockets: Vec<Socket>,
-    /// For several servers: the read timeout, and when to connect again because one more can be
-    /// reached.
+    /// For several servers: the read timeout, and when to connect again because another server can
+    /// be reached.
     several: Option<Several>,
     epoch: Option<Epoch>,
 }
@@ -65,7 +65,7 @@ struct Socket {
 
 struct Several {
     read_timeout: Duration,
-    /// How often a server has come back: counted by the store, and as it was when this reader was
+    /// How often a server has come back: the store's counter, and its value when this reader was
     /// made.
     returns: Arc<AtomicU64>,
     known: u64,
@@ -80,7 +80,7 @@ struct SendHalf {
 }
 
 impl Connector {
-    /// Connects and logs in; reads then wait for `read_timeout`.
+    /// Connects and logs in; reads will wait for `read_timeout`.
     pub(crate) fn subscribe(&self, read_timeout: Duration) -> Result<(PubSubReader, PubSubWriter)> {
         let (endpoint, epoch) = self.endpoint.find()?;
         let (mut socket, send_half) = open_socket(&endpoint, &self.client_name, self.io_timeout)?;
@@ -88,7 +88,7 @@ impl Connector {
         Ok((PubSubReader { sockets: vec![socket], several: None, epoch }, PubSubWriter(vec![send_half])))
     }
 
-    /// Connects and logs in; reads then do not wait.
+    /// Connects and logs in; reads will not wait.
     pub(crate) fn subscribe_without_waiting(&self) -> Result<(PubSubReader, PubSubWriter)> {
         let (endpoint, epoch) = self.endpoint.find()?;
         let (mut reader, writer) = listen_at(&endpoint, &self.client_name, self.io_timeout)?;
@@ -133,7 +133,7 @@ impl Connector {
     }
 }
 
-/// Where the slot of a sharded channel is.
+/// The node that has the slot of a sharded channel.
 fn moved(error: &ServerError) -> Option<Frame> {
     let mut words = error.text.split(' ');
     let (Some("MOVED"), Some(slot), Some(address)) = (words.next(), words.next(), words.next()) else { return None };
@@ -147,7 +147,7 @@ pub(crate) fn wait_for_input<'r>(readers: impl Iterator<Item = &'r PubSubReader>
     waker.wait_with(streams, timeout);
 }
 
-/// Connects to one server and logs in; reads then do not wait.
+/// Connects to one server and logs in; reads will not wait.
 pub(crate) fn listen_at(
     endpoint: &Endpoint,
     client_name: &str,
@@ -182,15 +182,15 @@ impl PubSubReader {
         self.several.is_none()
     }
 
-    /// [`receive`](Self::receive) from one server, but waits for `timeout` at most, and only until
+    /// [`receive`](Self::receive) from one server, but waits for at most `timeout`, and only until
     /// woken.
     pub(crate) fn receive_within(&mut self, waker: &Waker, timeout: Duration) -> Result<Frame> {
         self.check_epoch()?;
         self.sockets[0].receive_within(waker, timeout)
     }
 
-    /// The server may be a replica by now, or cut off from those who still are its replicas:
-    /// whoever holds a lock at the new master publishes there.
+    /// The server may be a replica by now, or cut off from its replicas: holders that use the new
+    /// master publish there.
     fn check_epoch(&self) -> Result<()> {
         match &self.epoch {
             Some(epoch) if epoch.is_over() => {
@@ -207,7 +207,7 @@ impl PubSubReader {
             return Err(Error::new(ErrorKind::Unreachable, "a server came back: subscribing there as well"));
         }
         let timeout = several.read_timeout;
-        // Replies that were read ahead come first: poll does not report them.
+        // Replies that were read ahead come first, because poll does not report them.
         for wait in [Duration::ZERO, timeout] {
             if !wait.is_zero() {
                 let streams: Vec<&Stream> = self.sockets.iter().map(|socket| &socket.stream).collect();
@@ -225,7 +225,7 @@ impl PubSubReader {
 }
 
 impl Socket {
-    /// [`receive`](Self::receive), but waits for `timeout` at most, and only until woken.
+    /// [`receive`](Self::receive), but waits for at most `timeout`, and only until woken.
     fn receive_within(&mut self, waker: &Waker, timeout: Duration) -> Result<Frame> {
         self.receive_by(|socket| socket.reader.fill(&mut socket.stream.until_woken(waker, timeout)))
     }
@@ -251,7 +251,7 @@ impl Socket {
     fn frame(reply: Reply) -> Result<Frame> {
         let parts = match reply {
             Reply::Array(parts) => parts,
-            // Not as a refusal of what was asked for: it logs in again with its next connection.
+            // Not a refusal of the request: the next connection logs in again.
             Reply::Error(e) if e.says("NOAUTH") => {
                 return Err(Error::new(ErrorKind::Unreachable, ENDED).caused_by(e.into_error()));
             }
@@ -263,7 +263,7 @@ impl Socket {
         Ok(match &*kind {
             b"message" | b"smessage" if words.next().as_deref() == Some(WAKE_REDISSON) => Frame::Alive,
             b"message" | b"smessage" => Frame::Message { channel },
-            // The pattern comes first.
+            // The pattern is the first word.
             b"pmessage" => Frame::Message { channel: words.next().unwrap_or_default() },
             b"sunsubscribe" => Frame::Unsubscribed { topic: channel },
             b"subscribe" | b"psubscribe" | b"ssubscribe" => Frame::Subscribed { topic: channel },
@@ -290,7 +290,7 @@ impl PubSubWriter {
         self.send(&Request::plain(&["UNSUBSCRIBE", channel]))
     }
 
-    /// One request for each channel: those of one request would have to be in one slot.
+    /// One request for each channel: the channels of one request would have to be in one slot.
     pub(crate) fn subscribe_sharded(&mut self, channel: &str) -> Result<()> {
         self.send(&Request::plain(&["SSUBSCRIBE", channel]))
     }

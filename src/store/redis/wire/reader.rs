@@ -1,7 +1,7 @@
-//! Replies of the Redis protocol (RESP2), read from a socket as they come. Not the `redis` crate's
-//! parser, because two questions need an exact answer: whether anything was read beyond the last
-//! reply (such a connection must never be used again), and whether a reply is complete. A server
-//! sends RESP3 only to clients that ask for it, so its types are an error here.
+//! Replies of the Redis protocol (RESP2), read from a socket as they come. The `redis` crate's
+//! parser would not do, because two questions need an exact answer: whether anything was read
+//! beyond the last reply (such a connection must never be used again), and whether a reply is
+//! complete. A server sends RESP3 only to clients that ask for it, so its types are an error here.
 
 use std::io::{self, Read};
 
@@ -9,27 +9,27 @@ use super::reply::{Reply, ServerError};
 
 /// The size of one read.
 const CHUNK: usize = 4096;
-/// A buffer that a long reply has made larger than this is not kept.
+/// A buffer that a long reply has enlarged beyond this is not kept.
 const LARGEST_KEPT: usize = 64 << 10;
 /// The longest string that Redis sends.
 const LONGEST_STRING: usize = 512 << 20;
-/// The longest line without a string in it: a number, a status, the text of an error.
+/// The longest line that is not a string: a number, a status, the text of an error.
 const LONGEST_LINE: usize = 64 << 10;
 const MOST_ELEMENTS: usize = 1 << 20;
-/// No reply to leasehold's requests has lists deeper than two.
+/// No reply to leasehold's requests has lists nested deeper than two.
 const DEEPEST: usize = 4;
 
 /// Bytes that have been read but not parsed.
 #[derive(Debug, Default)]
 pub(super) struct ReplyReader {
-    /// Kept at its size, so that a read neither allocates nor clears it.
+    /// Kept at its size, so that a read neither allocates nor clears memory.
     buffer: Vec<u8>,
-    /// Where the next reply begins, and where what has been read ends.
+    /// Where the next reply begins, and where the bytes that were read end.
     start: usize,
     end: usize,
 }
 
-/// Not the Redis protocol.
+/// The input is not the Redis protocol.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Malformed;
 
@@ -66,7 +66,7 @@ impl ReplyReader {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        // The reads grow with a long string, so that it does not take many.
+        // Reads become larger for a long string, so that it takes few of them.
         let room = self.end + CHUNK.max(self.end);
         if self.buffer.len() < room {
             self.buffer.resize(room, 0);
@@ -130,7 +130,7 @@ impl<'b> Cursor<'b> {
     /// Up to the next line end, which is not included.
     fn line(&mut self) -> Result<Option<&'b [u8]>, Malformed> {
         let rest = &self.bytes[self.at..];
-        // Checked by its first byte, because a line end may never come.
+        // The first byte is checked at once, because a line end may never come.
         if rest.first().is_some_and(|kind| !b":+-$*".contains(kind)) {
             return Err(Malformed);
         }
@@ -159,7 +159,7 @@ fn number(digits: &[u8]) -> Result<i64, Malformed> {
     std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or(Malformed)
 }
 
-/// `None` for -1, which stands for a null string or list.
+/// `None` for -1, which means a null string or list.
 fn length(digits: &[u8], most: usize) -> Result<Option<usize>, Malformed> {
     match number(digits)? {
         -1 => Ok(None),

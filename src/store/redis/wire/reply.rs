@@ -1,4 +1,4 @@
-//! Replies of a server, and the typed error that an error reply stands for.
+//! Replies of a server, and the typed error for an error reply.
 
 use crate::base::error::{Error, ErrorKind, Result};
 
@@ -7,8 +7,8 @@ pub(crate) enum Reply {
     Nil,
     Int(i64),
     Bytes(Vec<u8>),
-    /// A list of two numbers, which is what nearly all lock calls are answered with: read without
-    /// an allocation, and never an `Array`.
+    /// A list of two numbers, the answer to nearly all lock calls: read without an allocation, and
+    /// never an `Array`.
     Pair(i64, i64),
     Array(Vec<Self>),
     Error(ServerError),
@@ -49,14 +49,14 @@ impl Reply {
         matches!(self, Self::Error(e) if e.code == code)
     }
 
-    /// What a node of a cluster says when it does not serve the slot of a request.
+    /// The redirect of a node of a cluster that does not serve the slot of a request.
     pub(crate) fn redirect(&self) -> Option<Redirect> {
         let Self::Error(e) = self else { return None };
         Redirect::of(e)
     }
 
-    /// The connection is worth less than it was: the server has become a replica, or no longer
-    /// knows its user. A new connection may reach the primary, and logs in.
+    /// The connection has become less useful: the server is a replica now, or no longer knows its
+    /// user. A new connection may reach the primary, and logs in.
     pub(crate) fn is_demotion(&self) -> bool {
         match self {
             Self::Error(e) => e.says("READONLY") || self.is_logged_out(),
@@ -76,10 +76,10 @@ impl Reply {
 /// [`Self::Partly`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Redirect {
-    /// The slot is at this address, `host:port`; the host may be missing, which means that of the
-    /// node that said so.
+    /// The slot is at this address, `host:port`; a missing host means that of the node that sent
+    /// this.
     Moved(String),
-    /// This one request is for this address.
+    /// Only this request is for this address.
     Ask(String),
     /// The keys of the request are on both sides of a slot that is moving, or nobody serves the
     /// slot.
@@ -101,13 +101,13 @@ impl Redirect {
     }
 }
 
-/// In the error of a script whose own commands met a key that another node has.
+/// Part of the error of a script whose own commands met a key that another node has.
 const NON_LOCAL_KEY: &str = "access a non local key";
 
-/// The error code of leasehold itself for a write that too few replicas acknowledged.
+/// Leasehold's own error code for a write that too few replicas acknowledged.
 pub(super) const TOO_FEW_REPLICAS: &str = "TOOFEWREPLICAS";
 
-/// An error reply: its code word, and all of its text with the code in front.
+/// An error reply: its code word, and its whole text including the code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ServerError {
     pub(crate) code: String,
@@ -155,10 +155,10 @@ impl ServerError {
         } else if self.says("NOAUTH") {
             (
                 ErrorKind::Denied,
-                "the server wants a password: name it as in redis://user:password@host, or by the setting credentials",
+                "the server requires a password: set it as in redis://user:password@host, or by the setting credentials",
             )
         } else if self.is_too_many_clients() {
-            (ErrorKind::NotReady, "the server has as many clients as its maxclients; raise that, or end some")
+            (ErrorKind::NotReady, "the server has reached its maxclients; raise that, or close some connections")
         } else if self.says("NOPERM")
             || self.text.contains("The user executing the script can't")
             // Valkey 9.
@@ -195,7 +195,7 @@ impl ServerError {
     }
 }
 
-/// An error reply as the typed error it stands for.
+/// Turns an error reply into its typed error.
 pub(crate) fn fail_on_error(reply: Reply) -> Result<Reply> {
     match reply {
         Reply::Error(e) => Err(e.into_error()),

@@ -9,7 +9,7 @@ use super::shape::Shape;
 #[derive(Debug, Clone)]
 enum Command {
     Script(&'static Script),
-    /// With its source: loads and runs a script that the server does not know in one round trip.
+    /// With its source: one round trip loads and runs a script that the server does not know.
     WholeScript(&'static Script),
     Plain,
 }
@@ -20,7 +20,7 @@ enum Command {
 pub(crate) struct ConnectionArgs {
     /// The fencing token floor, server time in microseconds.
     pub(crate) floor: u64,
-    /// Server time in microseconds past which an acquire must not run; 0: no limit.
+    /// Server time in microseconds after which an acquire must not run; 0: no limit.
     pub(crate) not_after: u64,
     pub(crate) publishing: Publishing,
 }
@@ -57,8 +57,9 @@ pub(crate) struct Replicas {
 }
 
 impl Replicas {
-    /// `reply`, if enough replicas have the write that it reports; else an error. `acknowledged` is
-    /// the reply of `WAIT`. An error, and a reply that reports no write, are returned as they are.
+    /// Returns `reply` if enough replicas have the write that it reports; otherwise an error.
+    /// `acknowledged` is the reply of `WAIT`. An error, and a reply that reports no write, are
+    /// returned unchanged.
     pub(super) fn check(self, reply: Reply, acknowledged: Reply) -> Reply {
         let changed = match &reply {
             reply if self.grant => reply.status() == Some(1),
@@ -128,26 +129,26 @@ impl Request {
         self
     }
 
-    /// `WAIT` follows in the same write, and its reply becomes part of this one's.
+    /// `WAIT` follows in the same write, and its reply is merged into this one's.
     pub(crate) fn acknowledged_by(mut self, replicas: Option<Replicas>) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// `ASKING` goes in front of it in the same write: a cluster node then serves a slot that it is
-    /// still importing.
+    /// `ASKING` precedes it in the same write: a cluster node then serves a slot that it is still
+    /// importing.
     pub(crate) fn asking(mut self, asking: bool) -> Self {
         self.asking = asking;
         self
     }
 
-    /// The shape of the reply, where the script alone does not say it.
+    /// The shape of the reply, where the script alone does not determine it.
     pub(crate) fn answered_by(mut self, shape: Shape) -> Self {
         self.shape = shape;
         self
     }
 
-    /// For an acquire that is no re-entry. See [`Shape::Status`].
+    /// For an acquire that is not a re-entry. See [`Shape::Status`].
     pub(crate) fn for_fresh_holder(mut self) -> Self {
         self.shape = self.shape.of_fresh_holder();
         self
@@ -227,8 +228,8 @@ impl Request {
     }
 }
 
-/// The bytes of a request. Each thread keeps those of its last one for the next: a lock call makes
-/// two requests, and each is gone when its reply has come.
+/// The bytes of a request. Each thread keeps those of its last request for the next: a lock call
+/// makes two requests, and each is finished when its reply has come.
 #[derive(Debug)]
 struct Buffer(Vec<u8>);
 
@@ -241,7 +242,7 @@ impl Buffer {
     const LARGEST_KEPT: usize = 4096;
 
     fn new() -> Self {
-        // A thread that is ending, whose spare bytes are gone already, may still release a lock.
+        // A thread that is ending may still release a lock after its spare bytes are gone.
         let mut bytes = SPARE.try_with(Cell::take).unwrap_or_default();
         bytes.reserve(256);
         Self(bytes)
@@ -283,7 +284,7 @@ fn pack_number(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Without the allocation of `to_string`: every lock call sends half a dozen numbers.
+/// Avoids the allocation of `to_string`: every lock call sends half a dozen numbers.
 fn digits(out: &mut Vec<u8>, mut value: u64) {
     let mut text = [0; 20];
     let mut at = text.len();

@@ -8,7 +8,7 @@ use super::shape::Shape;
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) source: &'static str,
-    /// What its replies look like, as far as its arguments do not say.
+    /// The shape of its replies, as far as it does not depend on the arguments.
     pub(crate) shape: Shape,
     sha: LazyLock<String>,
     /// For a cluster with sharded channels.
@@ -22,8 +22,8 @@ struct Sharded {
     sha: String,
 }
 
-/// With which command releases are published. Publishers and subscribers must agree: a sharded
-/// message reaches no classic subscriber, and a classic message no sharded one.
+/// The command by which releases are published. Publishers and subscribers must agree: a sharded
+/// message reaches no classic subscriber, and a classic message reaches no sharded one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Publishing {
     Classic,

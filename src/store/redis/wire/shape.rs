@@ -1,11 +1,11 @@
-//! What a reply must look like to be the answer to its request.
+//! The shape that a reply must have to be the answer to its request.
 
 use super::reply::Reply;
 
-/// What a reply must look like to be the answer to its request. Error replies fit every request. A
-/// stray frame (of a proxy, or from a bug of the server) shifts all later replies by one, and then
-/// a reply that says "granted" belongs to another lock. So a reply that does not fit ends its
-/// connection before another is read from it.
+/// The shape that a reply must have to be the answer to its request. Error replies fit every
+/// request. A stray frame (of a proxy, or from a bug of the server) shifts all later replies by
+/// one, and then a reply that says "granted" belongs to another lock. So a reply that does not fit
+/// ends its connection before another reply is read from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// Checked by the caller, on a connection that no other thread uses.
@@ -27,9 +27,9 @@ pub(crate) enum Shape {
         /// request.
         fresh: bool,
     },
-    /// A number or an error for each of so many holds.
+    /// A number or an error for each of this many holds.
     Each(u32),
-    /// As `Each`, or an empty list: the master has no vote.
+    /// Like `Each`, or an empty list: the master has no vote.
     EachOrNone(u32),
 }
 
@@ -39,7 +39,7 @@ impl Shape {
         Self::Status { top, least: 2, most: 3, fresh: false }
     }
 
-    /// The same, where the holder has held nothing before.
+    /// The same, for a holder that has held nothing before.
     pub(super) fn of_fresh_holder(self) -> Self {
         match self {
             Self::Status { top, least, most, .. } => Self::Status { top, least, most, fresh: true },
@@ -55,7 +55,7 @@ impl Shape {
     pub(crate) fn fits(self, reply: &Reply) -> bool {
         let is_answer = |reply: &Reply| matches!(reply, Reply::Int(_) | Reply::Error(_));
         match (self, reply) {
-            // An error that no server sends to leasehold's requests may be a stray frame.
+            // An error that no server sends in reply to leasehold's requests may be a stray frame.
             (_, Reply::Error(e)) => e.is_known(),
             (Self::Any, _) => true,
             (Self::Number, reply) => matches!(reply, Reply::Int(_)),

@@ -1,4 +1,4 @@
-//! Where a connector connects to: always to one server, or to the one that is the master now.
+//! What a connector connects to: always one server, or whichever is the master now.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ pub(crate) enum Target {
     Master(Arc<dyn FindMaster>),
 }
 
-/// Who knows which server is the master now.
+/// Finds out which server is the master now.
 pub(crate) trait FindMaster: Send + Sync {
-    /// Asks anew, for each connection.
+    /// Asks again for each connection.
     fn find(&self) -> Result<Master>;
 
-    /// How often another master was found than before.
+    /// How often a different master was found.
     fn moves(&self) -> u64;
 
     /// The master that was found last, for messages.
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 
-    /// What there is to say of those who know.
+    /// What a diagnosis finds out about the sentinels.
     fn examine(&self) -> Vec<Finding>;
 
     /// Ends its threads and connections.
@@ -37,9 +37,9 @@ pub(crate) struct Master {
     pub(crate) epoch: Epoch,
 }
 
-/// The time in which one server is the master. A connection that was made in it is worth nothing
-/// once it is over: the server may still take writes, on our side of a partition, and forgets them
-/// when it becomes a replica.
+/// The period in which one server is the master. A connection that was made in it is worth nothing
+/// after it: the server may still take writes, on our side of a partition, and discards them when
+/// it becomes a replica.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Epoch(Arc<AtomicBool>);
 
@@ -71,8 +71,8 @@ impl Target {
         if let Self::Master(master) = self { master.moves() } else { 0 }
     }
 
-    /// What there is to say of those who know which server is the master; `None` if nobody is
-    /// asked.
+    /// What a diagnosis finds out about the sentinels that name the master; `None` if there are
+    /// none.
     pub(crate) fn examine(&self) -> Option<Vec<Finding>> {
         if let Self::Master(master) = self { Some(master.examine()) } else { None }
     }

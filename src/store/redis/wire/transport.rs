@@ -13,12 +13,12 @@ use crate::store::net::{Stream, is_timeout, no_answer};
 #[cfg(feature = "tls")]
 use crate::store::tls::TlsFailure;
 
-/// The message of an [`ErrorKind::Unreachable`] that means: the other end closed the connection.
+/// The message of an [`ErrorKind::Unreachable`] when the other end closed the connection.
 pub(super) const ENDED: &str = "the connection to the server ended";
 
 /// A socket with the replies that were read from it. Redlock sends to all nodes before it reads
-/// from the first, so sending and receiving are two methods. Any error of either ends the
-/// connection's life.
+/// from the first, so sending and receiving are two methods. After any error of either the
+/// connection must not be used again.
 pub(super) struct Transport {
     stream: Stream,
     reader: ReplyReader,
@@ -100,8 +100,8 @@ impl Transport {
         }
     }
 
-    /// A reply that has come already, without waiting; the rest of a reply that has come in part is
-    /// read later. `fresh`: poll has shown that the socket has input; without it only what was read
+    /// A reply that has already arrived, without waiting; the rest of a partial reply is read
+    /// later. `fresh`: poll has shown that the socket has input; without it only what was read
     /// ahead is used.
     pub(super) fn recv_now(&mut self, mut fresh: bool) -> Result<Option<Reply>> {
         loop {
@@ -123,12 +123,13 @@ impl Transport {
         self.stream.has_read_ahead()
     }
 
-    /// Whether bytes have come that are no reply yet, or the other end has closed. One system call.
+    /// Whether bytes have come that are not yet a reply, or the other end has closed. One system
+    /// call.
     pub(super) fn has_input(&self) -> bool {
         !self.reader.is_empty() || self.stream.has_input()
     }
 
-    /// From here on each write and each reply has the I/O timeout; during the handshake all of them
+    /// From now on each write and each reply has the I/O timeout; during the handshake all of them
     /// share it.
     pub(super) fn handshake_done(&mut self) -> Result<()> {
         self.handshake = None;
@@ -141,7 +142,7 @@ impl Transport {
     }
 }
 
-/// Why a connection does not work whose write has failed with `error` and whose read with
+/// Why a connection does not work whose write failed with `error` and whose read failed with
 /// `refused`: with TLS 1.3 the server refuses a client certificate after the handshake, and may
 /// have closed the connection before our first write.
 pub(super) fn the_reason(error: Error, refused: Error) -> Error {
@@ -151,8 +152,8 @@ pub(super) fn the_reason(error: Error, refused: Error) -> Error {
 #[cold]
 pub(super) fn handshake_failed(endpoint: &Endpoint, e: Error) -> Error {
     let message = match e.kind() {
-        // With TLS 1.3 a server refuses a client certificate after the handshake of TLS. Its alert
-        // is lost if our requests reach it after it has closed the connection.
+        // With TLS 1.3 a server refuses a client certificate after the TLS handshake. Its alert is
+        // lost if our requests arrive after it has closed the connection.
         ErrorKind::Unreachable if e.message() == ENDED && endpoint.is_secure() => {
             format!(
                 "{endpoint:?} ended the connection after the TLS handshake; it may ask for another client certificate"
@@ -176,7 +177,7 @@ pub(super) fn next_reply(reader: &mut ReplyReader, endpoint: &Endpoint) -> Resul
         .map_err(|_| Error::new(ErrorKind::Protocol, format!("{endpoint:?} does not speak the Redis protocol")))
 }
 
-/// How a TLS port answers a Redis client: with an alert.
+/// The answer of a TLS port to a Redis client: an alert.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
 const USE_TLS: &str = if cfg!(feature = "tls") {
@@ -231,7 +232,7 @@ mod tests {
 
     use super::*;
 
-    /// A transport whose thread looks for replies, and the server's end of its socket.
+    /// A transport whose thread polls for replies, and the server's end of its socket.
     fn polling() -> (Transport, BusyPoll, UnixStream) {
         let (client, server) = UnixStream::pair().unwrap();
         let (stream, io_timeout) = (Stream::of_unix(client), Duration::from_millis(300));
@@ -244,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_reply_that_comes_in_pieces_is_whole_whether_looked_for_or_waited_for() {
-        // The first pauses are within the window, and the last ones are not.
+        // The first pauses are within the window, the last ones are longer.
         for pause in [0, 5, 20, 200, 2000].map(Duration::from_micros) {
             let (mut transport, busy_poll, mut server) = polling();
             let _call = busy_poll.begin_call();

@@ -12,21 +12,22 @@ use crate::base::lease::Moment;
 /// What the handshake of a connection learned about the server.
 #[derive(Debug)]
 pub(super) struct Facts {
-    /// Id and address of this connection for `CLIENT KILL`, if the user may send that.
+    /// Id and address of this connection for `CLIENT KILL`, if the user may send it.
     pub(super) kill: Option<(u64, String)>,
-    /// The server process. After a restart, connection ids start again and name other connections.
+    /// The server process. After a restart, connection ids start again and denote other
+    /// connections.
     pub(super) run_id: Option<String>,
     /// The server's clock in microseconds, read between `asked_at` and `answered_at`.
     pub(super) server_micros: u64,
     pub(super) asked_at: Moment,
     pub(super) answered_at: Moment,
     pub(super) publishing: Publishing,
-    /// Where the master can change: the time in which it is this server.
+    /// If the master can change: the epoch in which it is this server.
     pub(super) epoch: Option<Epoch>,
 }
 
 impl Facts {
-    /// Another server is the master by now.
+    /// Whether another server is the master by now.
     pub(super) fn is_outdated(&self) -> bool {
         self.epoch.as_ref().is_some_and(Epoch::is_over)
     }
@@ -42,9 +43,9 @@ impl Facts {
 
     pub(super) fn connection_args(&self, now: Moment, io_timeout: Duration) -> ConnectionArgs {
         ConnectionArgs {
-            // `server_micros` is above every token given before this connection was made, so before
-            // the failover that may have ended an older one. The second part covers proxies that
-            // keep connections over a failover.
+            // `server_micros` is above every token given before this connection was made, and so
+            // before the failover that may have ended an older one. The second part covers proxies
+            // that keep connections over a failover.
             floor: self.server_micros.max(self.server_now_at_least(now).saturating_sub(1_000_000)),
             not_after: if self.kill.is_some() { 0 } else { self.server_now_at_most(now) + micros(io_timeout) },
             publishing: self.publishing,
@@ -61,7 +62,7 @@ fn micros(duration: Duration) -> u64 {
 #[derive(Debug, Clone)]
 pub(crate) struct UnknownOutcome {
     pub(super) facts: Arc<Facts>,
-    /// Server time in microseconds past which the request refuses to run; 0: no limit.
+    /// Server time in microseconds after which the request refuses to run; 0: no limit.
     pub(super) not_after: u64,
 }
 
@@ -69,15 +70,15 @@ pub(crate) struct UnknownOutcome {
 pub(crate) enum RedisFailure {
     /// No byte of it has reached the server.
     NotSent(Error),
-    /// It may have run, or may still run. `stale`: the connection had ended while idle or its
-    /// server is not the master any more, so the server, or the new master, is probably reachable
-    /// and can be asked again at once.
+    /// It may have run, or may still run. `stale`: the connection had ended while idle, or its
+    /// server is no longer the master, so the server (or the new master) can probably be reached
+    /// and asked again at once.
     Unknown { error: Error, unknown: UnknownOutcome, stale: bool },
 }
 
-/// What makes sure that a request of unknown outcome cannot run any more.
+/// How to make sure that a request of unknown outcome can no longer run.
 pub(super) enum Remedy {
-    /// Nothing to do: its server process is gone, or its not-after time has passed.
+    /// Nothing to do: its server process has ended, or its not-after time has passed.
     None,
     Kill(Request),
     Wait(Duration),
@@ -98,15 +99,15 @@ impl UnknownOutcome {
         Self { facts: Arc::new(facts), not_after: 0 }
     }
 
-    /// A real connection knows the server's clock.
+    /// A real connection always knows the server's clock.
     pub(crate) fn is_partly(&self) -> bool {
         self.facts.server_micros == 0
     }
 
     /// False when `here` describes another process of the server than the one that the request was
-    /// sent to. After a failover that process may still live and run the request. But what it
-    /// writes from then on never reaches the new master, which no longer listens to it, and is
-    /// discarded when it becomes a replica itself.
+    /// sent to. After a failover that process may still be alive and run the request. But what it
+    /// writes then never reaches the new master, which no longer listens to it, and is discarded
+    /// when the process becomes a replica itself.
     pub(super) fn may_have_run_at(&self, here: &Facts) -> bool {
         let (here, there) = (&here.run_id, &self.facts.run_id);
         here.is_none() || there.is_none() || here == there
@@ -124,7 +125,7 @@ impl UnknownOutcome {
         if late == 0 { Remedy::None } else { Remedy::Wait(Duration::from_micros(late)) }
     }
 
-    /// Covers an earlier request on the same connection as well.
+    /// From now on also covers an earlier request on the same connection.
     pub(crate) fn includes(&mut self, earlier: &Self) {
         self.not_after = self.not_after.max(earlier.not_after);
     }

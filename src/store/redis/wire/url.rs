@@ -1,5 +1,5 @@
-//! Parses URLs. Every part is understood or refused: a part that is silently ignored would mean no
-//! encryption, or locks in another database.
+//! Parses URLs. Every part is interpreted or rejected: a part that is silently ignored would mean
+//! no encryption, or locks in another database.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const SHAPES: &str = "the URL is not one of redis://[user:password@]host[:port][
                       (TLS), and redis+unix:///path, each with ?db=..&user=..&pass=.. if need be";
 
 impl Endpoint {
-    /// The server of a URL. `provider`: says the password, and so the URL must not.
+    /// The server of a URL. `provider`: supplies the password, which the URL must then not contain.
     pub(crate) fn parse(url: &str, provider: Option<&Arc<dyn CredentialsProvider>>) -> Result<Self> {
         Self::parse_with(url, provider, REDIS_PORT)
     }
@@ -37,7 +37,7 @@ impl Endpoint {
                 "the URL has a password, and the settings have a password_file or a provider of credentials; leave one out",
             ),
             (Some(LogIn { password: Password::Missing, .. }), None) => {
-                invalid("the URL has a user and no password; for a user who needs none, any will do")
+                invalid("the URL has a user and no password; for a user without one, any password will do")
             }
             (log_in, Some(provider)) => {
                 let user = log_in.take().and_then(|log_in| log_in.user);
@@ -81,7 +81,7 @@ fn check_scheme(text: &str) -> Result<(Cow<'_, str>, bool)> {
     }
 }
 
-/// A `/`, `?` or `#` in a password ends the address for the parser, and the `@` comes behind it.
+/// A `/`, `?` or `#` in a password ends the address for the parser, and the `@` comes after it.
 fn may_hold_a_broken_password(text: &str) -> bool {
     let tail = |rest: &str| rest.find(['/', '?', '#']).is_some_and(|end| rest[end..].contains('@'));
     text.split_once("://").is_some_and(|(_, rest)| tail(rest))
@@ -91,16 +91,16 @@ fn parse_redis(text: &str, secure: bool, usual_port: u16) -> std::result::Result
     let url = redis::parse_redis_url(text).ok_or(SHAPES)?;
     if url.fragment().is_some() {
         let hint = if secure { "; Tls has the settings of TLS" } else { "" };
-        return Err(format!("nothing behind a '#' in a URL is understood{hint}"));
+        return Err(format!("a '#' in a URL has no meaning{hint}"));
     }
     let tcp = !url.scheme().ends_with("unix");
     let log_in = !url.username().is_empty() || url.password().is_some();
     if !tcp && (log_in || url.port().is_some()) {
         return Err(
-            "the URL of a unix socket has user and password behind the path (?user=..&pass=..), and no port".into()
+            "the URL of a unix socket has user and password after the path (?user=..&pass=..), and no port".into()
         );
     }
-    // The settings that the address has already.
+    // The settings that the address already contains.
     let mut said: Vec<String> = Vec::new();
     said.extend((tcp && !url.path().trim_matches('/').is_empty()).then(|| "db".to_owned()));
     said.extend((!url.username().is_empty()).then(|| "user".to_owned()));
@@ -111,14 +111,14 @@ fn parse_redis(text: &str, secure: bool, usual_port: u16) -> std::result::Result
             "db" | "user" | "pass" => {}
             "protocol" if ["2", "resp2"].contains(&&*value) => {}
             "protocol" => return Err("only RESP2 is supported: leave the parameter `protocol` out".into()),
-            // The name could be part of a password, so it is not quoted.
+            // The parameter's name could be part of a password, so it is not quoted.
             _ if may_hold_a_broken_password(text) => {
-                return Err("the URL has a parameter that is not understood".into());
+                return Err("the URL has an unknown parameter".into());
             }
-            _ => return Err(format!("the URL's parameter {name:?} is not understood; there are db, user and pass")),
+            _ => return Err(format!("the URL has the unknown parameter {name:?}; known are db, user and pass")),
         }
         if said.iter().any(|known| **known == *name) {
-            return Err(format!("the URL says {name} twice"));
+            return Err(format!("the URL sets {name} twice"));
         }
         said.push(name.to_string());
         settings.push((name.into_owned(), value.into_owned()));

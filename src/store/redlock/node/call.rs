@@ -21,17 +21,18 @@ pub(crate) struct NodeCall<'n> {
 struct Sent {
     connection: Connection,
     flight: InFlight,
-    /// How many replies to earlier requests come first.
+    /// How many replies to earlier requests come before.
     pending: usize,
-    /// The unknown outcomes that a reply resolves: their connections were killed in front of the
-    /// requests, or had ended. Not those that were added after the requests were sent.
+    /// The unknown outcomes that a reply resolves: their connections were killed right before these
+    /// requests, or had ended. Those added after the requests were sent are not among them.
     resolves: Vec<UnknownOutcome>,
 }
 
-/// Sending starts here rather than beside the state of [`Node`], so that only this file knows both.
+/// Sending is implemented here and not beside the state of [`Node`], so that only this file knows
+/// both.
 impl Node {
-    /// Sends the requests that `make` makes for the connection and the run_id of the process at its
-    /// other end, in one write. They follow earlier requests of the same `holder`.
+    /// Sends the requests that `make` makes, from the connection and the run_id of the process at
+    /// the other end, in one write. They follow earlier requests of the same `holder`.
     ///
     /// # Errors
     /// The master is down, has unread replies and no free connection, or cannot be reached; or the
@@ -48,8 +49,8 @@ impl Node {
         }
     }
 
-    /// [`send`](Self::send), also to a master that has unread replies and no free connection, or
-    /// that was down at the last attempt: a majority needs it.
+    /// Like [`send`](Self::send), but also sends to a master that has unread replies and no free
+    /// connection, or that was down at the last attempt, because a majority needs it.
     pub(crate) fn send_anyway(
         &self,
         holder: Option<&Holder>,
@@ -83,7 +84,7 @@ impl Node {
         };
         let Some(run_id) = connection.run_id().map(str::to_owned) else {
             self.give_back(connection);
-            let why = "INFO does not tell its run_id, which Redlock needs to see restarts";
+            let why = "INFO does not contain its run_id, which Redlock needs to detect restarts";
             return Err(RedisFailure::NotSent(Error::new(ErrorKind::Denied, why)));
         };
         let own = make(&connection, &run_id);
@@ -123,8 +124,8 @@ impl NodeCall<'_> {
         self.sent.as_ref().expect("it is under way").flight.sent_at
     }
 
-    /// Reads what has come, without waiting. True when no more will come: all replies are there, or
-    /// the connection has failed ([`finish`](Self::finish) says why).
+    /// Reads what has arrived, without waiting. True when no more will come: all replies have been
+    /// read, or the connection has failed ([`finish`](Self::finish) returns why).
     pub(crate) fn read_available(&mut self) -> bool {
         let Some(Sent { connection, flight, pending, .. }) = &mut self.sent else { return true };
         let mut fresh = true;
@@ -143,14 +144,15 @@ impl NodeCall<'_> {
     }
 
     /// Waits for the replies that have not been read yet. `make`: as for [`send`](Node::send). True
-    /// if they answer a repeat and the first attempt may have run as well.
+    /// if the replies answer a repeat and the first attempt may have run as well.
     pub(crate) fn finish(
         mut self,
         make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<(Vec<Reply>, bool), RedisFailure> {
         match self.read() {
-            // As in `send`. The requests are made anew, because the server process may have ended:
-            // one that came back with old data remembers that the old run_id had a vote.
+            // The same as in `send`. The requests are made again, because the server process may
+            // have ended: one that came back with old data remembers that the old run_id had a
+            // vote.
             Err(RedisFailure::Unknown { stale: true, unknown, .. }) => {
                 let mut again = self.node.send(self.holder.as_ref(), make)?;
                 let may_have_run = again.connection().may_have_run(&unknown);
@@ -158,7 +160,7 @@ impl NodeCall<'_> {
             }
             Ok(replies) if replies.iter().any(Reply::is_logged_out) => {
                 let mut again = self.node.send(self.holder.as_ref(), make)?;
-                // Those that were refused did not run.
+                // Refused requests did not run.
                 let may_have_run = !replies.iter().all(Reply::is_logged_out);
                 again.read().map(|replies| (replies, may_have_run))
             }
@@ -180,7 +182,7 @@ impl NodeCall<'_> {
                 {
                     let mut state = node.state.lock();
                     state.health.latency = Some(latency);
-                    // The kills were refused as well, and the idle connections are of the same
+                    // The kills were refused as well, and the idle connections have the same
                     // identity.
                     if replies.iter().any(Reply::is_logged_out) {
                         state.free.clear();
@@ -200,7 +202,7 @@ impl NodeCall<'_> {
     }
 
     /// Leaves the reply unread. The master has `io_timeout` for it, and the next request of this
-    /// holder goes out behind it.
+    /// holder is sent on the same connection.
     pub(crate) fn leave_unread(mut self) {
         let (Some(sent), Some(holder)) = (self.sent.take(), self.holder.take()) else { return };
         let pending = sent.pending + self.requests.len() - self.replies.len();
@@ -223,7 +225,7 @@ impl NodeCall<'_> {
 }
 
 impl Drop for NodeCall<'_> {
-    /// After a panic in the middle of a call, its requests may still run.
+    /// After a panic during a call, its requests may still run.
     fn drop(&mut self) {
         if let Some(sent) = self.sent.take() {
             self.node.state.lock().unknowns.push((sent.flight.unknown, self.holder.take()));
@@ -245,7 +247,7 @@ fn read_all(
         replies.push(connection.recv(flight)?);
     }
     for (reply, request) in replies.iter_mut().zip(requests) {
-        // Nothing ran. With the whole script sent, the server knows it from now on.
+        // Nothing ran. The whole script is sent now, and the server knows it from then on.
         if reply.is_error("NOSCRIPT")
             && let Some(whole) = request.whole()
         {

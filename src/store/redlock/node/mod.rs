@@ -1,4 +1,4 @@
-//! One master of several: its connections, and when it is not asked.
+//! One master of several: its connections, and when not to ask it.
 //!
 //! A master runs the requests of one holder in the order in which they were sent, although callers
 //! do not wait for every reply: a connection with an unread reply is kept for the next request of
@@ -21,8 +21,8 @@ use crate::base::lease::Moment;
 use crate::store::redis::script;
 use crate::store::redis::wire::{Connection, Connector, InFlight, RedisFailure, Reply, UnknownOutcome};
 
-/// Connections with an unread reply to one master. Beyond it they are given up, with unknown
-/// outcome.
+/// Maximum number of connections to one master with an unread reply. Beyond it connections are
+/// given up, with unknown outcome.
 const MAX_UNREAD: usize = 16;
 
 pub(super) struct Node {
@@ -37,7 +37,8 @@ struct MasterState {
     run_id: Option<String>,
     free: Vec<Connection>,
     unread: Vec<UnreadReply>,
-    /// Requests that may still run on connections that broke, each with the holder it was sent for.
+    /// Requests that may still run on connections that broke, each with the holder for which it was
+    /// sent.
     unknowns: Vec<(UnknownOutcome, Option<Holder>)>,
     down: Option<Down>,
     health: NodeHealth,
@@ -48,14 +49,14 @@ struct MasterState {
 struct UnreadReply {
     connection: Connection,
     flight: InFlight,
-    /// How many replies are still to come.
+    /// How many replies are still missing.
     pending: usize,
     holder: Holder,
     since: Moment,
 }
 
 impl UnreadReply {
-    /// Reads what has come, without waiting. True if the master says that it has no vote.
+    /// Reads what has arrived, without waiting. True if the master reports that it has no vote.
     fn read(&mut self) -> std::result::Result<bool, RedisFailure> {
         let (mut fresh, mut quarantined) = (true, false);
         while self.pending > 0
@@ -68,7 +69,7 @@ impl UnreadReply {
     }
 }
 
-/// A master that is down is not asked until the background thread has reached it.
+/// A master that is down is not asked until the background thread has reached it again.
 struct Down {
     error: Error,
     probe_at: Moment,
@@ -79,8 +80,8 @@ struct Down {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Voting {
     Yes,
-    /// The master says that it has no vote. `until`: when it can be admitted, as far as this client
-    /// knows.
+    /// The master reports that it has no vote. `until`: when it can be admitted, as far as this
+    /// client knows.
     Quarantined {
         until: Option<Moment>,
     },
@@ -92,7 +93,7 @@ pub(super) struct NodeHealth {
     pub(super) latency: Option<Duration>,
     pub(super) last_error: Option<Error>,
     /// It may have lost its vote and must be inspected: another process answers than before, or an
-    /// unread reply said so.
+    /// unread reply reported it.
     pub(super) suspicious: bool,
     pub(super) voting: Voting,
 }
@@ -127,14 +128,15 @@ impl Node {
         self.state.lock().health.voting = voting;
     }
 
-    /// Whether a request needs no connect; of a master that is down, because nothing is sent.
+    /// Whether a request needs no connect; also true for a master that is down, because nothing is
+    /// sent.
     pub(super) fn has_connection(&self) -> bool {
         let state = self.state.lock();
         !state.free.is_empty() || !state.unread.is_empty() || state.down.is_some()
     }
 
     /// A connection for the next request of `holder`, how many replies to earlier requests come
-    /// first, and the unknown outcome of those.
+    /// before its own, and the unknown outcome of those requests.
     fn take(&self, holder: Option<&Holder>, anyway: bool) -> Result<(Connection, usize, Option<UnknownOutcome>)> {
         let mut state = self.state.lock();
         if state.closed {
@@ -151,7 +153,7 @@ impl Node {
         if let Some(connection) = state.free.pop() {
             return Ok((connection, 0, None));
         }
-        // The master is slow: most likely a connect would wait as long.
+        // The master is slow: a connect would most likely take as long.
         if let Some(oldest) = state.unread.iter().map(|unread| unread.since).min()
             && !anyway
         {
@@ -172,15 +174,16 @@ impl Node {
         Ok(connection)
     }
 
-    /// Whether it must be inspected; resets that.
+    /// Whether it must be inspected; resets that flag.
     pub(super) fn take_suspicion(&self) -> bool {
         std::mem::take(&mut self.state.lock().health.suspicious)
     }
 
-    /// Reads the unread replies that have come, without waiting.
+    /// Reads the unread replies that have arrived, without waiting.
     ///
     /// # Errors
-    /// A reply is overdue and there is no other connection: the master hangs, and is now down.
+    /// A reply is overdue and there is no other connection: the master hangs, and counts as down
+    /// now.
     fn drain(&self, state: &mut MasterState) -> Result<()> {
         if state.unread.is_empty() {
             return Ok(());
@@ -220,7 +223,7 @@ impl Node {
         }
     }
 
-    /// Records that a connection broke. Its idle neighbours have most likely ended too.
+    /// Records that a connection broke. The idle ones have most likely ended, too.
     fn record_failure(&self, failure: RedisFailure, holder: Option<&Holder>) -> RedisFailure {
         match &failure {
             RedisFailure::Unknown { stale: true, unknown, .. } => {
@@ -249,16 +252,16 @@ impl Node {
         }
         state.health.last_error = Some(error.clone());
         let first = Duration::from_millis(50);
-        // The first probe is due at once: mostly a connection has ended, and not the master.
+        // The first probe is due at once: usually only a connection has ended, and not the master.
         let (probe_at, pause) = (self.clock().now(), Backoff::new(first, Duration::from_secs(1)));
         state.down.get_or_insert(Down { error: error.clone(), probe_at, pause });
     }
 
-    /// Tries to reach the master if it is down and a probe is due; false if not.
+    /// Tries to reach the master if it is down and a probe is due. Returns whether it tried.
     pub(super) fn probe(&self) -> bool {
         {
             let mut state = self.state.lock();
-            // So that a master that hangs becomes down even if nobody asks it.
+            // So that a master that hangs counts as down even if nobody asks it.
             let _ = self.drain(&mut state);
             match &state.down {
                 Some(down) if down.probe_at <= self.clock().now() => {}
@@ -288,9 +291,9 @@ impl Node {
         true
     }
 
-    /// Reads the unread replies that have come, without waiting.
+    /// Reads the unread replies that have arrived, without waiting.
     pub(super) fn read_unread(&self) {
-        // An error is remembered as the reason why it is down.
+        // An error is kept as the reason why the master is down.
         let _ = self.drain(&mut self.state.lock());
     }
 

@@ -1,4 +1,5 @@
-//! The I/O thread of a client: connects, reads what comes, keeps the session alive.
+//! The I/O thread of a client: it connects, reads all replies and events, and keeps the session
+//! alive.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,14 +15,14 @@ use crate::store::zookeeper::lease::{Rhythm, SessionLease};
 use crate::store::zookeeper::wire::{Code, EventKind, FrameReader, Greeting, PING_XID, Reply, WATCH_XID, to_error};
 use crate::store::{Received, Topic};
 
-/// However the thread ends, nobody may wait for it.
+/// However the thread ends, no caller may go on waiting for it.
 struct ExitGuard<'a>(&'a Inner);
 
 impl Drop for ExitGuard<'_> {
     fn drop(&mut self) {
         let why = Error::new(ErrorKind::Closed, "the client was closed");
         let mut state = self.0.state.lock();
-        // By a panic: no heartbeat is sent any more.
+        // After a panic no heartbeat is sent any more.
         state.term.end(Moment::NEVER);
         let topics = state.end_link(&why);
         state.phase = Phase::Ended;
@@ -31,7 +32,7 @@ impl Drop for ExitGuard<'_> {
     }
 }
 
-/// A connection as the thread reads it.
+/// A connection as the I/O thread sees it.
 struct Reading {
     number: u64,
     stream: Stream,
@@ -61,7 +62,7 @@ impl Inner {
         self.state.lock().phase == Phase::Running
     }
 
-    /// No server could be used. Waits, but no longer than until somebody wants a connection.
+    /// No server could be used. Pauses, but only until somebody wants a connection.
     #[cold]
     fn failed(&self, error: Error, pause: Duration) {
         log::debug!("no connection to ZooKeeper: {}", error.chain());
@@ -70,7 +71,7 @@ impl Inner {
         state.failed_round = state.rounds;
         self.changed.notify_all();
         let deadline = std::time::Instant::now() + pause;
-        // A little in any case: callers that come again at once must not make it spin.
+        // A short pause in any case: callers that come again at once must not make it spin.
         let least = std::time::Instant::now() + pause.min(Duration::from_millis(20));
         while state.phase == Phase::Running {
             let is_called = state.is_wanted && std::time::Instant::now() >= least;
@@ -86,19 +87,20 @@ impl Inner {
         let mut state = self.state.lock();
         state.rounds += 1;
         let (session, last_zxid) = (state.session, state.last_zxid);
-        // A call that waits for it, an I/O timeout long, is to hear why it failed.
+        // A call waits for the connection for one I/O timeout, and should learn within it why
+        // connecting failed.
         let patience = self.io_timeout - self.io_timeout / 8;
         let within = match (session, state.rhythm) {
-            // Short, so that servers that hang do not cost the session; and an I/O timeout for each
-            // at most: one that starts may take a connection and never answer on it.
+            // Short, so that servers that hang do not cost the session, and at most an I/O timeout
+            // for each server: one that is starting may accept a connection and never answer on it.
             (Some(_), Some(rhythm)) => {
                 let servers = u32::try_from(self.servers.addresses.len()).unwrap_or(u32::MAX);
                 rhythm.silence.min(patience.saturating_mul(servers))
             }
             _ => patience,
         };
-        // No server has answered for so long that the session can only live if no majority was
-        // there to end it.
+        // No server has answered for so long that the session can only be alive if there was no
+        // majority to end it.
         let is_hopeless = state.heard_at.zip(state.rhythm).is_some_and(|(heard_at, rhythm)| {
             session.is_some() && self.clock.now() > heard_at.plus(rhythm.timeout.saturating_mul(2))
         });
@@ -118,7 +120,7 @@ impl Inner {
     }
 
     /// Servers that have lost their data, or were restored from an old copy, refuse a client that
-    /// has seen later changes, for ever. A session of its own is not refused.
+    /// has seen later changes, and would do so for ever. They do not refuse a new session.
     #[cold]
     fn begin_anew(&self, error: Error, within: Duration) -> Result<Option<Reading>> {
         let Ok(Some(greeting)) = self.servers.connect(None, 0, self.lease, within) else { return Err(error) };
@@ -148,8 +150,8 @@ impl Inner {
             return Err(Error::new(ErrorKind::Closed, "the client was closed"));
         }
         let before = state.rhythm.filter(|_| resumed).map_or(timeout, |rhythm| rhythm.timeout);
-        // Never more than any server of the session has granted: one that granted less may still
-        // report, with its own timeout, what it heard on an earlier connection.
+        // Never more than any server of the session has granted: a server that granted less may
+        // still report, with its own timeout, what it received on an earlier connection.
         let rhythm = Rhythm::of(timeout.min(before), self.tick);
         let lease = if resumed {
             let until = state.until.unwrap_or(Moment::from_nanos(0));
@@ -214,7 +216,7 @@ impl Inner {
                 Ok(false) => return ended(),
                 Err(error) => return error,
             }
-            // A record of TLS whose bytes trickle in must not keep the heartbeat waiting.
+            // A TLS record whose bytes trickle in must not delay the heartbeat.
             let mut stream = reading.stream.until(std::time::Instant::now() + reading.tick);
             match reading.reader.fill(&mut stream) {
                 Err(e) if !is_timeout(&e) => {
@@ -227,7 +229,7 @@ impl Inner {
     }
 
     /// # Errors
-    /// What has come is no answer to what was asked: the connection is of no use any more.
+    /// What was received does not answer what was asked: the connection is no longer usable.
     fn take_in(&self, number: u64, frame: &[u8]) -> Result<()> {
         let reply = Reply::decode(frame)?;
         let now = self.clock.now();
@@ -254,7 +256,8 @@ impl Inner {
         let verdict = reply.verdict(pending.opcode)?;
         let is_over = verdict.ends_the_connection();
         if !is_over {
-            // First: its own answer does not show that the leader has heard of it before.
+            // Before `answered`: this write's own answer does not show that the leader knew of the
+            // write when it was agreed to.
             if verdict.is_ok() && pending.opcode.is_write() {
                 let until = link.agreed(pending.sent_at);
                 state.term.lengthen(until);
@@ -265,7 +268,7 @@ impl Inner {
         }
         let over = if is_over { Err(verdict.to_error("the session")) } else { Ok(()) };
         match pending.then {
-            // A transaction of a session that is over has no answer that anybody could use.
+            // The answer to a transaction of a session that is over is of no use to anybody.
             Then::Answer(slot, _) if is_over && reply.code.is_ok() => slot.fail(&verdict.to_error("the session")),
             Then::Answer(slot, place) => {
                 drop(state);
@@ -281,7 +284,7 @@ impl Inner {
                     let failed = state.deletion_answered(&path, reply.code, now);
                     drop(state);
                     if let Some(error) = failed {
-                        log::warn!("a node stays until the session ends: {error}");
+                        log::warn!("a node could not be deleted, and stays until the session ends: {error}");
                     }
                 }
             }
@@ -303,7 +306,7 @@ impl Inner {
         over
     }
 
-    /// Sends a heartbeat or a ping if it is time to. False: the connection was given up.
+    /// Sends a heartbeat or a ping if one is due. False: the connection was given up.
     ///
     /// # Errors
     /// The server has not answered for too long.
@@ -330,7 +333,7 @@ impl Inner {
         Ok(is_running)
     }
 
-    /// Wakes whoever waits for what has happened to a node, and has a loss looked at.
+    /// Wakes the waiters for what has happened to a node, and reports a loss.
     fn tell(&self, fired: Fired) {
         if fired.is_loss
             && let Some(told) = self.losses.get()
@@ -340,7 +343,7 @@ impl Inner {
         self.publish(fired.woken);
     }
 
-    /// Wakes whoever waits for these.
+    /// Wakes the waiters for these topics.
     pub(super) fn publish(&self, topics: Vec<Topic>) {
         if !topics.is_empty() {
             self.send(Received::Notified(topics));
@@ -350,5 +353,5 @@ impl Inner {
 
 #[cold]
 fn unexpected(xid: i32) -> Error {
-    Error::new(ErrorKind::Protocol, format!("the server answers a request that was not sent (xid {xid})"))
+    Error::new(ErrorKind::Protocol, format!("the server answered a request that was never sent (xid {xid})"))
 }

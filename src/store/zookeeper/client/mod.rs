@@ -1,12 +1,12 @@
 //! One session with an ensemble: requests that calling threads write, and one thread that reads.
 //!
 //! Requests are answered in order, so each thread writes as many as it likes in one write and waits
-//! for its replies. A connection that ends leaves the outcome of what was sent unknown; the next
-//! one resumes the session, at another server if need be. What was sent before cannot run then: a
-//! server ends the old connection of a session that comes back, and the leader refuses what another
-//! server still sends for it.
+//! for its replies. When a connection ends, the outcome of what was sent on it is unknown; the next
+//! one resumes the session, at another server if need be. What was sent before cannot run any more
+//! then: a server ends the old connection of a session that comes back, and the leader refuses what
+//! another server still sends for it.
 //!
-//! A mutex guards the state, and requests are written under it: so the order of the writes is the
+//! A mutex guards the state, and requests are written under it, so the order of the writes is the
 //! order in which replies are expected. A write is a few hundred bytes, and has a timeout.
 
 mod io;
@@ -38,9 +38,9 @@ use crate::store::{Received, Topic};
 /// The settings of a client.
 pub(crate) struct ClientSettings {
     pub(crate) servers: Servers,
-    /// The path below which everything stands; empty for none.
+    /// The path below which all nodes are; empty for none.
     pub(crate) chroot: String,
-    /// The session timeout that is asked for.
+    /// The session timeout to ask for.
     pub(crate) lease: Duration,
     /// The `tickTime` of the servers, if it is known.
     pub(crate) tick: Option<Duration>,
@@ -56,7 +56,7 @@ pub(super) struct Client {
 
 struct Inner {
     servers: Servers,
-    /// What a heartbeat names.
+    /// The node that a heartbeat checks.
     root: String,
     lease: Duration,
     tick: Option<Duration>,
@@ -64,11 +64,11 @@ struct Inner {
     clock: Arc<dyn Clock>,
     state: Mutex<SessionState>,
     changed: Condvar,
-    /// How many nodes are held: a majority is asked for its agreement while there are any.
+    /// How many nodes are held: a majority is asked to agree as long as there are any.
     held: AtomicUsize,
     /// Called when the node of a hold is gone.
     losses: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// Where messages for waiters go.
+    /// The channel for the waiters' messages.
     outlet: Mutex<Option<Sender<Result<Received>>>>,
     warned: AtomicBool,
 }
@@ -88,7 +88,7 @@ pub(super) struct Exchange {
 pub(super) enum ZooKeeperFailure {
     /// Nothing has run.
     NotSent(Error),
-    /// Each may have run, as long as the session is this one.
+    /// Each may have run, if the session is still this one.
     Unknown { error: Error, generation: u64 },
 }
 
@@ -133,11 +133,11 @@ impl Client {
         self.inner.io_timeout
     }
 
-    /// Sends requests in one write and waits for their replies. If `watch` is given, it is told
+    /// Sends requests in one write and waits for their replies. If `watch` is given, it is notified
     /// when something happens to the node at this path: one of the requests has to watch it.
     ///
-    /// Waits for a connection first, but fails as soon as every server was tried anew in vain. Each
-    /// of the two waits takes the I/O timeout at most.
+    /// Waits for a connection first, but fails as soon as every server has been tried in vain. Each
+    /// of the two waits takes at most the I/O timeout.
     pub(super) fn ask(
         &self,
         requests: &[Request],
@@ -183,12 +183,12 @@ impl Client {
         }
     }
 
-    /// Whether the waiter is told on the present connection when this node goes.
+    /// Whether the waiter will be notified on the present connection when this node goes.
     pub(super) fn is_watched_by(&self, path: &str, waiter: &Topic) -> bool {
         self.inner.state.lock().watches.is_watched_by(path, waiter)
     }
 
-    /// This waiter is not told any more.
+    /// This waiter is no longer notified.
     pub(super) fn unwatch(&self, waiter: &Topic) {
         let now = self.now();
         let mut state = self.inner.state.lock();
@@ -203,7 +203,7 @@ impl Client {
         }
     }
 
-    /// Which of these nodes nobody watches for their holder on the present connection, and the
+    /// Those of the nodes that are not watched for their holder on the present connection, and the
     /// session. `None` while there is no connection.
     pub(super) fn unguarded<'p>(&self, paths: impl Iterator<Item = &'p String>) -> Option<(Session, HashSet<&'p str>)> {
         let state = self.inner.state.lock();
@@ -212,18 +212,18 @@ impl Client {
         Some((state.present(), unguarded))
     }
 
-    /// These nodes are given up: that they go is no loss.
+    /// These nodes are given up: their deletion is no loss.
     pub(super) fn unguard(&self, paths: &[String]) {
         let mut state = self.inner.state.lock();
         paths.iter().for_each(|path| state.watches.remove_guard(path));
     }
 
-    /// Until when the present session is known to live.
+    /// Until when the present session is known to be alive.
     pub(super) fn lives_until(&self) -> Moment {
         self.inner.state.lock().term.until()
     }
 
-    /// A request that a majority has to agree to, and that changes nothing.
+    /// A request that a majority has to agree to, but that changes nothing.
     pub(super) fn quorum_check(&self) -> Request {
         Request::quorum_check(&self.inner.root)
     }
@@ -232,7 +232,7 @@ impl Client {
     fn connected(&self) -> Result<MutexGuard<'_, SessionState>> {
         let mut state = self.inner.state.lock();
         self.start(&mut state)?;
-        // A round that is under way may have met what is over by now.
+        // A round that is already under way may have failed for a reason that no longer exists.
         let (deadline, under_way) = (Instant::now() + self.inner.io_timeout, state.rounds);
         while state.link.is_none() {
             if matches!(state.phase, Phase::Closing | Phase::Ended) {
@@ -272,7 +272,7 @@ impl Client {
     }
 
     /// Gives up a connection on which an answer is overdue: what was sent has an unknown outcome,
-    /// and the next connection settles it.
+    /// which is resolved over the next connection.
     fn give_up(&self, number: u64, why: &Error) {
         let mut state = self.inner.state.lock();
         if state.link.as_ref().is_some_and(|link| link.number == number) {
@@ -296,8 +296,8 @@ impl Client {
         error.unwrap_or_else(|| Error::new(ErrorKind::Unreachable, "there is no connection to ZooKeeper"))
     }
 
-    /// Deletes nodes of the session of this generation without waiting for it: until the server has
-    /// said that they are gone, it is asked for that, over each new connection as well.
+    /// Deletes nodes of the session of this generation without waiting: the request is repeated,
+    /// over each new connection as well, until the server has reported that they are gone.
     pub(super) fn delete_later(&self, generation: u64, paths: impl IntoIterator<Item = String>) {
         let now = self.now();
         let mut state = self.inner.state.lock();
@@ -312,8 +312,8 @@ impl Client {
         }
     }
 
-    /// From now on, and over each new connection, the topic is told when the latch at the path is
-    /// made, changed or deleted.
+    /// From now on, also over each new connection, the topic is notified when the latch at the path
+    /// is made, changed or deleted.
     pub(super) fn watch_latch(&self, path: &str, topic: &Topic) -> Result<()> {
         let now = self.now();
         let mut state = self.inner.state.lock();
@@ -331,7 +331,7 @@ impl Client {
         self.inner.held.store(held, Ordering::Release);
     }
 
-    /// From now on this is called when the node of a hold is gone. Only the first one counts.
+    /// Sets what is called when the node of a hold is gone. Only the first call has an effect.
     pub(super) fn tell_losses(&self, told: Box<dyn Fn() + Send + Sync>) {
         let _ = self.inner.losses.set(told);
     }
@@ -345,7 +345,7 @@ impl Client {
         self.inner.state.lock().rhythm.map(|rhythm| rhythm.timeout)
     }
 
-    /// Messages for waiters go there from now on.
+    /// From now on the messages for waiters go to this channel.
     pub(super) fn publish_to(&self, outlet: Option<Sender<Result<Received>>>) {
         *self.inner.outlet.lock() = outlet;
     }
@@ -354,7 +354,7 @@ impl Client {
         let state = self.inner.state.lock();
         let connected = state.link.as_ref().map(|link| &link.address);
         let last_error = if connected.is_none() { state.last_error.clone() } else { None };
-        // Without a connection and without a failure, none was asked yet.
+        // Without a connection and without a failure, no server has been tried yet.
         let status = |address| NodeStatus {
             address: format!("{address:?}"),
             state: if last_error.is_some() { NodeState::Down } else { NodeState::Voting },
@@ -366,13 +366,13 @@ impl Client {
     }
 
     /// Ends the session, and with it all of its nodes. Waits for the server's answer and for the
-    /// thread, together for the I/O timeout at most.
+    /// thread, in total for at most the I/O timeout.
     pub(super) fn close(&self) {
         let deadline = Instant::now() + self.inner.io_timeout;
         let mut state = self.inner.state.lock();
         if state.phase == Phase::Running && state.session.is_some() && state.link.is_none() {
             drop(state);
-            // A session that nobody ends would keep its nodes for its whole timeout.
+            // A session that is not ended would keep its nodes for its whole timeout.
             state = self.connected().unwrap_or_else(|_| self.inner.state.lock());
         }
         match state.phase {
@@ -398,7 +398,7 @@ impl Client {
         self.inner.changed.notify_all();
         while state.phase != Phase::Ended {
             if self.inner.changed.wait_until(&mut state, deadline).timed_out() {
-                // It is in a connect, and ends after it.
+                // The thread is in a connect, and ends after that.
                 break;
             }
         }
@@ -415,7 +415,7 @@ impl Client {
 impl Inner {
     fn send(&self, received: Received) {
         if let Some(outlet) = &*self.outlet.lock() {
-            // Fails only if nobody receives any more.
+            // Fails only if nobody is receiving any more.
             let _ = outlet.send(Ok(received));
         }
     }
@@ -428,12 +428,12 @@ impl std::fmt::Debug for Client {
 }
 
 /// Servers end the connection of a client that sends more than this (`jute.maxbuffer`, 1 MiB by
-/// default), and its other requests with it. A transaction grows by some bytes for each of its
-/// changes before it is written to a log.
+/// default), and with it the client's other requests. A transaction grows by some bytes for each of
+/// its changes before it is written to a log.
 const LONGEST_REQUEST: usize = 960_000;
 
 /// # Errors
-/// `InvalidInput` for a request of so many bytes that servers would not read it.
+/// `InvalidInput` for a request that is too long for servers to read.
 pub(super) fn check_length(bytes: usize) -> Result<()> {
     if bytes <= LONGEST_REQUEST {
         return Ok(());

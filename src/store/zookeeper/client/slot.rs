@@ -38,13 +38,13 @@ impl Slot {
         }
     }
 
-    /// No more replies come.
+    /// No more replies will come.
     pub(super) fn fail(&self, error: &Error) {
         self.state.lock().failed.get_or_insert_with(|| error.clone());
         self.done.notify_one();
     }
 
-    /// All replies, or why some are missing. `None`: the time was up.
+    /// All replies, or why some are missing. `None`: the deadline has passed.
     pub(super) fn wait(&self, deadline: Instant) -> Option<Result<Vec<Reply>, Error>> {
         let mut state = self.state.lock();
         loop {

@@ -1,5 +1,5 @@
-//! What the threads of a client share: the session, the present connection with the requests that
-//! wait for a reply, and what is watched.
+//! The state that the threads of a client share: the session, the present connection with the
+//! requests that wait for a reply, and what is watched.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::store::net::{Address, Stream};
 use crate::store::zookeeper::lease::{Rhythm, SessionLease};
 use crate::store::zookeeper::wire::{Code, EventKind, Opcode, PING_XID, Request, SessionId, to_error};
 
-/// A session, told from those before it.
+/// A session, distinguished from earlier ones by its generation.
 #[derive(Debug, Clone)]
 pub(crate) struct Session {
     pub(crate) generation: u64,
@@ -24,26 +24,26 @@ pub(crate) struct Session {
 #[derive(Default)]
 pub(super) struct SessionState {
     pub(super) link: Option<Link>,
-    /// What the next connection resumes.
+    /// The session that the next connection resumes.
     pub(super) session: Option<SessionId>,
     /// The generation of the present session, or of the last one while there is no session.
     pub(super) generation: u64,
     pub(super) term: Arc<SessionTerm>,
-    /// Until when the present session is known to live, for the next connection.
+    /// Until when the present session is known to be alive, for the next connection.
     pub(super) until: Option<Moment>,
-    /// When the last request was sent that a server answered in the present session.
+    /// When the last request that a server answered in the present session was sent.
     pub(super) heard_at: Option<Moment>,
     /// The rhythm of the last connection.
     pub(super) rhythm: Option<Rhythm>,
     pub(super) last_zxid: i64,
     pub(super) watches: Watches,
-    /// Nodes that must go, until the server has said that they are gone.
+    /// Nodes to be deleted, until the server has reported that they are gone.
     pub(super) deletions: Vec<Deletion>,
-    /// The server has put off some of them: when it is asked again.
+    /// The server has postponed some of them: when it is asked again.
     pub(super) delete_at: Option<Moment>,
-    /// How often the servers were tried, one after the other.
+    /// How often all servers have been tried, one after the other.
     pub(super) rounds: u64,
-    /// The last of these rounds in which none could be used.
+    /// The last of these rounds in which no server could be used.
     pub(super) failed_round: u64,
     pub(super) last_error: Option<Error>,
     /// A call waits for a connection.
@@ -64,21 +64,21 @@ pub(super) enum Phase {
 
 pub(super) struct Deletion {
     pub(super) path: String,
-    /// It was requested on the present connection.
+    /// Whether the deletion was requested on the present connection.
     pub(super) sent: bool,
 }
 
-/// What happens with a reply.
+/// What to do with a reply.
 pub(super) enum Then {
     Answer(Arc<Slot>, usize),
     Heartbeat,
-    /// This node was to go.
+    /// The reply to the deletion of this node.
     Deleted(String),
     /// The watches on this node were removed.
     Unwatched(String),
     /// The watch on this node was set again.
     Renewed(String),
-    /// From here on nothing is missed that happens to this node.
+    /// From here on nothing that happens to this node is missed.
     Watching(Topic),
 }
 
@@ -91,23 +91,23 @@ pub(super) struct Pending {
 
 /// The present connection.
 pub(super) struct Link {
-    /// Tells it from those before it.
+    /// Distinguishes it from earlier connections.
     pub(super) number: u64,
     pub(super) address: Address,
     writer: Stream,
     next_xid: i32,
     /// In the order in which the server answers them.
     pub(super) pending: VecDeque<Pending>,
-    /// When it was pinged, if it has not answered since.
+    /// When it was pinged, if there has been no answer since.
     pub(super) pinged: Option<Moment>,
     pub(super) lease: SessionLease,
     last_sent: Moment,
-    /// When the last write was sent to which a majority has agreed. `None`: none on this
+    /// When the last write to which a majority has agreed was sent. `None`: none on this
     /// connection.
     agreed_at: Option<Moment>,
     /// When the last heartbeat was sent.
     last_heartbeat: Option<Moment>,
-    /// It has no answer yet.
+    /// Whether the last heartbeat has no answer yet.
     is_heartbeat_pending: bool,
 }
 
@@ -136,10 +136,10 @@ impl Link {
         }
     }
 
-    /// Writes the requests, as one. `now`: read just before.
+    /// Sends the requests in one write. `now`: read just before.
     ///
     /// # Errors
-    /// The connection is of no use any more. The requests are among the pending ones, and may run.
+    /// The connection is no longer usable. The requests are among the pending ones, and may run.
     pub(super) fn send<'r>(&mut self, requests: impl Iterator<Item = (&'r Request, Then)>, now: Moment) -> Result<()> {
         let mut frames = Vec::with_capacity(256);
         for (request, then) in requests {
@@ -161,13 +161,14 @@ impl Link {
         self.write(&frame)
     }
 
-    /// Asks a majority for its agreement if that is due. False: it is not.
+    /// Sends a heartbeat, to which a majority has to agree, if one is due. False: none is due.
     ///
-    /// A write counts when it is answered without an error, and not when it is sent: a client whose
-    /// writes are all refused would never send a heartbeat otherwise, and lose what it holds.
+    /// A write counts only when it is answered without an error, not when it is sent: otherwise a
+    /// client whose writes are all refused would never send a heartbeat, and would lose what it
+    /// holds.
     pub(super) fn heartbeat_if_due(&mut self, root: &str, rhythm: &Rhythm, now: Moment) -> Result<bool> {
         let is_old = |at: Option<Moment>, age| at.is_none_or(|at| now.since(at) >= age);
-        // One that was refused, by a server that has too much to do for example, is soon repeated.
+        // A refused heartbeat (by an overloaded server, for example) is soon repeated.
         let is_due = is_old(self.agreed_at, rhythm.heartbeat) && is_old(self.last_heartbeat, rhythm.ping);
         if self.is_heartbeat_pending || !is_due {
             return Ok(false);
@@ -180,7 +181,7 @@ impl Link {
         self.is_heartbeat_pending = false;
     }
 
-    /// A majority has agreed to a write. Returns until when the session lives.
+    /// A majority has agreed to a write. Returns until when the session is alive.
     pub(super) fn agreed(&mut self, sent_at: Moment) -> Moment {
         self.agreed_at = self.agreed_at.max(Some(sent_at));
         self.lease.agreed(sent_at)
@@ -204,8 +205,9 @@ impl SessionState {
         Session { generation: self.generation, term: self.term.clone() }
     }
 
-    /// The connection has ended: whoever waits for a reply is told, and all waiters have to look
-    /// for themselves, because watches end with their connection. Returns what they wait for.
+    /// The connection has ended: whoever waits for a reply gets an error, and all waiters have to
+    /// check for themselves, because watches end with their connection. Returns the topics of these
+    /// waiters.
     pub(super) fn end_link(&mut self, why: &Error) -> Vec<Topic> {
         let Some(link) = self.link.take() else { return Vec::new() };
         if self.phase == Phase::Running {
@@ -236,7 +238,7 @@ impl SessionState {
     /// Something happened to a node that was watched.
     ///
     /// # Errors
-    /// The watch could not be renewed: the connection is of no use any more.
+    /// The watch could not be renewed: the connection is no longer usable.
     pub(super) fn fired(&mut self, path: &str, event: EventKind, now: Moment) -> (Fired, Result<()>) {
         let fired = self.watches.fired(path, event);
         let renewed = match (fired.renew, &mut self.link) {
@@ -249,14 +251,14 @@ impl SessionState {
         (fired, renewed)
     }
 
-    /// What the server says of a deletion. Returns why the node stays.
+    /// Processes the server's answer to a deletion. Returns why the node stays, if it does.
     pub(super) fn deletion_answered(&mut self, path: &str, code: Code, now: Moment) -> Option<Error> {
         let error = match code {
             Code::OK | Code::NO_NODE => None,
             code => Some(code.to_error(path)),
         };
         if error.as_ref().is_some_and(|error| error.kind().is_outage()) {
-            // Nothing has run, because the server has too much to do for example.
+            // Nothing has run, because the server is overloaded, for example.
             self.deletions
                 .iter_mut()
                 .filter(|deletion| deletion.path == path)
@@ -268,7 +270,7 @@ impl SessionState {
         error
     }
 
-    /// Requests the deletions that have not been requested on this connection.
+    /// Sends the deletions that have not been requested on this connection.
     pub(super) fn send_deletions(&mut self, now: Moment) -> Result<()> {
         self.delete_at = None;
         let (Some(link), deletions) = (&mut self.link, &mut self.deletions) else { return Ok(()) };
@@ -284,7 +286,7 @@ impl SessionState {
         link.send(requests.iter().zip(thens), now)
     }
 
-    /// Watches the latch at this path, if there is a connection and somebody waits at it.
+    /// Watches the latch at this path, if there is a connection and somebody waits for the latch.
     pub(super) fn watch_latch(&mut self, path: &str, now: Moment) -> Result<()> {
         let (Some(topic), Some(link)) = (self.watches.latch(path).cloned(), &mut self.link) else { return Ok(()) };
         link.send([(&Request::exists(path, true), Then::Watching(topic))].into_iter(), now)

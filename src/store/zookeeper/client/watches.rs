@@ -1,9 +1,9 @@
-//! What is watched on the present connection, and for whom. No other place remembers that: a watch
-//! that has fired, or whose connection has ended, is one that this table does not have.
+//! What is watched on the present connection, and for whom. This is recorded only here: a watch
+//! that has fired, or whose connection has ended, is no longer in this table.
 //!
-//! The server sends one message for each watch and forgets it then, whatever has happened. Anybody
-//! may write into a node: that is nothing to those who wait until it goes, so for them the watch is
-//! renewed.
+//! The server sends one message for each watch and then forgets it, whatever has happened. Anybody
+//! may write into a node; to those who wait for its deletion that means nothing, so the watch is
+//! renewed for them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,42 +12,42 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::store::Topic;
 use crate::store::zookeeper::wire::EventKind;
 
-/// Who is told what of a node.
+/// Who is notified of which events of a node.
 #[derive(Debug, Clone)]
 pub(crate) enum NodeWatch {
-    /// A waiter is woken when the node goes that it waits for.
+    /// A waiter is woken when the node that it waits for is deleted.
     Predecessor(Waiter),
-    /// A waiter is woken by every change: of the number of permits, or of those that are taken.
+    /// A waiter is woken by every change of the number of permits, or of the permits taken.
     Permits(Waiter),
-    /// A hold is lost when its node goes.
+    /// A hold is lost when its node is deleted.
     Own(Arc<AtomicBool>),
-    /// All who wait at a latch are woken by every change, over each new connection as well.
+    /// All who wait for a latch are woken by every change, also over each new connection.
     Latch(Topic),
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct Waiter {
-    /// Its own topic, by which it is known here.
+    /// The waiter's own topic, which identifies it here.
     pub(crate) turn: Topic,
-    /// That of all who wait for the name.
+    /// The topic of all who wait for the name.
     pub(crate) freed: Topic,
 }
 
-/// How a watch is set again.
+/// How to set a watch again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Renew {
     No,
-    /// The node is there: when it is changed or goes.
+    /// The node exists: watch for changes and for its deletion.
     Data,
-    /// The node of a latch: also when it is made.
+    /// The node of a latch: watch for its creation, too.
     Latch,
 }
 
-/// What follows from a message about a node.
+/// What a message about a node means.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Fired {
     pub(super) woken: Vec<Topic>,
-    /// A hold of this client is lost.
+    /// Whether a hold of this client is lost.
     pub(super) is_loss: bool,
     pub(super) renew: Renew,
 }
@@ -58,8 +58,9 @@ pub(super) struct Watches {
     /// The paths that each waiter watches.
     by_waiter: HashMap<Topic, Vec<String>>,
     /// How many requests to remove the watches of a path have not been answered. A message that
-    /// comes before the answer is of a watch that was removed, and not of one that was set since:
-    /// taken for that, the new one would stay at the server, and nobody would know of it.
+    /// comes before the answer belongs to a watch that was removed, and not to one that was set
+    /// since: if it were taken for the new one, that watch would stay at the server, and nobody
+    /// would know of it.
     removals: HashMap<String, usize>,
 }
 
@@ -83,7 +84,7 @@ impl NodeWatch {
         }
     }
 
-    /// Whether the message is what it watches for, and whether it goes on.
+    /// Whether the message is one that it watches for, and whether the watch goes on.
     fn is_meant_by(&self, event: EventKind) -> (bool, bool) {
         match (self, event) {
             (_, EventKind::Other) => (false, true),
@@ -95,8 +96,8 @@ impl NodeWatch {
 }
 
 impl Watches {
-    /// To be called before the request is sent that sets the watch: its message cannot be missed
-    /// then.
+    /// Call it before the request that sets the watch is sent, so that its message cannot be
+    /// missed.
     pub(super) fn add(&mut self, path: String, watch: NodeWatch) {
         if let Some(waiter) = watch.waiter() {
             self.by_waiter.entry(waiter.turn.clone()).or_default().push(path.clone());
@@ -112,13 +113,13 @@ impl Watches {
         self.by_path.get(path).is_some_and(|watches| watches.iter().any(|watch| watch.is_of(waiter)))
     }
 
-    /// Whether the holder of this node is told when it goes.
+    /// Whether the holder of this node is notified when it is deleted.
     pub(super) fn is_guarded(&self, path: &str) -> bool {
         self.by_path.get(path).is_some_and(|watches| watches.iter().any(|watch| matches!(watch, NodeWatch::Own(_))))
     }
 
-    /// The waiter does not wait any more. Returns what nobody watches now: a node that goes takes
-    /// its watches along, but the number of permits stays.
+    /// The waiter has stopped waiting. Returns the paths that nobody watches now: a deleted node
+    /// takes its watches along, but the number of permits stays.
     pub(super) fn remove_waiter(&mut self, waiter: &Topic) -> Vec<String> {
         let mut unwatched = Vec::new();
         for path in self.by_waiter.remove(waiter).unwrap_or_default() {
@@ -143,7 +144,7 @@ impl Watches {
         }
     }
 
-    /// The node is given up: that it goes is no loss.
+    /// The node is given up: its deletion is no loss.
     pub(super) fn remove_guard(&mut self, path: &str) {
         self.keep(path, |watch| !matches!(watch, NodeWatch::Own(_)));
     }
@@ -160,11 +161,12 @@ impl Watches {
         }
     }
 
-    /// Takes in a message about a node.
+    /// Processes a message about a node.
     pub(super) fn fired(&mut self, path: &str, event: EventKind) -> Fired {
         let mut fired = Fired { woken: Vec::new(), is_loss: false, renew: Renew::No };
         if self.removals.contains_key(path) {
-            // What is watched now was watched after this: it is woken in vain, and watches on.
+            // What is watched now was added after this watch was set: it is woken in vain, and
+            // keeps its watch.
             fired.woken = self.by_path.get(path).into_iter().flatten().flat_map(NodeWatch::topics).collect();
             return fired;
         }
@@ -197,8 +199,8 @@ impl Watches {
         }
     }
 
-    /// A watch could not be set again, although the node is there. Whoever waits looks again by
-    /// itself, and a hold is asked for at the next visit.
+    /// A watch could not be set again, although the node exists. Waiters look again by themselves,
+    /// and the hold is checked at the next visit.
     pub(super) fn failed(&mut self, path: &str) -> Fired {
         let (latches, others): (Vec<_>, Vec<_>) =
             self.by_path.remove(path).into_iter().flatten().partition(|watch| matches!(watch, NodeWatch::Latch(_)));
@@ -212,7 +214,7 @@ impl Watches {
         Fired { woken, is_loss: false, renew: Renew::No }
     }
 
-    /// The connection has ended, and with it all that it watched. Returns who waits.
+    /// The connection has ended, and with it all of its watches. Returns who waits.
     pub(super) fn ended(&mut self) -> Vec<Topic> {
         self.by_waiter.clear();
         self.removals.clear();
@@ -224,7 +226,7 @@ impl Watches {
         waiting
     }
 
-    /// The latch at this path, if somebody waits at it.
+    /// The latch at this path, if somebody waits for it.
     pub(super) fn latch(&self, path: &str) -> Option<&Topic> {
         self.by_path.get(path)?.iter().find_map(|watch| match watch {
             NodeWatch::Latch(topic) => Some(topic),
@@ -232,7 +234,7 @@ impl Watches {
         })
     }
 
-    /// The paths of all latches that somebody waits at.
+    /// The paths of all latches that somebody waits for.
     pub(super) fn latches(&self) -> Vec<String> {
         self.by_path.keys().filter(|path| self.latch(path).is_some()).cloned().collect()
     }
@@ -277,7 +279,7 @@ mod tests {
             Fired { woken: vec![waiter("w1").turn, waiter("w1").freed], is_loss: true, renew: Renew::No }
         );
         assert!(is_lost.load(Ordering::Acquire) && !watches.is_guarded("/a"));
-        assert_eq!(watches.fired("/a", EventKind::Deleted), IDLE, "nobody is told twice");
+        assert_eq!(watches.fired("/a", EventKind::Deleted), IDLE, "nobody is notified twice");
     }
 
     #[test]
@@ -292,7 +294,7 @@ mod tests {
         }
     }
 
-    /// Removed and set again by a waiter that looks once more, while its number changes.
+    /// Removed and set again by a waiter that looks again while its number changes.
     #[test]
     fn a_message_of_a_watch_that_was_removed_is_not_one_of_its_successor() {
         let (mut watches, _) = watches();

@@ -1,4 +1,4 @@
-//! What the server answers in place of a result.
+//! The codes that the server answers in place of a result.
 
 use crate::base::error::{Error, ErrorKind};
 
@@ -19,20 +19,20 @@ impl Code {
         self == Self::OK
     }
 
-    /// Whether nothing that is sent on this connection can run any more.
+    /// Whether nothing that was sent on this connection can run any more.
     pub(crate) fn ends_the_connection(self) -> bool {
         matches!(self, Self::SESSION_EXPIRED | Self::SESSION_MOVED)
     }
 
-    /// As an error, where the caller expected no such answer. `about`: the path of the request.
+    /// The code as an error, where the caller did not expect it. `about`: the path of the request.
     #[cold]
     pub(crate) fn to_error(self, about: &str) -> Error {
         let (kind, why) = match self.0 {
-            -4 | -7 | -118 => (ErrorKind::Unreachable, "the connection is not the session's any more"),
+            -4 | -7 | -118 => (ErrorKind::Unreachable, "the connection no longer belongs to the session"),
             -112 => (ErrorKind::Unreachable, "the session has expired, and a new one is made"),
             -102 => (
                 ErrorKind::Denied,
-                "the nodes there are not for this identity: set the digest identity in the URL, or mend their ACL",
+                "this identity has no rights on the nodes there: set the digest identity in the URL, or fix their ACL",
             ),
             -115 | -124 => (ErrorKind::Denied, "the server does not accept the identity: check the one in the URL"),
             -114 => (ErrorKind::Denied, "the server refuses the ACL: creator_only needs a digest identity in the URL"),
@@ -43,17 +43,17 @@ impl Code {
             -111 => (ErrorKind::WrongType, "the node there has children: another program uses the name"),
             -6 => (ErrorKind::Unsupported, "the server does not know this request: ZooKeeper 3.5 or later is needed"),
             -125 => (ErrorKind::Full, "the quota of the path is used up: raise it with setquota"),
-            -127 => (ErrorKind::NotReady, "the server has too much to do"),
+            -127 => (ErrorKind::NotReady, "the server is overloaded"),
             -119 => (
                 ErrorKind::ReadOnly,
                 "the server has no majority and serves only reads: start the other servers, or name them in the URL",
             ),
             -8 => (ErrorKind::InvalidInput, "the server refuses the path or an argument"),
             -5 => (ErrorKind::Protocol, "the server could not read the request"),
-            -101 => (ErrorKind::Server, "there is no such node"),
+            -101 => (ErrorKind::Server, "the node does not exist"),
             -103 => (ErrorKind::Server, "its data was changed by another client at the same time"),
-            -110 => (ErrorKind::Server, "there is such a node already"),
-            _ => (ErrorKind::Server, "the server refuses it"),
+            -110 => (ErrorKind::Server, "the node already exists"),
+            _ => (ErrorKind::Server, "the server refuses the request"),
         };
         Error::new(kind, format!("{about}: {why} (ZooKeeper's error {})", self.0))
     }

@@ -17,7 +17,7 @@ use crate::store::net::{Address, Stream, no_answer};
 #[cfg(feature = "tls")]
 use crate::store::tls::{TlsClient, TlsFailure};
 
-/// The servers of one ensemble, and how to greet them.
+/// The servers of one ensemble, and how to connect to them.
 pub(crate) struct Servers {
     pub(crate) addresses: Vec<Address>,
     /// `user:password` of a digest identity.
@@ -27,7 +27,8 @@ pub(crate) struct Servers {
     pub(crate) clock: Arc<dyn Clock>,
     /// The traffic of all connections of the client.
     pub(crate) traffic: Arc<Traffic>,
-    /// Where to begin: that of the last connection, or the next one after it has failed.
+    /// The server to begin with: that of the last connection, or the next one after that has
+    /// failed.
     pub(crate) next: AtomicUsize,
 }
 
@@ -37,7 +38,7 @@ impl fmt::Debug for Servers {
     }
 }
 
-/// A connection whose session stands.
+/// A connection whose session is established.
 pub(crate) struct Greeting {
     pub(crate) stream: Stream,
     pub(crate) reader: FrameReader,
@@ -45,15 +46,15 @@ pub(crate) struct Greeting {
     pub(crate) session: SessionId,
     /// The session timeout that the server grants.
     pub(crate) timeout: Duration,
-    /// The instant before the request for the session went out.
+    /// The instant before the request for the session was sent.
     pub(crate) sent_at: Moment,
 }
 
-/// The session that is asked for.
+/// The session to ask for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     pub(crate) session: Option<SessionId>,
-    /// The last change that this client has seen: a server that lags behind it refuses.
+    /// The last change that this client has seen: a server that lags behind it refuses the client.
     pub(crate) last_zxid: i64,
     pub(crate) timeout: Duration,
 }
@@ -74,7 +75,7 @@ impl Servers {
         for untried in (1..=count).rev() {
             let place = (first + count - untried) % count;
             let left = deadline.saturating_duration_since(Instant::now());
-            // With a single server, the look-up of its name must not use up the time.
+            // With a single server, looking up its name must not use up the time.
             let share = if count == 1 { within } else { left / u32::try_from(untried).unwrap_or(1) };
             match self.connect_to(&self.addresses[place], asked, share.max(Duration::from_millis(1))) {
                 Ok(greeting) => {
@@ -103,8 +104,8 @@ impl Servers {
         let hello = connect_frame(asked.session, asked.last_zxid, timeout_ms);
         stream.meter().requests(1);
         let written = stream.within(deadline).write_all(&hello).map_err(|e| to_error(e, address));
-        // With TLS 1.3 a server looks at the client's certificate after the handshake, and may have
-        // ended the connection before the write: why has come before that end.
+        // With TLS 1.3 a server checks the client's certificate after the handshake, and may have
+        // ended the connection before the write: then the reason was received before the end.
         let answer = match (receive(&mut stream, &mut reader, address, deadline), written) {
             (Err(error), Err(unwritten)) if error.kind() == ErrorKind::Unreachable => Err(unwritten),
             (answer, _) => answer,
@@ -118,8 +119,8 @@ impl Servers {
         Ok(Some(Greeting { stream, reader, address: address.clone(), session, timeout, sent_at }))
     }
 
-    /// A server without a majority closes the connection and says nothing, and so does one that
-    /// lags behind what this client has seen, and a port with TLS that is asked without.
+    /// A server without a majority closes the connection without a reason. So does a server that
+    /// lags behind what this client has seen, and a TLS port that is addressed without TLS.
     #[cold]
     fn refused_silently(&self, error: Error) -> Error {
         #[cfg(feature = "tls")]
@@ -152,7 +153,7 @@ impl Servers {
         Ok(stream)
     }
 
-    /// One error for all servers: of the kind of the one that says most.
+    /// One error for all servers: its kind is that of the most informative one.
     #[cold]
     fn summary(&self, mut failed: Vec<Error>) -> Error {
         if failed.len() == 1 {

@@ -1,33 +1,33 @@
-//! Frames out of a stream of bytes: a length and so many bytes.
+//! Frames from a stream of bytes: a length and that many bytes.
 
 use std::io::{self, Read};
 
 use super::jute::malformed;
 use crate::base::error::Result;
 
-/// No reply that the store asks for is longer: a list of a hundred thousand waiters has 6 MiB.
+/// No reply that the store asks for is longer: a list of a hundred thousand waiters takes 6 MiB.
 const LONGEST: usize = 8 << 20;
 
-/// What one read takes in at most.
+/// The maximum number of bytes of one read.
 const CHUNK: usize = 16 * 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct FrameReader {
     buffer: Vec<u8>,
-    /// How much of the buffer was given out.
+    /// How much of the buffer was already returned.
     start: usize,
 }
 
 impl FrameReader {
-    /// The next frame, if all of it has come.
+    /// The next frame, if it has arrived completely.
     ///
     /// # Errors
-    /// `Protocol` for a length that no frame has: whoever is at the other end is no ZooKeeper.
+    /// `Protocol` for a length that no frame has: the other end is not ZooKeeper.
     pub(crate) fn next(&mut self) -> Result<Option<Vec<u8>>> {
         let unread = &self.buffer[self.start..];
         let Some((length, rest)) = unread.split_first_chunk::<4>() else { return Ok(None) };
         let length = usize::try_from(i32::from_be_bytes(*length)).ok().filter(|length| *length <= LONGEST);
-        let length = length.ok_or_else(|| malformed("a frame has no length that a reply can have"))?;
+        let length = length.ok_or_else(|| malformed("a frame has a length that no reply can have"))?;
         let Some(frame) = rest.get(..length) else { return Ok(None) };
         let frame = frame.to_vec();
         self.start += 4 + length;
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use crate::base::error::ErrorKind;
 
-    /// Brings a few bytes with each read.
+    /// Returns a few bytes from each read.
     struct Drops<'b>(&'b [u8], usize);
 
     impl Read for Drops<'_> {

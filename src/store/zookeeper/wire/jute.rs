@@ -1,4 +1,5 @@
-//! Jute, the encoding of all messages: big-endian numbers, and a length before what has one.
+//! Jute, the encoding of all messages: big-endian numbers, and a length before everything that has
+//! one.
 
 use crate::base::error::{Error, ErrorKind, Result};
 
@@ -38,8 +39,8 @@ impl Encoder {
     }
 }
 
-/// Reads the fields of a message one after another. A message that is too short, or has a length
-/// that it cannot have, is an error.
+/// Reads the fields of a message one after another. A message that is too short or has an
+/// impossible length is an error.
 pub(super) struct Decoder<'m> {
     rest: &'m [u8],
 }
@@ -84,10 +85,11 @@ impl<'m> Decoder<'m> {
 
     pub(super) fn text(&mut self) -> Result<&'m str> {
         let bytes = self.bytes()?.unwrap_or_default();
-        std::str::from_utf8(bytes).map_err(|_| malformed("a text in it is no UTF-8"))
+        std::str::from_utf8(bytes).map_err(|_| malformed("a text in it is not UTF-8"))
     }
 
-    /// Reads so many items, each of which has at least one byte: the count alone reserves nothing.
+    /// Reads as many items as the count says. Each has at least one byte, and the count alone
+    /// reserves no memory.
     pub(super) fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let count = self.int()?;
         let mut items = Vec::new();
@@ -108,7 +110,7 @@ impl<'m> Decoder<'m> {
 
 #[cold]
 pub(super) fn malformed(why: &str) -> Error {
-    Error::new(ErrorKind::Protocol, format!("the server sent a message that ZooKeeper's protocol does not have: {why}"))
+    Error::new(ErrorKind::Protocol, format!("the server sent a message that is not in ZooKeeper's protocol: {why}"))
 }
 
 #[cfg(test)]
@@ -133,7 +135,7 @@ mod tests {
             assert_eq!(kind(Decoder::new(bytes).bytes().map(drop)), ErrorKind::Protocol, "{bytes:?}");
         }
         assert_eq!(kind(Decoder::new(&[0, 0, 0, 1, 0xff]).text().map(drop)), ErrorKind::Protocol);
-        // A list that claims more than it has reserves no memory for it.
+        // A list that claims more items than it has reserves no memory for them.
         let many = [0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0];
         assert_eq!(kind(Decoder::new(&many).list(Decoder::int).map(drop)), ErrorKind::Protocol);
         assert_eq!(Decoder::new(&[0xff, 0xff, 0xff, 0xff]).bytes().unwrap(), None);

@@ -1,5 +1,5 @@
 //! ZooKeeper's protocol, as far as locks need it: a dozen requests, their replies, and the
-//! connection that brings them.
+//! connection that carries them.
 
 mod code;
 mod connect;

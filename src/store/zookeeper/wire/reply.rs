@@ -5,7 +5,7 @@ use super::jute::{Decoder, malformed};
 use super::request::{Opcode, Request, SessionId};
 use crate::base::error::Result;
 
-/// One frame behind its length.
+/// One frame without its length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub(crate) xid: i32,
@@ -18,12 +18,12 @@ pub(crate) struct Reply {
 /// What the server keeps about a node, as far as the store needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Stat {
-    /// The change that made the node; 0 if the server has not told.
+    /// The change that made the node; 0 if the server has not reported it.
     pub(crate) czxid: i64,
-    /// The change that set its data last.
+    /// The change that last set its data.
     pub(crate) mzxid: i64,
     pub(crate) version: i32,
-    /// The session that it ends with; 0 for none.
+    /// The session whose end removes it; 0 for none.
     pub(crate) ephemeral_owner: i64,
     pub(crate) children: i32,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Permission {
     pub(crate) id: String,
 }
 
-/// A node that was made: its path with what the server put behind it.
+/// A node that was made: its path with what the server appended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Created {
     pub(crate) path: String,
@@ -62,12 +62,12 @@ impl Created {
     }
 }
 
-/// The outcome of one change of several that ran as one.
+/// The outcome of one of several changes that ran as one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
     Created(Created),
     Done,
-    /// Nothing of all has run. `Ok` for those before the one that failed.
+    /// None of them has run. The code is `Ok` for those before the one that failed.
     Failed(Code),
 }
 
@@ -78,7 +78,7 @@ impl Reply {
         Ok(Self { xid, zxid, code, body: fields.rest().to_vec() })
     }
 
-    /// Reads the body of a reply that is no error.
+    /// Reads the body of a reply that is not an error.
     fn read<T>(&self, read: impl FnOnce(&mut Decoder<'_>) -> Result<T>) -> Result<T> {
         let mut fields = Decoder::new(&self.body);
         let value = read(&mut fields)?;
@@ -121,10 +121,10 @@ impl Reply {
                 match requested.get(changes.len()) {
                     None if done => return Ok(changes),
                     Some(_) if !done && kind == -1 => {
-                        // The code is there twice.
+                        // The code is sent twice.
                         changes.push(Change::Failed(Code(fields.int()?)));
                     }
-                    // Servers 3.5 say no more than the path.
+                    // Servers 3.5 send only the path.
                     Some(request) if !done && kind == CREATED && request.opcode == Opcode::Create2 && code.is_ok() => {
                         let (path, stat) = (fields.text()?.to_owned(), Stat::default());
                         changes.push(Change::Created(Created { path, stat }));
@@ -139,14 +139,14 @@ impl Reply {
                             _ => Change::Done,
                         });
                     }
-                    _ => return Err(malformed("a transaction has other results than it has changes")),
+                    _ => return Err(malformed("the results of a transaction do not match its changes")),
                 }
             }
         })
     }
 
-    /// The error of the reply. A transaction whose session has ended says so in the result of one
-    /// of its changes, while its own code is 0.
+    /// The error of the reply. If the session of a transaction has ended, that is reported in the
+    /// result of one of its changes, while its own code is 0.
     pub(crate) fn verdict(&self, opcode: Opcode) -> Result<Code> {
         if opcode != Opcode::Multi || !self.code.is_ok() {
             return Ok(self.code);
@@ -165,7 +165,7 @@ impl Reply {
         }
     }
 
-    /// A message about a watch, whose xid is that of none.
+    /// A message about a watch; its xid belongs to no request.
     pub(crate) fn event(&self) -> Result<WatchEvent> {
         self.read(|fields| {
             let (kind, _state) = (fields.int()?, fields.int()?);
@@ -174,12 +174,12 @@ impl Reply {
     }
 }
 
-/// What a transaction answers to a create that says no more than the path.
+/// The result of a create in a transaction that returns only the path.
 const CREATED: i32 = 1;
 
-/// What the result of a change in a transaction is called.
+/// The number by which the result of a change in a transaction is marked.
 fn result_of(opcode: Opcode) -> i32 {
-    // Seen on a live server: a container is answered as any other node.
+    // Observed on a live server: a container is answered like any other node.
     if opcode == Opcode::CreateContainer { Opcode::Create2 as i32 } else { opcode as i32 }
 }
 
@@ -214,7 +214,7 @@ pub(crate) struct WatchEvent {
 /// The answer to the first frame of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Connected {
-    /// With the session timeout in milliseconds that the server grants.
+    /// The session, with the timeout in milliseconds that the server grants.
     Session { session: SessionId, timeout_ms: u32 },
     /// The session that was asked for is over.
     Expired,
@@ -225,14 +225,15 @@ impl Connected {
         let mut fields = Decoder::new(frame);
         let (_version, timeout_ms, id) = (fields.int()?, fields.int()?, fields.long()?);
         let password = fields.bytes()?.unwrap_or_default();
-        // Servers before 3.4 send no last field.
+        // Servers before 3.4 do not send the last field.
         if !fields.is_at_its_end() {
             let _read_only = fields.bool()?;
         }
         if timeout_ms <= 0 {
             return Ok(Self::Expired);
         }
-        let password = password.try_into().map_err(|_| malformed("a session has another password than 16 bytes"))?;
+        let password =
+            password.try_into().map_err(|_| malformed("the password of a session does not have 16 bytes"))?;
         Ok(Self::Session { session: SessionId { id, password }, timeout_ms: timeout_ms.unsigned_abs() })
     }
 }
@@ -289,7 +290,7 @@ mod tests {
         }
     }
 
-    /// ZooKeeper 3.5.10, with a directory and its first child.
+    /// From ZooKeeper 3.5.10, with a directory and its first child.
     #[test]
     fn a_node_may_be_made_without_its_stat() {
         let requested = [

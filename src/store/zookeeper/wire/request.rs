@@ -1,4 +1,4 @@
-//! The requests that the store needs, each as the bytes behind its header.
+//! The requests that the store needs, each as the bytes after its header.
 
 use super::jute::Encoder;
 
@@ -25,13 +25,13 @@ pub(crate) enum Opcode {
 
 impl Opcode {
     /// Whether a majority of the servers agrees to it before it is answered without an error. Not
-    /// `sync`: a leader that a majority has replaced answers it until it has noticed that.
+    /// `sync`: a leader that a majority has replaced answers it until it notices that.
     pub(crate) fn is_write(self) -> bool {
         matches!(self, Self::Delete | Self::SetData | Self::Multi | Self::Create2 | Self::CreateContainer)
     }
 }
 
-/// The xid of requests that are not counted.
+/// The xids of requests that are not counted.
 pub(crate) const PING_XID: i32 = -2;
 pub(crate) const AUTH_XID: i32 = -4;
 /// The xid of a message about a watch.
@@ -43,7 +43,7 @@ pub(crate) struct Request {
     body: Vec<u8>,
 }
 
-/// What becomes of a node.
+/// How long a node lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Persistent,
@@ -67,9 +67,9 @@ impl Mode {
 /// Who may do what with the nodes that are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Acl {
-    /// Anybody everything, as Curator's default.
+    /// Anybody may do everything, as by default in Curator.
     Open,
-    /// Everything for whoever has the identity that made the node, and nothing for others.
+    /// Whoever has the identity that made the node may do everything, and others nothing.
     CreatorAll,
 }
 
@@ -96,7 +96,7 @@ impl Request {
         Self::new(opcode, body)
     }
 
-    /// Whatever the version of its data.
+    /// Deletes the node whatever the version of its data is.
     pub(crate) fn delete(path: &str) -> Self {
         Self::delete_version(path, -1)
     }
@@ -129,21 +129,21 @@ impl Request {
         Self::new(Opcode::GetChildren2, Encoder::default().text(path).bool(watch))
     }
 
-    /// This connection does not watch the node any more.
+    /// From now on this connection no longer watches the node.
     pub(crate) fn remove_watches(path: &str) -> Self {
         const ANY: i32 = 3;
         Self::new(Opcode::RemoveWatches, Encoder::default().text(path).int(ANY))
     }
 
-    /// Answered when the server has what its leader had when it was asked. A leader that a majority
-    /// has replaced answers too, so the answer proves nothing: see
+    /// Answered once the server has what its leader had when it was asked. A leader that a majority
+    /// has replaced answers, too, so the answer proves nothing: see
     /// [`quorum_check`](Self::quorum_check).
     pub(crate) fn sync(path: &str) -> Self {
         Self::new(Opcode::Sync, Encoder::default().text(path))
     }
 
     /// A write that changes nothing: a transaction that only checks whether the node exists. It is
-    /// answered when a majority of the servers has agreed to it, and what is read behind it shows
+    /// answered when a majority of the servers has agreed to it, and what is read after it shows
     /// everything that was agreed before. A bare check would be answered by any server.
     pub(crate) fn quorum_check(path: &str) -> Self {
         Self::multi(&[Self::new(Opcode::Check, Encoder::default().text(path).int(-1))])
@@ -170,7 +170,7 @@ impl Request {
         Self::new(Opcode::Auth, Encoder::default().int(0).text(scheme).bytes(secret))
     }
 
-    /// How long its frame is, without the length in front.
+    /// The length of its frame, without the length field itself.
     pub(crate) fn length(&self) -> usize {
         8 + self.body.len()
     }
@@ -185,7 +185,7 @@ impl Request {
     }
 }
 
-/// Which session a connection is for.
+/// The session that a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SessionId {
     pub(crate) id: i64,
@@ -202,7 +202,7 @@ impl std::fmt::Debug for SessionId {
 pub(crate) fn connect_frame(session: Option<SessionId>, last_zxid: i64, timeout_ms: i32) -> Vec<u8> {
     let session = session.unwrap_or(SessionId { id: 0, password: [0; 16] });
     let body = Encoder::default().int(0).long(last_zxid).int(timeout_ms).long(session.id).bytes(&session.password);
-    // The last field: a server that is cut off from the others, and serves only reads, is refused.
+    // The last field declines servers that are cut off from the others and serve only reads.
     let body = body.bool(false).0;
     let length = i32::try_from(body.len()).expect("it is short");
     [&length.to_be_bytes()[..], &body].concat()

@@ -1,5 +1,5 @@
-//! What a server says of itself, without a session: the word `srvr`, which servers answer unless
-//! their configuration forbids it.
+//! What a server reports about itself, without a session: its answer to the word `srvr`, which
+//! servers answer unless their configuration forbids it.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ impl Servers {
         let security = secured(&stream, &*self.clock);
         let mut answer = Vec::new();
         stream.within(deadline).write_all(b"srvr").map_err(|e| to_error(e, address))?;
-        // The server closes the connection behind its answer.
+        // The server closes the connection after its answer.
         match stream.within(deadline).take(LONGEST).read_to_end(&mut answer) {
             Err(e) if answer.is_empty() => return Err(to_error(e, address)),
             _ => {}
@@ -58,12 +58,12 @@ impl ServerStatus {
         self.field("Latency min/avg/max:")
     }
 
-    /// It runs, and has no majority.
+    /// Whether it runs without a majority.
     pub(crate) fn is_not_serving(&self) -> bool {
         self.text.contains("not currently serving requests")
     }
 
-    /// It may not say.
+    /// Whether its configuration forbids the answer.
     pub(crate) fn is_forbidden(&self) -> bool {
         self.text.contains("not in the whitelist")
     }

@@ -6,6 +6,6 @@ if redis.call('hlen', KEYS[1]) == 0 then
   return 0
 end
 if redis.call('hexists', KEYS[1], 'token') == 1 then
-  return redis.error_reply('WRONGTYPE a fenced value stands under this name')
+  return redis.error_reply('WRONGTYPE this name holds a fenced value')
 end
 

@@ -1,9 +1,9 @@
 -- lib/keep: leaves a lock taken for a time although its holder has given it up; put in front of the
--- scripts that do this. The holder's field gets another name, as after a release: a renewal that
--- runs late would find the holder otherwise, and put off the end.
+-- scripts that do this. The holder's field gets another name, as after a release: otherwise a late
+-- renewal would find the holder, and postpone the end.
 -- Returns 0 not held
 --         1 kept already, for no longer
---         2 kept from now on, or until sooner than before: the waiters have to be told
+--         2 kept from now on, or until sooner than before: the waiters have to be notified
 local function keep(lock, field, kept, ms)
   if redis.call('hexists', lock, field) == 1 then
     -- The TTL first: a full server refuses a new field only as the first change of a script.

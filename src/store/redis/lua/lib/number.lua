@@ -1,5 +1,5 @@
 -- lib/number: reads a number that Redisson writes as well; put in front of the scripts that do.
--- The number under a key, nil where there is none.
+-- Returns the number under a key, nil if there is none.
 local function number_at(key)
   local text = redis.call('get', key)
   -- Lua accepts more as a number than Redis does, for instance '1e3'. INCRBY reports the error in

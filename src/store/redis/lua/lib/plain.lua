@@ -13,7 +13,7 @@ if pttl ~= -2 or held > 0 then
     end
     -- A fenced value has no TTL. The condition spares everybody who waits for a lock this command.
     if pttl == -1 and redis.call('hexists', lock, 'token') == 1 then
-      return redis.error_reply('WRONGTYPE a fenced value stands under this name')
+      return redis.error_reply('WRONGTYPE this name holds a fenced value')
     end
     return {0, pttl, names_holder and redis.call('hkeys', lock)[1] or nil}
   end

@@ -12,7 +12,7 @@ local function own_wait(waiter)
 end
 
 -- Returns the first live waiter, its deadline, and whether dead ones were removed before it. A
--- waiter is dead if its deadline has passed, or if it has none, which no live waiter lacks
+-- waiter is dead if its deadline has passed, or if it has none, which every live waiter has
 -- (Redisson would wait behind it for ever). `asker` is alive.
 local function live_head(queue, deadlines, channel, now, asker)
   local head, swept = redis.call('lindex', queue, 0), false
@@ -25,8 +25,8 @@ local function live_head(queue, deadlines, channel, now, asker)
       return head, deadline, swept
     end
     -- If the deadline of the asker has passed too, or all deadlines have, the server was stopped
-    -- and no waiter could keep its place. Then each may make one attempt before it counts as dead,
-    -- or they would queue again in the order in which they wake up.
+    -- and no waiter could keep its place. Then each may make one attempt before it counts as dead;
+    -- otherwise they would queue again in the order in which they wake up.
     local own_deadline = asker and redis.call('zscore', deadlines, asker)
     if asker and own_deadline and tonumber(own_deadline) <= now
       or not asker and redis.call('zcount', deadlines, '(' .. now, '+inf') == 0 then

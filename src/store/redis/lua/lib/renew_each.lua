@@ -7,7 +7,7 @@
 
 local answers = {}
 for i = 1, #KEYS do
-  -- pcall, because with a plain call one key of the wrong type would leave every hold behind it
+  -- pcall, because with a plain call one key of the wrong type would leave every later hold
   -- unrenewed.
   local done, answer = pcall(renew, KEYS[i], ARGV[i], tonumber(ARGV[#KEYS + i]), ARGV[2 * #KEYS + i])
   -- Redis 6.2 raises a text, later versions raise a table.

@@ -4,7 +4,7 @@
 -- ARGV[i] holder of KEYS[i]
 -- ARGV[n + i] lease of KEYS[i] in ms; 0 only checks whether the holder is still there
 
--- pcall, because with call one key of the wrong type would leave all locks behind it unrenewed.
+-- pcall, because with call one key of the wrong type would leave all later locks unrenewed.
 local answers = {}
 for i = 1, n do
   local lease = tonumber(ARGV[n + i])
