@@ -5,7 +5,8 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{LockClient, NodeState, Redlock};
+use leasehold::observe::NodeState;
+use leasehold::{LockClient, Redlock};
 
 use crate::common::Bench;
 use crate::common::scripts::script;

@@ -15,8 +15,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use leasehold::LockClient;
+use leasehold::Redlock;
 use leasehold::fencing::FenceGate;
-use leasehold::{LockClient, NodeState, Redlock};
+use leasehold::observe::NodeState;
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 

@@ -7,9 +7,7 @@ use crate::base::diagnosis::{Check, Diagnosis, Finding};
 use crate::base::error::Result;
 use crate::base::node_status::NodeStatus;
 use crate::fencing::FencedValue;
-use crate::listing::{self, AnnouncedLocks, LockReport, LockSummary};
-use crate::snapshot::Snapshot;
-use crate::stats::Stats;
+use crate::observe::{self, AnnouncedLocks, LockReport, LockSummary, Snapshot, Stats};
 use crate::store::Diagnose;
 use crate::sync::counting_semaphore::CountingSemaphore;
 use crate::sync::fair_mutex::FairMutex;
@@ -306,7 +304,7 @@ impl LockClient {
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     pub fn locks(&self, pattern: &str) -> Result<Vec<LockSummary>> {
-        listing::locks(&self.state, pattern)
+        observe::locks(&self.state, pattern)
     }
 
     /// Lists what the clients of this library have announced to hold, and what is waited for: like
@@ -318,11 +316,12 @@ impl LockClient {
     ///   ([`Builder::announce_owner`](crate::Builder::announce_owner)), and those whose channels
     ///   have listeners, in any language, if the user may ask (`PUBSUB CHANNELS`). Each name is
     ///   then looked up, so whatever is listed exists now. **Not listed, unless somebody waits for
-    ///   it:** a hold of less than a second ([`LockHolder::owner`](crate::LockHolder::owner) says
-    ///   when clients write), the holds of Java clients and of releases before this one, what stays
-    ///   taken by `min_hold` after its client has ended, a free fair lock that has only waiters of
-    ///   other clients, and the holds for which there was no [room](AnnouncedLocks::unlisted): a
-    ///   client writes 16 KB of names, the oldest holds first.
+    ///   it:** a hold of less than a second
+    ///   ([`LockHolder::owner`](crate::observe::LockHolder::owner) says when clients write), the
+    ///   holds of Java clients and of releases before this one, what stays taken by `min_hold`
+    ///   after its client has ended, a free fair lock that has only waiters of other clients, and
+    ///   the holds for which there was no [room](AnnouncedLocks::unlisted): a client writes 16 KB
+    ///   of names, the oldest holds first.
     /// - *In PostgreSQL, in memory and over ZooKeeper* the same as `locks`.
     ///
     /// # Cost
@@ -344,7 +343,7 @@ impl LockClient {
     /// # Ok::<(), leasehold::Error>(())
     /// ```
     pub fn announced_locks(&self, pattern: &str) -> Result<AnnouncedLocks> {
-        listing::announced_locks(&self.state, pattern)
+        observe::announced_locks(&self.state, pattern)
     }
 
     /// Everything under one name, of any kind: who holds it, who waits in which order, permits,
@@ -361,7 +360,7 @@ impl LockClient {
     /// latch; [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that no lock can have;
     /// otherwise like [`ReentrantMutex::holder`].
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<Option<LockReport>> {
-        listing::inspect(&self.state, name.as_ref())
+        observe::inspect(&self.state, name.as_ref())
     }
 
     /// The random identity of this client: the first part of its holder ids in Redis.

@@ -27,6 +27,7 @@
 //! | `postgres` | `postgres://` URLs: the same locks in a [PostgreSQL database](guide::postgres). About 20 small crates more |
 //! | `zookeeper` | `zookeeper://` URLs: the same locks in a [ZooKeeper ensemble](guide::zookeeper), in turns with Apache Curator. No crate more than `redis` has |
 //! | `metrics` | `Stats::publish`: the figures for the facade of the crate `metrics`. Three small crates more, that one included |
+//! | `serde` | `Serialize` for what [`observe`] shows, and with `Deserialize` for [`FencingToken`](fencing::FencingToken). Two small crates more, without macros |
 //! | `testing` | [`testing`](guide::testing): a clock that your test moves, and faults, for clients in memory |
 //!
 //! # The first lock
@@ -168,6 +169,9 @@
 //! | [`guide::redisson`] | What do Java and Rust services share, and where do they differ? |
 //! | [`guide::operations`] | Which log lines, figures, permissions, keys and limits matter in production? What do I do when a job hangs? |
 //!
+//! What is held, waited for and counted, by whom, and how the servers are: [`observe`] has a table
+//! of the calls that show it.
+//!
 //! # In Redis
 //!
 //! [`guide::operations`] has the [keys and channels](guide::operations#keys-and-channels), the
@@ -178,7 +182,8 @@
 //!
 //! Rust 1.88; raising that is a minor release of its own. The only type of another crate in the
 //! public API is [`crossbeam_channel::Receiver`] (crossbeam-channel 0.5), which
-//! [`lost`](ReentrantMutexGuard::lost) of a guard returns.
+//! [`lost`](ReentrantMutexGuard::lost) of a guard returns. The feature `serde` implements the
+//! traits of serde 1.
 //!
 //! Leases are measured by a clock that keeps counting while the machine sleeps: `CLOCK_BOOTTIME` on
 //! Linux, Android and OpenBSD, `CLOCK_MONOTONIC` on macOS and Apple's other systems. Elsewhere the
@@ -203,8 +208,7 @@ pub mod guide;
 mod hold;
 mod in_memory;
 mod lease;
-mod listing;
-mod observe;
+pub mod observe;
 #[cfg(not(shuttle))]
 mod os;
 // The tests in `tests/scheduler` wait, spawn and read clocks by it.
@@ -212,8 +216,6 @@ mod os;
 #[doc(hidden)]
 #[allow(missing_docs, missing_debug_implementations, unreachable_pub)]
 pub mod os;
-mod snapshot;
-mod stats;
 mod store;
 mod sync;
 #[cfg(feature = "testing")]
@@ -223,17 +225,11 @@ mod wait;
 pub use crossbeam_channel;
 
 pub use base::cancel::CancelToken;
-pub use base::counters::Figures;
 #[cfg(feature = "redis")]
 pub use base::credentials::{Credentials, CredentialsProvider};
-pub use base::diagnosis::{Check, Diagnosis, Finding, Severity};
 pub use base::error::{Error, ErrorKind, Result};
 pub use base::escape::{escape_name, unescape_name};
-pub use base::histogram::Histogram;
-pub use base::listener::{Listener, LockInfo};
 pub use base::loss::{Loss, LossReason, RenewalTrouble};
-pub use base::node_status::{NodeState, NodeStatus};
-pub use base::owner::HolderOwner;
 pub use base::primitive::Primitive;
 #[cfg(feature = "tls")]
 pub use base::tls::Tls;
@@ -251,16 +247,12 @@ pub use builder::sentinel::Sentinel;
 #[cfg(feature = "zookeeper")]
 pub use builder::zookeeper::ZooKeeper;
 pub use client::LockClient;
-pub use listing::{AnnouncedLocks, LockReport, LockSummary, LockWaiter};
-pub use snapshot::{Blocker, Deadlock, HoldInfo, Snapshot, ThreadInfo, WaitInfo};
-pub use stats::{NameStats, Stats};
 #[cfg(feature = "postgres")]
 pub use store::postgres::POSTGRES_SCHEMA;
 pub use sync::counting_semaphore::{CountingPermit, CountingSemaphore};
 pub use sync::fair_mutex::{FairMutex, FairMutexGuard, OwnedFairMutexGuard};
 pub use sync::held::Held;
 pub use sync::latch::CountDownLatch;
-pub use sync::lock_holder::LockHolder;
 pub use sync::multi_lock::{MultiLock, MultiLockGuard, OwnedMultiLockGuard};
 pub use sync::mutex::{OwnedMutexGuard, ReentrantMutex, ReentrantMutexGuard};
 pub use sync::rwlock::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};

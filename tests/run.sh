@@ -44,7 +44,7 @@ esac
 msrv='1.88'
 platforms='x86_64-pc-windows-gnu x86_64-unknown-linux-musl aarch64-apple-darwin'
 # The features of the library for which no C is compiled.
-without_c='metrics,postgres,redlock,testing,zookeeper'
+without_c='metrics,postgres,redlock,serde,testing,zookeeper'
 # Of each test program: Maven may hang at a repository, and an election that never
 # ends is a failure.
 longest=900
@@ -277,7 +277,7 @@ test_on_zookeeper() {
 # Each feature without the others, so that none needs another one that it does not name.
 lint_features_alone() {
     cargo clippy --lib --no-default-features -- -D warnings || return 1
-    for feature in metrics postgres redis redlock testing tls zookeeper; do
+    for feature in metrics postgres redis redlock serde testing tls zookeeper; do
         cargo clippy --lib --no-default-features --features "$feature" -- -D warnings || return 1
     done
     cargo clippy -p leasehold-cli --no-default-features -- -D warnings

@@ -1,6 +1,6 @@
 //! How holders are shown to people.
 
-use leasehold::{HolderOwner, LockHolder};
+use leasehold::observe::{HolderOwner, LockHolder};
 
 use crate::text::visible;
 

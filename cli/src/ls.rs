@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use leasehold::{LockSummary, Primitive};
+use leasehold::Primitive;
+use leasehold::observe::LockSummary;
 
 use crate::failure::{Failure, say};
 use crate::holders::who;
 use crate::output::{write_json, write_out};
 use crate::store::StoreArgs;
 use crate::text::{padded, time, visible, width};
-use crate::views::LockView;
 
 const DETAILS: &str = "\
 In Redis it lists what clients of this library say that they hold, and what somebody waits for, in any language: it reads the
@@ -61,8 +61,7 @@ pub(crate) fn ls(store: &StoreArgs, args: &LsArgs) -> Result<u8, Failure> {
         say(format_args!("{unlisted} more holds, of clients that have very many, are not listed; --all finds them"));
     }
     if args.json {
-        let views: Vec<LockView> = locks.iter().map(LockView::from).collect();
-        let _ = write_json(&views)?;
+        let _ = write_json(&locks)?;
     } else if locks.is_empty() {
         let others = if args.all { "" } else { "; --all also finds those of other libraries" };
         say(format_args!("no locks match {}{others}", visible(&args.pattern)));

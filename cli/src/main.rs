@@ -25,7 +25,6 @@ mod store;
 mod text;
 mod top;
 mod unlock;
-mod views;
 mod watch;
 mod words;
 

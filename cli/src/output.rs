@@ -1,6 +1,7 @@
 //! What is written to stdout: text for people, or JSON for programs.
 
 use std::io::{ErrorKind, Write};
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -21,6 +22,11 @@ pub(crate) fn write_json(value: &impl Serialize) -> Result<Reader, Failure> {
     let json = serde_json::to_string(value);
     let line = json.map_err(|e| Failure::new(status::UNAVAILABLE, format!("the JSON cannot be made: {e}")))?;
     write_out((line + "\n").as_bytes())
+}
+
+/// Times in JSON are whole milliseconds.
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Whether somebody still reads stdout.

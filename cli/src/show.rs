@@ -1,13 +1,14 @@
 //! `leasehold show`: all that stands under one name.
 
-use leasehold::{LockHolder, LockReport, LockSummary, Primitive};
+use leasehold::Primitive;
+use leasehold::observe::{LockHolder, LockReport, LockSummary};
+use serde::Serialize;
 
 use crate::failure::{Failure, status};
 use crate::holders::{who, who_or_id};
 use crate::output::{write_json, write_out};
 use crate::store::StoreArgs;
 use crate::text::{time, visible};
-use crate::views::ReportView;
 
 const DETAILS: &str = "\
 Shows everything under the name: kind, holders with what they say of themselves and their ids, what is left of their leases, the
@@ -30,11 +31,23 @@ pub(crate) struct ShowArgs {
     json: bool,
 }
 
+/// The report of a name under which there is nothing: the library makes none.
+#[derive(Default, Serialize)]
+struct FreeView<'n> {
+    name: &'n str,
+    locks: [(); 0],
+    queue: [(); 0],
+    number: Option<i64>,
+    last_token: Option<u64>,
+}
+
 pub(crate) fn show(store: &StoreArgs, args: &ShowArgs) -> Result<u8, Failure> {
     let report = store.builder()?.build()?.inspect(&args.name)?;
     if args.json {
-        let view = report.as_ref().map_or_else(|| ReportView::free(&args.name), ReportView::from);
-        let _ = write_json(&view)?;
+        let _ = match &report {
+            Some(report) => write_json(report),
+            None => write_json(&FreeView { name: &args.name, ..FreeView::default() }),
+        }?;
     } else {
         let text = report.as_ref().map_or_else(|| format!("{}: free\n", visible(&args.name)), text_of);
         let _ = write_out(text.as_bytes())?;

@@ -123,7 +123,13 @@ impl Counters {
 }
 
 /// What was counted for one primitive, for one name, or for all together: part of
-/// [`Stats`](crate::Stats). All counts are since the client was built.
+/// [`Stats`](crate::observe::Stats). All counts are since the client was built.
+///
+/// [As JSON](crate::observe#as-json) it is an object with `calls`, `granted_at_once`,
+/// `granted_after_wait`, `reentered`, `busy`, `timed_out`, `stopped`, `failed`, `errors` (the count
+/// of each kind of error that occurred, such as `no_quorum`), `contended`, `passed_on`,
+/// `acquired_with_release`, `joined`, `renewals`, `renewal_failures`, `lost`, `losses` (the count
+/// of each reason that occurred, such as `taken_away`), and the histograms `waits` and `holds`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Figures {

@@ -7,6 +7,8 @@ use crate::base::lease::margin;
 use crate::base::limits::SHORTEST_LEASE;
 
 /// How much a [`Finding`] matters. Ordered: `Ok` is the least.
+///
+/// [As JSON](crate::observe#as-json) it is its [label](Self::label).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Severity {
@@ -40,6 +42,8 @@ impl fmt::Display for Severity {
 }
 
 /// The subject of a [`Finding`].
+///
+/// [As JSON](crate::observe#as-json) it is its [label](Self::label).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Check {
@@ -132,6 +136,9 @@ impl fmt::Display for Check {
 /// One thing that a [`Diagnosis`] has found out about one server, or about all of them.
 ///
 /// `Display` writes one line, without the server's address.
+///
+/// [As JSON](crate::observe#as-json) it is an object with `check`, `severity`, `node`, `found` and
+/// `advice`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
@@ -220,6 +227,9 @@ impl fmt::Display for Finding {
 /// [`LockClient::diagnose`](crate::LockClient::diagnose).
 ///
 /// `Display` writes one line for each finding, under the address of its server.
+///
+/// [As JSON](crate::observe#as-json) it is an object with `severity`, the counts `problems`,
+/// `warnings` and `notes`, and the list `findings`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Diagnosis {
@@ -244,6 +254,12 @@ impl Diagnosis {
         self.findings.iter().map(Finding::severity).max().unwrap_or(Severity::Ok)
     }
 
+    /// How many findings have this severity.
+    #[must_use]
+    pub fn count(&self, severity: Severity) -> usize {
+        self.findings.iter().filter(|finding| finding.severity == severity).count()
+    }
+
     /// Whether there is neither a warning nor a problem.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
@@ -261,16 +277,12 @@ impl fmt::Display for Diagnosis {
             }
             writeln!(f, "  {finding}")?;
         }
-        let count = |severity| self.findings.iter().filter(|finding| finding.severity == severity).count();
-        let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
-        let (problems, warnings) = (count(Severity::Problem), count(Severity::Warning));
-        writeln!(
-            f,
-            "{}, {}, {}",
-            plural(problems, "problem"),
-            plural(warnings, "warning"),
-            plural(count(Severity::Note), "note")
-        )
+        let counted = |severity, word: &str| {
+            let count = self.count(severity);
+            format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+        };
+        let (problems, warnings) = (counted(Severity::Problem, "problem"), counted(Severity::Warning, "warning"));
+        writeln!(f, "{problems}, {warnings}, {}", counted(Severity::Note, "note"))
     }
 }
 

@@ -81,6 +81,9 @@ impl AtomicHistogram {
 ///
 /// A quantile is reported as the upper end of its bucket: at most a quarter too much, and never
 /// more than the longest time that was recorded.
+///
+/// [As JSON](crate::observe#as-json) it is an object with `count`, `sum_us`, `mean_us`, `p50_us`,
+/// `p99_us` and `max_us`.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
     /// Empty if nothing was recorded.

@@ -24,7 +24,8 @@ use crate::base::primitive::Primitive;
 /// use std::sync::Arc;
 /// use std::time::Duration;
 ///
-/// use leasehold::{Listener, LockClient, LockInfo};
+/// use leasehold::LockClient;
+/// use leasehold::observe::{Listener, LockInfo};
 ///
 /// struct Slow;
 ///
@@ -75,6 +76,8 @@ pub trait Listener: Send + Sync {
 }
 
 /// The lock that a [`Listener`] is called for.
+///
+/// [As JSON](crate::observe#as-json) it is an object with `name` and `kind`.
 #[derive(Debug, Clone, Copy)]
 pub struct LockInfo<'n> {
     name: &'n str,

@@ -6,6 +6,9 @@ use std::time::Duration;
 use crate::base::error::Error;
 
 /// Whether a server takes part in the client's locks.
+///
+/// [As JSON](crate::observe#as-json) it is an object with `state` (`voting`, `quarantined` or
+/// `down`) and `quarantine_ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeState {
@@ -24,6 +27,10 @@ pub enum NodeState {
 }
 
 /// One server as this client last saw it.
+///
+/// [As JSON](crate::observe#as-json) it is an object with `address`, `state` and `quarantine_ms` of
+/// its [`NodeState`], `latency_us`, `last_error` (a text) and `slots` (pairs of the first and the
+/// last slot).
 #[derive(Debug, Clone)]
 pub struct NodeStatus {
     pub(crate) address: String,

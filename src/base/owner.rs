@@ -22,6 +22,8 @@ const MOST_NAMES: usize = 4096;
 ///
 /// `Display` writes it as `billing-7 (pid 4711 on host-a)`. What another client says about itself
 /// is not verified: it helps to find a holder, and proves nothing.
+///
+/// [As JSON](crate::observe#as-json) it is an object with `label`, `pid` and `host`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HolderOwner {
     label: String,

@@ -5,6 +5,8 @@ use std::fmt;
 use crate::base::lock_name::Kind;
 
 /// What was asked for: which kind of lock, and for a read-write lock which side.
+///
+/// [As JSON](crate::observe#as-json) it is its [name](Self::as_str).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Primitive {
@@ -17,7 +19,7 @@ pub enum Primitive {
     /// [`RwLock`](crate::RwLock), for writing.
     Write,
     /// [`MultiLock`](crate::MultiLock): its calls, and each of the plain locks that it holds. The
-    /// end of such a hold is reported to a [`Listener`](crate::Listener) as that of a
+    /// end of such a hold is reported to a [`Listener`](crate::observe::Listener) as that of a
     /// [`Mutex`](Self::Mutex), under its own name.
     Multi,
     /// [`Semaphore`](crate::Semaphore).

@@ -46,7 +46,7 @@ use crate::base::listener::Listener;
 use crate::base::tls::Tls;
 use crate::base::traffic::Traffic;
 use crate::client::LockClient;
-use crate::observe::observer::Observer;
+use crate::lease::observer::Observer;
 use crate::store::LockStore;
 use crate::store::memory::{Memory, MemoryStore};
 #[cfg(feature = "tls")]
@@ -252,9 +252,9 @@ impl Builder {
 
     /// Shown by `CLIENT LIST`, and at the end of the names of the background threads, of which
     /// Linux keeps 15 bytes: with the name `billing`, `lh-renew-billin` and `lh-notify-billi`.
-    /// Also the label `client` of the [figures](crate::Stats::to_prometheus). 1 to 64 letters,
-    /// digits, `-`, `_`, `.`, `:`. Defaults to the name of the program, with `-` in the place of
-    /// every other character.
+    /// Also the label `client` of the [figures](crate::observe::Stats::to_prometheus). 1 to 64
+    /// letters, digits, `-`, `_`, `.`, `:`. Defaults to the name of the program, with `-` in the
+    /// place of every other character.
     pub fn client_name(mut self, name: impl Into<String>) -> Self {
         self.settings.client_name = name.into();
         self
@@ -317,9 +317,9 @@ impl Builder {
         self
     }
 
-    /// Says who this client is, for people who ask [who holds a lock](crate::LockHolder): 1 to 100
-    /// characters without control characters, such as `billing-7`. Defaults to the name of the
-    /// program. The process id and the name of the host are said in any case.
+    /// Says who this client is, for people who ask [who holds a lock](crate::observe::LockHolder):
+    /// 1 to 100 characters without control characters, such as `billing-7`. Defaults to the name of
+    /// the program. The process id and the name of the host are said in any case.
     ///
     /// While the client holds something, its background thread keeps this where other clients can
     /// read it, with the lease as its time to live: in Redis under a key of its own, in PostgreSQL

@@ -13,6 +13,8 @@ use std::str::FromStr;
 /// `Display` prints the plain decimal number, for a header or a command line, and `FromStr` reads
 /// it.
 ///
+/// With the cargo feature `serde` it is written and read as its number.
+///
 /// # Examples
 ///
 /// ```
@@ -97,6 +99,20 @@ impl FromStr for FencingToken {
 
     fn from_str(text: &str) -> Result<Self, ParseIntError> {
         text.parse().map(Self)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl serde::Serialize for FencingToken {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(self.0)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl<'de> serde::Deserialize<'de> for FencingToken {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        u64::deserialize(deserializer).map(Self)
     }
 }
 

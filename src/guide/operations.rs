@@ -43,7 +43,7 @@
 //! | the sentinels name another master | a failover. All holds are renewed there at once | look for lines about lost leases |
 //! | a failover would not be noticed, and the cause; the sentinels name the master again | too few sentinels can be asked, or they do not agree. What is connected goes on | bring them back; they matter most when the master fails |
 //! | a master gets its vote in ... | Redlock: it restarted or is new, and is in [quarantine](crate::guide::redlock#masters-that-forget) | wait; find out why it restarted |
-//! | the listener of this client panicked | a bug in your [`Listener`](crate::Listener). Logged once; the call went on | fix it |
+//! | the listener of this client panicked | a bug in your [`Listener`](crate::observe::Listener). Logged once; the call went on | fix it |
 //! | the watchdog panicked, or ended | a bug. After a panic it goes on; if it ends, all its leases are lost | report it |
 //!
 //! At INFO: the schema was installed (PostgreSQL); once for a client that its user may not write or
@@ -124,6 +124,9 @@
 //!
 //! # Looking at a lock
 //!
+//! The module [`observe`](crate::observe) has all calls that show something in one table, and what
+//! each of them returns.
+//!
 //! | question | call | in `redis-cli` |
 //! |---|---|---|
 //! | what is locked by this library, or waited for | [`announced_locks`](crate::LockClient::announced_locks), `leasehold ls` | `ZRANGE leasehold_client:{index} 0 -1`, and of each `GET leasehold_client:{<member>}` |
@@ -136,8 +139,8 @@
 //! | free it by force | [`force_unlock`](crate::ReentrantMutex::force_unlock), `leasehold unlock` | not with `DEL`: it wakes nobody |
 //!
 //! Each client says who it is: a label ([`Builder::owner`](crate::Builder::owner), by default the
-//! name of the program), the process id and the host. A [`LockHolder`](crate::LockHolder) has that,
-//! and its `Display` is made for log lines:
+//! name of the program), the process id and the host. A
+//! [`LockHolder`](crate::observe::LockHolder) has that, and its `Display` is made for log lines:
 //!
 //! ```text
 //! held by billing-7 (pid 4711 on host-a) for 12 s, its lease ends in 21 s
@@ -161,19 +164,20 @@
 //! servers, and when something is wrong. It takes no lock and writes nothing.
 //!
 //! [`LockClient::nodes`](crate::LockClient::nodes) gives, for each server and without I/O, its
-//! address, whether it takes part ([`NodeState`](crate::NodeState): voting, quarantined, down), how
-//! long its last answer took (Redlock), and its last error. Export it as a metric. With Redlock,
-//! alert when fewer than all masters vote: you have used up part of your reserve. Also watch
-//! [`token_rounds`](crate::LockClient::token_rounds): if it grows quickly, a clock is behind.
+//! address, whether it takes part ([`NodeState`](crate::observe::NodeState): voting, quarantined,
+//! down), how long its last answer took (Redlock), and its last error. Export it as a metric. With
+//! Redlock, alert when fewer than all masters vote: you have used up part of your reserve. Also
+//! watch [`token_rounds`](crate::LockClient::token_rounds): if it grows quickly, a clock is behind.
 //!
 //! # Figures
 //!
 //! [`LockClient::stats`](crate::LockClient::stats) says what a client has done since it was built,
 //! without I/O: for each primitive, for the 64 names that matter most, and for its connections.
-//! `Display` writes a table for people; [`to_prometheus`](crate::Stats::to_prometheus) the text for
-//! a scrape (the example `metrics` serves it over a socket); with the cargo feature `metrics`,
-//! `Stats::publish` sets the same figures at the recorder of that crate. Counting costs no mutex on
-//! the path of a call.
+//! `Display` writes a table for people;
+//! [`to_prometheus`](crate::observe::Stats::to_prometheus) the text for a scrape (the example
+//! `metrics` serves it over a socket); with the cargo feature `metrics`, `Stats::publish` sets the
+//! same figures at the recorder of that crate, and with the feature `serde` they can be written [as
+//! JSON](crate::observe#as-json). Counting costs no mutex on the path of a call.
 //!
 //! | metric | what it says | alarm |
 //! |---|---|---|
@@ -197,7 +201,8 @@
 //! again at its old value, so use `rate` over a time and not the counts themselves. Names are label
 //! values, so a program with a name for each customer shows those in its metrics.
 //!
-//! A [`Listener`](crate::Listener) is called for each event as it happens, for spans of a tracer.
+//! A [`Listener`](crate::observe::Listener) is called for each event as it happens, for spans of a
+//! tracer.
 //!
 //! # A job hangs
 //!
@@ -285,11 +290,11 @@
 //!
 //! The store is in `--url` or `LEASEHOLD_URL`. Arguments can be seen by everybody on the machine,
 //! so a URL with a password is refused there: put it into `LEASEHOLD_URL`, or the password into a
-//! file and give `--password-file`. With `--json`, what shows something prints
-//! JSON, as `leasehold schema` describes it. Statuses: 0 done, 75 somebody else has the lock, 70 it
-//! was lost, 69 the store cannot be asked, 64 bad arguments, 77 denied, 76 nothing that can be
-//! locked; of `run` otherwise the status of the command; of `show` 1 if the name is free; of
-//! `doctor` 1 for warnings and 2 for problems.
+//! file and give `--password-file`. With `--json`, what shows something prints [the JSON of
+//! `observe`](crate::observe#as-json), as `leasehold schema` describes it. Statuses: 0 done, 75
+//! somebody else has the lock, 70 it was lost, 69 the store cannot be asked, 64 bad arguments, 77
+//! denied, 76 nothing that can be locked; of `run` otherwise the status of the command; of `show` 1
+//! if the name is free; of `doctor` 1 for warnings and 2 for problems.
 //!
 //! # Connections
 //!
@@ -315,7 +320,7 @@
 //! | `lh-renew-<client name>` | renews leases, notices losses, resolves unknown outcomes; with Redlock it probes masters | the first hold |
 //! | `lh-notify-<client name>` | receives release messages | the first wait |
 //! | `lh-loss-<client name>` | keeps the deadlines of leases that have callbacks | the first `on_lost` |
-//! | `lh-on-lost` | runs callbacks, and tells the [listener](crate::Listener) of losses and failed renewals; up to 16 at once, each ends when nothing is left to run | a loss |
+//! | `lh-on-lost` | runs callbacks, and tells the [listener](crate::observe::Listener) of losses and failed renewals; up to 16 at once, each ends when nothing is left to run | a loss |
 //! | `lh-sentinel-<client name>` | watches the [sentinels](crate::Builder::sentinel) for failovers | the first connection |
 //! | `lh-cluster`, `lh-connect`, `lh-renew-node` | in a cluster: ask all nodes for its slots, connect for messages, renew at several primaries side by side; each ends with its exchange | a slot that has moved, a wait, a renewal |
 //! | `lh-diagnose` | ask each server side by side; each ends with its questions | [`diagnose`](crate::LockClient::diagnose) |

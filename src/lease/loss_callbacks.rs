@@ -18,8 +18,8 @@ use crate::base::listener::{Listener, LockInfo};
 use crate::base::lock_name::LockName;
 use crate::base::loss::{Loss, RenewalTrouble};
 use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
+use crate::lease::observer::Observer;
 use crate::lease::records::{StoreHold, Tenure};
-use crate::observe::observer::Observer;
 use crate::os::{
     self, Condvar, Mutex,
     thread::{Builder, JoinHandle},

@@ -1,12 +1,14 @@
 //! Leases: what the store has given and for how long, who renews it, and who is told when it is
 //! over.
 
+pub(crate) mod announcer;
 pub(crate) mod callbacks;
 mod ending;
 mod give_up;
 pub(crate) mod hold_table;
 pub(crate) mod loss_callbacks;
 pub(crate) mod min_hold;
+pub(crate) mod observer;
 pub(crate) mod phase;
 pub(crate) mod records;
 mod renewal_batch;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::base::backoff::Backoff;
 use crate::base::clock::{Clock, ClockReading};
 use crate::base::lease::{LeaseState, Moment};
+use crate::lease::announcer::{Announcer, HeldNow};
 use crate::lease::hold_table::HoldTable;
 use crate::lease::loss_callbacks::LossCallbacks;
 use crate::lease::phase::Phase;
@@ -15,7 +16,6 @@ use crate::lease::records::{Asked, Caretaker, StoreHold};
 use crate::lease::renewal_trouble::Outages;
 use crate::lease::schedule::Schedule;
 use crate::lease::undos::Undos;
-use crate::observe::announcer::{Announcer, HeldNow};
 use crate::os::{
     self, Condvar, Mutex,
     atomic::{AtomicU64, Ordering},

@@ -10,12 +10,12 @@ use std::time::Instant;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::Moment;
+use crate::lease::announcer::Announcer;
 use crate::lease::hold_table::HoldTable;
 use crate::lease::loss_callbacks::LossCallbacks;
 use crate::lease::phase::Phase;
 use crate::lease::records::{Asked, StoreHold};
 use crate::lease::renewal_thread::{OnEnd, RenewalTable, RenewalThread, log_dropped};
-use crate::observe::announcer::Announcer;
 use crate::os::{self, Condvar, Mutex, atomic::AtomicU64, thread::JoinHandle};
 use crate::store::{Granted, LockStore, Undo};
 
@@ -224,8 +224,8 @@ pub(super) mod tests {
     use super::*;
     use crate::base::clock::FakeClock;
     use crate::base::lease::LeaseState;
+    use crate::lease::observer::Observer;
     use crate::lease::store_hold::tests::hold_of;
-    use crate::observe::observer::Observer;
     use crate::store::memory::{Memory, MemoryStore};
 
     const SPAN: Duration = Duration::from_secs(600);

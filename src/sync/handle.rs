@@ -10,9 +10,9 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 use crate::hold::acquire::{Terms, acquire_for_thread, acquire_owned};
 use crate::hold::guarded::{Hold, Side};
+use crate::observe::LockHolder;
 use crate::store::{LockStatus, TokenRule};
 use crate::sync::guard::{Guard, Movable, ThreadBound};
-use crate::sync::lock_holder::LockHolder;
 use crate::wait::client_state::ClientState;
 
 /// `N` is the name, or for a multi-lock the names.

@@ -6,7 +6,6 @@ pub(crate) mod guard;
 pub(crate) mod handle;
 pub(crate) mod held;
 pub(crate) mod latch;
-pub(crate) mod lock_holder;
 pub(crate) mod multi_lock;
 pub(crate) mod mutex;
 pub(crate) mod remote_counter;

@@ -6,9 +6,9 @@ use crate::base::deadline::Deadline;
 use crate::base::error::Result;
 use crate::base::lock_name::Kind;
 use crate::hold::guarded::Hold;
+use crate::observe::LockHolder;
 use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
-use crate::sync::lock_holder::LockHolder;
 use crate::wait::client_state::ClientState;
 
 /// A lock that many readers or one writer can have: across threads, processes, machines, and Java

@@ -13,12 +13,12 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::base::random;
 use crate::lease::records::Asked;
-use crate::observe::waits::WaitEntry;
 use crate::os;
 use crate::store::{Acquire, Acquired, AcquiredAll, Granted, TokenRule, UnknownOutcomes, Waiting};
 use crate::wait::client_state::ClientState;
 use crate::wait::life::Call;
 use crate::wait::traces::{Traces, fresh_holder};
+use crate::wait::waits::WaitEntry;
 
 /// On drop: undoes requests of unknown outcome, leaves the queue and removes the wait marker.
 pub(crate) struct AcquireAttempt<'a> {

@@ -12,20 +12,20 @@ use crate::base::names::Names;
 use crate::base::owner::HolderOwner;
 use crate::base::process::OwnProcess;
 use crate::base::traffic::Traffic;
+use crate::lease::announcer::Announcer;
 use crate::lease::hold_table::HoldTable;
 use crate::lease::loss_callbacks::LossCallbacks;
+use crate::lease::observer::Observer;
 use crate::lease::records::{StoreHold, Tenure};
 use crate::lease::store_hold::RunLength;
 use crate::lease::watchdog::Watchdog;
-use crate::observe::announcer::Announcer;
-use crate::observe::observer::Observer;
-use crate::observe::waits::Waits;
 use crate::os::{self};
 use crate::store::{LockStore, Topic};
 use crate::wait::fairness::Messages;
 use crate::wait::life::{Life, closed};
 use crate::wait::local_queue::LocalQueues;
 use crate::wait::notifications::Notifications;
+use crate::wait::waits::Waits;
 
 /// The settings of a client, frozen when it is built.
 #[derive(Debug, Clone)]

@@ -21,3 +21,4 @@ mod traces;
 mod undoing;
 pub(crate) mod wait_loop;
 mod waiter;
+pub(crate) mod waits;

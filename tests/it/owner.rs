@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{Builder, LockClient, LockHolder, Redlock, ReentrantMutex, Sentinel};
+use leasehold::observe::LockHolder;
+use leasehold::{Builder, LockClient, Redlock, ReentrantMutex, Sentinel};
 
 use crate::rig::{
     CAP, Child, Cluster, MASTER_NAME, PROMPT, Proxy, Sentinels, Server, acl_rule, logged, ms, record_logs, wait_until,

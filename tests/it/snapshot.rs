@@ -3,7 +3,8 @@
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use leasehold::{Blocker, LockClient, Primitive};
+use leasehold::observe::Blocker;
+use leasehold::{LockClient, Primitive};
 
 use crate::rig::{CAP, Server, ms, wait_until};
 use crate::support::Clients;

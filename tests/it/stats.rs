@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold::{Error, ErrorKind, Figures, Listener, LockClient, LockInfo, Loss, Primitive};
+use leasehold::observe::{Figures, Listener, LockInfo};
+use leasehold::{Error, ErrorKind, LockClient, Loss, Primitive};
 
 use crate::rig::{CAP, Cluster, PROMPT, Proxy, Server, ms, wait_until};
 use crate::support::{Clients, Masters};

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use leasehold::{Builder, LockClient, NodeState, Redlock};
+use leasehold::observe::NodeState;
+use leasehold::{Builder, LockClient, Redlock};
 
 use crate::rig::{CAP, Server, ms, wait_until};
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::figures::Figures;
 use super::parts::{Compared, Outcome, Part};
-use crate::views::millis;
+use crate::output::millis;
 
 #[derive(Serialize)]
 pub(super) struct BenchView<'o> {

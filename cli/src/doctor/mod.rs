@@ -2,18 +2,18 @@
 
 mod acl;
 mod page;
-mod view;
 
 use std::time::Duration;
 
-use leasehold::Severity;
+use leasehold::observe::{Diagnosis, Severity};
+use serde_json::{Value, json};
 
 use crate::duration;
 use crate::failure::Failure;
 use crate::output::{write_json, write_out};
 use crate::store::StoreArgs;
+use crate::words::in_words_of_the_command;
 use page::Page;
-use view::DiagnosisView;
 
 const DETAILS: &str = "\
 It asks each server of the store whether it can be reached, its version and role, what it forgets, the rights of the user one
@@ -64,7 +64,7 @@ pub(crate) fn run(store: &StoreArgs, args: &DoctorArgs) -> Result<u8, Failure> {
     let builder = store.builder_at(&args.urls)?.lease(args.lease);
     let diagnosis = builder.connect_lazily().build()?.diagnose();
     let written = match args.json {
-        true => write_json(&DiagnosisView::from(&diagnosis)),
+        true => write_json(&in_json(&diagnosis)),
         false => write_out(Page::for_stdout().of(&diagnosis).as_bytes()),
     };
     let _ = written?;
@@ -73,4 +73,17 @@ pub(crate) fn run(store: &StoreArgs, args: &DoctorArgs) -> Result<u8, Failure> {
         Severity::Warning => 1,
         _ => 2,
     })
+}
+
+/// The diagnosis as the library writes it, with its texts in the words of the command.
+fn in_json(diagnosis: &Diagnosis) -> Value {
+    let mut json = json!(diagnosis);
+    for finding in json["findings"].as_array_mut().into_iter().flatten() {
+        for key in ["found", "advice"] {
+            if let Some(text) = finding[key].as_str() {
+                finding[key] = in_words_of_the_command(text).into();
+            }
+        }
+    }
+    json
 }

@@ -3,9 +3,8 @@
 use std::fmt::Write;
 use std::io::{IsTerminal, stdout};
 
-use leasehold::{Diagnosis, Finding, Severity};
+use leasehold::observe::{Diagnosis, Finding, Severity};
 
-use super::view::count;
 use crate::words::in_words_of_the_command;
 
 /// Widths of the columns of the severity and of the check, each with a space behind it.
@@ -49,7 +48,7 @@ impl Page {
             self.add(finding, &mut text);
         }
         let plural = |severity, word: &str| {
-            let count = count(diagnosis, severity);
+            let count = diagnosis.count(severity);
             format!("{count} {word}{}", if count == 1 { "" } else { "s" })
         };
         let (problems, warnings) = (plural(Severity::Problem, "problem"), plural(Severity::Warning, "warning"));

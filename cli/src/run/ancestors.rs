@@ -1,7 +1,8 @@
 //! Whether a lock is held by a `leasehold run` that this process was started under: waiting for it
 //! would never end.
 
-use leasehold::{LockHolder, LockReport, Primitive};
+use leasehold::Primitive;
+use leasehold::observe::{LockHolder, LockReport};
 
 /// No chain of processes is longer.
 const DEEPEST: usize = 1000;

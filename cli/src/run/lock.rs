@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::{
-    CancelToken, FairMutex, Held, LockClient, LockHolder, ReentrantMutex, Result, RwLock, Semaphore, SetPermits,
-};
+use leasehold::observe::LockHolder;
+use leasehold::{CancelToken, FairMutex, Held, LockClient, ReentrantMutex, Result, RwLock, Semaphore, SetPermits};
 
 use super::args::{RunArgs, Wait};
 use crate::failure::say;

@@ -14,16 +14,16 @@ use std::io::{IsTerminal, stdin, stdout};
 use std::time::Instant;
 
 use crossbeam_channel::select;
-use leasehold::{LockClient, LockSummary};
+use leasehold::LockClient;
+use leasehold::observe::LockSummary;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::failure::{Failure, by_signal, chain, say, status};
 use crate::looks::{Look, Looks, asker_has_ended, take_in};
-use crate::output::{Reader, write_json};
+use crate::output::{Reader, millis, write_json};
 use crate::shown_url::shown;
 use crate::store::StoreArgs;
-use crate::views::{LockView, millis};
 pub(crate) use args::TopArgs;
 use rates::{Rates, Seen};
 use row::Key;
@@ -97,7 +97,7 @@ struct TopView {
 #[derive(Serialize)]
 struct RatedView {
     #[serde(flatten)]
-    lock: LockView,
+    lock: LockSummary,
     /// Grants per second; `null` at the first look.
     rate: Option<f64>,
 }
@@ -120,11 +120,11 @@ fn view(rates: &mut Rates, look: Look<Vec<LockSummary>>, start: Instant) -> TopV
     let (locks, error) = match look.answer {
         Ok(locks) => {
             rates.see(at, locks.iter().map(Seen::from));
-            let rated = |lock: &LockSummary| {
+            let rated = |lock: LockSummary| {
                 let thousandths = |rate: f64| (rate * 1e3).round() / 1e3;
-                RatedView { lock: LockView::from(lock), rate: rates.of(&Key::of(lock)).map(thousandths) }
+                RatedView { rate: rates.of(&Key::of(&lock)).map(thousandths), lock }
             };
-            (Some(locks.iter().map(rated).collect()), None)
+            (Some(locks.into_iter().map(rated).collect()), None)
         }
         Err(e) => (None, Some(chain(&e))),
     };

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use leasehold::LockSummary;
+use leasehold::observe::LockSummary;
 
 use super::row::Key;
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::{LockHolder, LockSummary, Primitive};
+use leasehold::Primitive;
+use leasehold::observe::{LockHolder, LockSummary};
 
 use crate::text::{short_id, visible};
 

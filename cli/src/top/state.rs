@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::time::{Duration, Instant};
 
-use leasehold::LockSummary;
+use leasehold::observe::LockSummary;
 
 use super::args::{Sort, TopArgs};
 use super::rates::{Rates, Seen};

@@ -4,7 +4,8 @@ mod signs_of_life;
 
 use std::io::{BufRead, IsTerminal, Write};
 
-use leasehold::{LockClient, LockHolder, LockReport, LockSummary, Primitive};
+use leasehold::observe::{LockHolder, LockReport, LockSummary};
+use leasehold::{LockClient, Primitive};
 use serde::Serialize;
 
 use crate::failure::{Failure, say, status};
@@ -12,7 +13,6 @@ use crate::output::{write_json, write_out};
 use crate::show::describe;
 use crate::store::StoreArgs;
 use crate::text::visible;
-use crate::views::HolderView;
 use signs_of_life::{renewed_since, sign_of_life};
 
 const DETAILS: &str = "\
@@ -52,12 +52,12 @@ pub(crate) struct UnlockArgs {
 }
 
 #[derive(Serialize)]
-struct View {
-    name: String,
+struct View<'l> {
+    name: &'l str,
     freed: bool,
     /// Why it was not freed; `null` if it was, or was free before.
     refused: Option<String>,
-    holders: Vec<HolderView>,
+    holders: &'l [LockHolder],
 }
 
 pub(crate) fn unlock(store: &StoreArgs, args: &UnlockArgs) -> Result<u8, Failure> {
@@ -183,8 +183,7 @@ fn answer(args: &UnlockArgs, holders: &[LockHolder], freed: bool, refused: Optio
     let name = visible(&args.name);
     let status = if refused.is_some() { status::NOT_HAD } else { 0 };
     if args.json {
-        let holders = holders.iter().map(HolderView::from).collect();
-        let _ = write_json(&View { name: args.name.clone(), freed, refused, holders })?;
+        let _ = write_json(&View { name: &args.name, freed, refused, holders })?;
         return Ok(status);
     }
     match refused {

@@ -6,7 +6,8 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{LockClient, LockHolder, LockSummary};
+use leasehold::LockClient;
+use leasehold::observe::{LockHolder, LockSummary};
 
 use crate::failure::{Failure, say};
 use crate::holders::who;

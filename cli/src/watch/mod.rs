@@ -14,7 +14,7 @@ use std::io::{IsTerminal, stdout};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, after, never, select};
-use leasehold::LockReport;
+use leasehold::observe::LockReport;
 use rustix::termios::tcgetwinsize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use leasehold::{LockHolder, LockReport, Primitive};
+use leasehold::Primitive;
+use leasehold::observe::{HolderOwner, LockHolder, LockReport};
 
 use crate::text::{short_id, visible};
-use crate::views::OwnerView;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Holder {
     pub(super) id: String,
-    pub(super) owner: Option<OwnerView>,
+    pub(super) owner: Option<HolderOwner>,
     pub(super) held_for: Option<Duration>,
     /// It was given up, and stays taken for a while.
     pub(super) is_kept: bool,
@@ -47,7 +47,7 @@ impl From<&LockHolder> for Holder {
     fn from(holder: &LockHolder) -> Self {
         Self {
             id: holder.id().to_owned(),
-            owner: holder.owner().map(OwnerView::from),
+            owner: holder.owner().cloned(),
             held_for: holder.held_for(),
             is_kept: holder.is_kept(),
             is_foreign: holder.is_foreign(),
@@ -73,10 +73,18 @@ impl Holder {
 const KEPT: &str = ":kept";
 
 /// The owner or, if it is not known, the client.
-pub(super) fn who(client: &str, owner: Option<&OwnerView>) -> String {
+pub(super) fn who(client: &str, owner: Option<&HolderOwner>) -> String {
     match owner {
-        Some(OwnerView { label, pid, host }) => visible(&format!("{label} (pid {pid} on {host})")),
+        Some(owner) => visible(&owner.to_string()),
         None if client == KEPT => "nobody, kept taken (min_hold)".to_owned(),
         None => format!("client {}", short_id(client)),
     }
+}
+
+/// What a client with this label says of itself.
+#[cfg(test)]
+pub(super) fn owner(label: &str) -> HolderOwner {
+    let client = leasehold::LockClient::builder().owner(label).build_in_memory().unwrap();
+    let _guard = client.lock("job").unwrap();
+    client.mutex("job").holder().unwrap().unwrap().owner().unwrap().clone()
 }

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
+use leasehold::observe::HolderOwner;
+
 use super::timeline::{Group, Timeline};
 use crate::text::{padded, time, width};
-use crate::views::OwnerView;
 
 /// More would not fit on a screen.
 const MOST_LINES: usize = 20;
@@ -23,7 +24,7 @@ pub(super) struct Summary {
 
 pub(super) struct Share {
     pub(super) client: String,
-    pub(super) owner: Option<OwnerView>,
+    pub(super) owner: Option<HolderOwner>,
     pub(super) who: String,
     pub(super) held: Duration,
     pub(super) times: u64,

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use leasehold::observe::HolderOwner;
+
 use super::standing::{Holder, Standing, who};
 use crate::text::visible;
-use crate::views::OwnerView;
 
 /// Clients beyond so many are one.
 const MOST_GROUPS: usize = 1_000;
@@ -71,7 +72,7 @@ pub(super) enum What {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Group {
     pub(super) client: String,
-    pub(super) owner: Option<OwnerView>,
+    pub(super) owner: Option<HolderOwner>,
     /// Others of the same label and host that are shown with it.
     pub(super) more: usize,
     pub(super) total: Duration,
@@ -369,15 +370,15 @@ impl Timeline {
 impl Group {
     pub(super) fn who(&self) -> String {
         match &self.owner {
-            Some(OwnerView { label, host, .. }) if self.more > 0 => {
-                visible(&format!("{label} ({} processes on {host})", self.more + 1))
+            Some(owner) if self.more > 0 => {
+                visible(&format!("{} ({} processes on {})", owner.label(), self.more + 1, owner.host()))
             }
             owner => who(&self.client, owner.as_ref()),
         }
     }
 
     fn is_as(&self, other: &Self) -> bool {
-        let of = |group: &Self| group.owner.as_ref().map(|owner| (owner.label.clone(), owner.host.clone()));
+        let of = |group: &Self| group.owner.as_ref().map(|owner| (owner.label().to_owned(), owner.host().to_owned()));
         self.client == other.client || of(self).is_some_and(|own| Some(own) == of(other))
     }
 
@@ -433,6 +434,7 @@ pub(super) fn most_of(steps: &[(Duration, u64)], finest: Duration) -> Vec<(Durat
 
 #[cfg(test)]
 mod tests {
+    use super::super::standing::owner;
     use super::*;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -505,18 +507,18 @@ mod tests {
 
     #[test]
     fn a_holder_that_takes_it_again_and_one_that_says_its_name() {
-        let owner = OwnerView { label: "billing".to_owned(), pid: 7, host: "h".to_owned() };
+        let owner = owner("billing");
         let mut line = new();
         let mut now = Standing { token: Some(5), ..standing(&["a:1"]) };
         line.see(MS(0), &now);
-        now.holders[0].owner = Some(owner);
+        now.holders[0].owner = Some(owner.clone());
         let named = What::Named { holder: now.holders[0].clone() };
         assert_eq!(line.see(MS(100), &now)[0].what, named);
         now.token = Some(6);
         let again = What::TakenAgain { by: now.holders[0].clone(), token: Some(6) };
         assert_eq!(line.see(MS(200), &now)[0].what, again);
         line.finish(MS(200));
-        assert_eq!((line.groups[0].times, line.groups[0].who()), (2, "billing (pid 7 on h)".to_owned()));
+        assert_eq!((line.groups[0].times, line.groups[0].who()), (2, owner.to_string()));
     }
 
     #[test]
@@ -535,13 +537,13 @@ mod tests {
     fn many_processes_of_one_label_are_one_row() {
         let mut line = new();
         for n in 0..40_u64 {
-            let owner = OwnerView { label: format!("job-{}", n % 2), pid: 7, host: "h".to_owned() };
-            let one = Holder { owner: Some(owner), ..holder(&format!("c{n}:1")) };
+            let one = Holder { owner: Some(owner(&format!("job-{}", n % 2))), ..holder(&format!("c{n}:1")) };
             line.see(MS(n * 100), &Standing { holders: vec![one], ..Standing::default() });
         }
         line.finish(MS(4_000));
         let shown: Vec<_> = line.shown_groups().iter().map(|group| (group.who(), group.total, group.times)).collect();
-        let job = |n| (format!("job-{n} (20 processes on h)"), MS(2_000), 20);
+        let host = owner("job").host().to_owned();
+        let job = |n| (format!("job-{n} (20 processes on {host})"), MS(2_000), 20);
         assert_eq!(shown, [job(0), job(1)]);
     }
 

@@ -1,12 +1,13 @@
 //! Events and the summary as JSON. Times are in milliseconds; what is not known, or is no part of
 //! an event, is `null`.
 
+use leasehold::observe::HolderOwner;
 use serde::Serialize;
 
 use super::standing::Holder;
 use super::summary::{Share, Summary};
 use super::timeline::{Event, What};
-use crate::views::{OwnerView, millis};
+use crate::output::millis;
 
 #[derive(Serialize)]
 pub(super) struct EventView {
@@ -28,7 +29,7 @@ pub(super) struct EventView {
 #[derive(Serialize)]
 struct WhoView {
     id: String,
-    owner: Option<OwnerView>,
+    owner: Option<HolderOwner>,
 }
 
 impl From<&Holder> for WhoView {
@@ -122,7 +123,7 @@ pub(super) struct SummaryView {
 #[derive(Serialize)]
 struct ShareView {
     client: String,
-    owner: Option<OwnerView>,
+    owner: Option<HolderOwner>,
     held_ms: u64,
     times: u64,
     share: f64,

@@ -41,8 +41,8 @@ pub(crate) fn json_of(definition: &str, mut command: Command) -> (i32, Value) {
 #[test]
 fn the_schema_refuses_what_is_not_as_it_says() {
     let lock = json!({
-        "name": "job", "kind": "mutex", "holders": [], "remaining_ms": null, "waiting": null, "permits": null,
-        "left_to_count": null, "masters": null
+        "name": "job", "kind": "mutex", "holders": [], "unlisted": 0, "remaining_ms": null, "waiting": null,
+        "permits": null, "left_to_count": null, "masters": null, "last_token": null
     });
     assert!(validator_of("lock").is_valid(&lock));
     for (key, wrong) in

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::{ErrorKind, NodeState};
+use leasehold::ErrorKind;
+use leasehold::observe::NodeState;
 
 use super::{builder, client, names_on_each_node};
 use crate::rig::{CAP, Cluster, ms, wait_until};

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use leasehold::{ErrorKind, LockClient, NodeState};
+use leasehold::observe::NodeState;
+use leasehold::{ErrorKind, LockClient};
 
 use super::{builder, builder_with, client, names_on_each_node};
 use crate::contract::primitives::{Exclusive, PRIMITIVES};

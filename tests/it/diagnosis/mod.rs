@@ -11,7 +11,8 @@ mod zookeeper;
 
 use std::time::Instant;
 
-use leasehold::{Builder, Check, Diagnosis, Finding, LockClient, Severity};
+use leasehold::observe::{Check, Diagnosis, Finding, Severity};
+use leasehold::{Builder, LockClient};
 
 use crate::rig::ms;
 

@@ -1,6 +1,7 @@
 //! A database.
 
-use leasehold::{Check, LockClient, POSTGRES_SCHEMA, Severity};
+use leasehold::observe::{Check, Severity};
+use leasehold::{LockClient, POSTGRES_SCHEMA};
 
 use super::{IO_TIMEOUT, diagnosed, is_healthy, only, says};
 use crate::rig::{Postgres, wait_until};

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use leasehold::{Check, LockClient, Severity};
+use leasehold::LockClient;
+use leasehold::observe::{Check, Severity};
 
 use super::{IO_TIMEOUT, diagnosed, diagnosis_of, found, is_healthy, only, says};
 use crate::rig::{Server, ms, wait_until};

@@ -1,6 +1,7 @@
 //! Users whom an ACL restricts: what is missing is named, with the words to add.
 
-use leasehold::{Builder, Check, LockClient, Redlock, Severity};
+use leasehold::observe::{Check, Severity};
+use leasehold::{Builder, LockClient, Redlock};
 
 use super::{diagnosed, found, is_healthy, says};
 use crate::rig::{Server, acl_rule};

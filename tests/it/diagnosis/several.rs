@@ -1,6 +1,7 @@
 //! Redlock, clusters and sentinels: what the servers are together.
 
-use leasehold::{Check, LockClient, Sentinel, Severity};
+use leasehold::observe::{Check, Severity};
+use leasehold::{LockClient, Sentinel};
 
 use super::{IO_TIMEOUT, diagnosed, found, is_healthy, only, says};
 use crate::rig::{Cluster, ClusterOptions, SentinelOptions, Sentinels};

@@ -1,6 +1,7 @@
 //! An ensemble.
 
-use leasehold::{Check, LockClient, Severity};
+use leasehold::LockClient;
+use leasehold::observe::{Check, Severity};
 
 use super::{IO_TIMEOUT, diagnosed, diagnosis_of, is_healthy, only, says};
 use crate::on_zookeeper::{SETTINGS, server};

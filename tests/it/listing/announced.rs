@@ -31,7 +31,8 @@ fn others_see_what_is_announced(build: impl Fn(Builder) -> LockClient, has_all_k
         others.push(Box::new(write));
         expected.extend(["line", "pair:1", "pair:2", "pool", "rw"]);
     }
-    let has_owner = |lock: &leasehold::LockSummary| lock.holders().iter().all(|holder| holder.owner().is_some());
+    let has_owner =
+        |lock: &leasehold::observe::LockSummary| lock.holders().iter().all(|holder| holder.owner().is_some());
     wait_until("all of it is announced", || {
         announced(&b, "*") == expected && b.announced_locks("*").unwrap().locks().iter().all(has_owner)
     });
@@ -175,7 +176,7 @@ fn a_client_with_very_many_holds_names_the_oldest() {
     // Written in the background, perhaps before all were taken.
     let client = LockClient::builder().url(server.url()).owner("y").lease(Duration::from_secs(3)).build().unwrap();
     let more: Vec<_> = (300..600).map(|n| client.mutex(name(n)).lock_owned().unwrap()).collect();
-    let of_second = |listed: &leasehold::AnnouncedLocks| listed.unlisted() > 200;
+    let of_second = |listed: &leasehold::observe::AnnouncedLocks| listed.unlisted() > 200;
     wait_until("the rest is counted", || of_second(&seen.announced_locks("*").unwrap()));
     let listed = seen.announced_locks("*").unwrap();
     assert!(listed.locks().iter().any(|lock| lock.name() == name(0)), "the oldest has a place");

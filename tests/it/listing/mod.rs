@@ -7,7 +7,8 @@ mod on_redis;
 use std::thread;
 use std::time::Duration;
 
-use leasehold::{Builder, LockClient, LockReport, LockSummary, Primitive};
+use leasehold::observe::{LockReport, LockSummary};
+use leasehold::{Builder, LockClient, Primitive};
 
 use crate::rig::{CAP, wait_until};
 

@@ -4,8 +4,9 @@ mod faults;
 
 use std::time::Duration;
 
+use leasehold::observe::NodeState;
 use leasehold::testing::{Failure, Faults, Operation};
-use leasehold::{ErrorKind, LockClient, NodeState, Redlock};
+use leasehold::{ErrorKind, LockClient, Redlock};
 
 use crate::rig::{CAP, ms};
 

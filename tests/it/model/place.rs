@@ -4,10 +4,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 #[cfg(feature = "testing")]
+use leasehold::Primitive;
+#[cfg(feature = "testing")]
+use leasehold::observe::LockReport;
+#[cfg(feature = "testing")]
 use leasehold::testing::Faults;
 use leasehold::{Builder, LockClient};
-#[cfg(feature = "testing")]
-use leasehold::{LockReport, Primitive};
 
 use super::NAME;
 #[cfg(feature = "postgres")]

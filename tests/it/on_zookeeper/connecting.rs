@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::{ErrorKind, LockClient, NodeState};
+use leasehold::observe::NodeState;
+use leasehold::{ErrorKind, LockClient};
 
 use super::{LONG, children, client, client_of, server};
 use crate::rig::zookeeper::{Ensemble, Raw, ZooKeeper};

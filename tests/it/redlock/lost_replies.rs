@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use leasehold::{ErrorKind, LockClient, NodeState, Redlock};
+use leasehold::observe::NodeState;
+use leasehold::{ErrorKind, LockClient, Redlock};
 
 use super::{FAULTS, behind};
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use leasehold::{ErrorKind, LockClient, NodeState, Redlock};
+use leasehold::observe::NodeState;
+use leasehold::{ErrorKind, LockClient, Redlock};
 
 use super::behind;
 use crate::rig::{CAP, Fault, Proxy, Server, ms, wait_until};

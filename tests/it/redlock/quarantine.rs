@@ -3,7 +3,8 @@
 
 use std::time::Instant;
 
-use leasehold::{ErrorKind, LockClient, NodeState, Redlock};
+use leasehold::observe::NodeState;
+use leasehold::{ErrorKind, LockClient, Redlock};
 
 use super::{LONGEST, builder, builder_with, holds_on_two};
 use crate::rig::{CAP, Server, ms, wait_until};

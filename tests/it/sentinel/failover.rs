@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use leasehold::{ErrorKind, LockClient, NodeState};
+use leasehold::observe::NodeState;
+use leasehold::{ErrorKind, LockClient};
 
 use super::{LEASE, address, assert_left, builder, builder_with, client, works};
 use crate::rig::{CAP, SentinelOptions, Sentinels, Server, ms, wait_until};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold::{Builder, Credentials, ErrorKind, LockClient, NodeState, Sentinel};
+use leasehold::observe::NodeState;
+use leasehold::{Builder, Credentials, ErrorKind, LockClient, Sentinel};
 
 use super::{address, assert_left, builder, builder_with, client, works};
 use crate::rig::{MASTER_NAME, SentinelOptions, Sentinels, logged_anywhere, record_logs, threads_named, wait_until};

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use leasehold::{ErrorKind, LockClient, NodeState, Sentinel};
+use leasehold::observe::NodeState;
+use leasehold::{ErrorKind, LockClient, Sentinel};
 
 use super::{address, assert_left, builder, client, works};
 use crate::rig::{MASTER_NAME, Sentinels, logged, record_logs, wait_until};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use leasehold::observe::{Listener, LockInfo};
 use leasehold::os::thread::{current, sleep};
 use leasehold::testing::{Failure, Operation};
-use leasehold::{Listener, LockInfo};
 
 use crate::book::As;
 use crate::stage::{OnPurpose, Stage, choose, join_all};

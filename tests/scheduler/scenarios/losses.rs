@@ -218,7 +218,7 @@ pub(crate) fn lost_reads() {
         // After a third of the lease every reader of before has been told.
         sleep(Duration::from_millis(120));
         let snapshot = stage.one.snapshot();
-        let believes = snapshot.holds().iter().any(leasehold::HoldInfo::is_held);
+        let believes = snapshot.holds().iter().any(leasehold::observe::HoldInfo::is_held);
         assert!(!(believes && writer.is_held()), "a reader believes beside a writer: {snapshot:?}");
         drop(writer);
     }

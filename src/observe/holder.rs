@@ -20,6 +20,9 @@ const MOST_LOOKUPS: usize = 16;
 /// `Display` writes it for a log: `held by billing-7 (pid 4711 on host-a) for 12 s, its lease ends
 /// in 21 s`. What is not known is left out; a holder whose owner is not known is named by its id.
 ///
+/// [As JSON](crate::observe#as-json) it is an object with `id`, `hold_count`, `remaining_ms`,
+/// `held_for_ms`, `lease_ms`, `owner`, `foreign`, `kept` and `this_client`.
+///
 /// # Examples
 /// ```
 /// use std::time::Duration;
@@ -37,19 +40,19 @@ const MOST_LOOKUPS: usize = 16;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockHolder {
-    id: String,
-    hold_count: u32,
-    remaining: Option<Duration>,
-    is_this_client: bool,
-    known: Known,
+    pub(super) id: String,
+    pub(super) hold_count: u32,
+    pub(super) remaining: Option<Duration>,
+    pub(super) is_this_client: bool,
+    pub(super) known: Known,
 }
 
 /// What a holder says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Known {
-    pub(crate) owner: Option<HolderOwner>,
-    held_for: Option<Duration>,
-    lease: Option<Duration>,
+pub(super) struct Known {
+    pub(super) owner: Option<HolderOwner>,
+    pub(super) held_for: Option<Duration>,
+    pub(super) lease: Option<Duration>,
 }
 
 impl LockHolder {
@@ -151,7 +154,7 @@ impl fmt::Display for LockHolder {
 }
 
 /// As exact as people need it.
-pub(crate) fn rough(time: Duration) -> String {
+pub(super) fn rough(time: Duration) -> String {
     match time.as_secs() {
         0 => format!("{} ms", time.as_millis()),
         seconds => format!("{seconds} s"),
@@ -159,7 +162,7 @@ pub(crate) fn rough(time: Duration) -> String {
 }
 
 /// Asks for each client once.
-pub(crate) struct Lookups<'s> {
+pub(super) struct Lookups<'s> {
     client: &'s Arc<ClientState>,
     known: Vec<(String, Option<(Announcement, Duration)>)>,
     most: usize,
@@ -170,7 +173,7 @@ pub(crate) struct Lookups<'s> {
 }
 
 /// What all clients say of themselves: the key of each, and when that expires.
-pub(crate) fn all_announced(owners: &dyn OwnerStore) -> Result<Vec<(String, Announcement, Duration)>> {
+pub(super) fn all_announced(owners: &dyn OwnerStore) -> Result<Vec<(String, Announcement, Duration)>> {
     let parse = |(key, one): (String, Announced)| Some((key, Announcement::parse(&one.text)?, one.left));
     Ok(owners.announced_by_all()?.into_iter().filter_map(parse).collect())
 }
@@ -184,12 +187,12 @@ fn without_side(mut id: String) -> String {
 }
 
 impl<'s> Lookups<'s> {
-    pub(crate) fn new(client: &'s Arc<ClientState>, most: usize) -> Self {
+    pub(super) fn new(client: &'s Arc<ClientState>, most: usize) -> Self {
         Self { client, known: Vec::new(), most, is_over: false, has_all: false }
     }
 
     /// The holders under a key. `owners`: those that the store has beside them.
-    pub(crate) fn holders(
+    pub(super) fn holders(
         &mut self,
         key: &str,
         holders: Vec<FoundHolder>,
@@ -231,7 +234,7 @@ impl<'s> Lookups<'s> {
     }
 
     /// What another client says of itself, beside what it holds or where all can ask for it.
-    pub(crate) fn known_of(&mut self, id: &str, owners: &[(String, HolderOwner)]) -> Known {
+    pub(super) fn known_of(&mut self, id: &str, owners: &[(String, HolderOwner)]) -> Known {
         if self.client.who.id.owns(id) {
             let owner = self.client.config.owner.clone();
             return Known { owner, held_for: None, lease: Some(self.client.config.lease) };
@@ -282,7 +285,7 @@ impl<'s> Lookups<'s> {
     }
 
     /// Takes in what all clients have said, so that none of them is asked again.
-    pub(crate) fn knows(&mut self, all: Vec<(String, Announcement, Duration)>) {
+    pub(super) fn knows(&mut self, all: Vec<(String, Announcement, Duration)>) {
         self.has_all = true;
         // Behind the prefix of its names, which may be another than here.
         let client = |key: &str| key.get(key.len().checked_sub(CLIENT_LENGTH)?..).map(str::to_owned);

@@ -1,24 +1,30 @@
-//! The metrics of a client: names, meanings and samples, whatever they are written as.
+//! The figures as metrics: names, meanings and samples, as the text that Prometheus scrapes and for
+//! the facade of the crate `metrics`.
 
-use super::Stats;
+use std::fmt::Write;
+
+#[cfg(feature = "metrics")]
+use ::metrics::{Label, counter, gauge};
+
+use super::stats::{NameStats, Stats};
 use crate::base::counters::Figures;
 use crate::base::histogram::Histogram;
 use crate::base::loss::LossReason;
 
 /// Samples of one meaning.
-pub(super) struct Family<'s> {
-    pub(super) name: &'static str,
-    pub(super) help: &'static str,
-    pub(super) samples: Vec<Sample<'s>>,
+struct Family<'s> {
+    name: &'static str,
+    help: &'static str,
+    samples: Vec<Sample<'s>>,
 }
 
-pub(super) struct Sample<'s> {
-    pub(super) labels: Vec<(&'static str, String)>,
-    pub(super) value: Value<'s>,
+struct Sample<'s> {
+    labels: Vec<(&'static str, String)>,
+    value: Value<'s>,
 }
 
 #[derive(Clone, Copy)]
-pub(super) enum Value<'s> {
+enum Value<'s> {
     Count(u64),
     Seconds(f64),
     Level(f64),
@@ -29,7 +35,7 @@ pub(super) enum Value<'s> {
 type Samples<'s> = Vec<(Vec<(&'static str, String)>, Value<'s>)>;
 
 impl Stats {
-    pub(super) fn families(&self) -> Vec<Family<'_>> {
+    fn families(&self) -> Vec<Family<'_>> {
         let mut all = self.of_primitives();
         all.extend(self.of_names());
         all.extend(self.of_client());
@@ -38,7 +44,7 @@ impl Stats {
     }
 
     fn client(&self) -> (&'static str, String) {
-        ("client", self.client_name.clone())
+        ("client", self.client_name().to_owned())
     }
 
     fn of_primitives(&self) -> Vec<Family<'_>> {
@@ -85,7 +91,7 @@ impl Stats {
 
     fn of_names(&self) -> Vec<Family<'_>> {
         let family = |name, help, value: fn(&Figures) -> Value<'static>| {
-            let of = |named: &super::NameStats| {
+            let of = |named: &NameStats| {
                 let name = ("name", named.name().to_owned());
                 Sample {
                     labels: vec![self.client(), ("primitive", primitive_label(named.primitive())), name],
@@ -120,12 +126,12 @@ impl Stats {
         let count = |count: Option<u64>| count.map(Value::Count);
         let opened = count(self.connections_opened());
         vec![
-            family("leasehold_holds", "Holds that there are now.", level(self.holds)),
-            family("leasehold_waiting", "Calls that wait now.", level(self.waiting)),
+            family("leasehold_holds", "Holds that there are now.", level(self.holds())),
+            family("leasehold_waiting", "Calls that wait now.", level(self.waiting())),
             family(
                 "leasehold_unknown_outcomes",
                 "Requests whose outcome is yet to be resolved.",
-                level(self.unknown_outcomes),
+                level(self.unknown_outcomes()),
             ),
             family("leasehold_requests_total", "Requests sent to the servers.", count(self.requests())),
             family("leasehold_sent_bytes_total", "Bytes sent to the servers.", count(self.bytes_sent())),
@@ -174,4 +180,116 @@ fn hand_overs(figures: &Figures) -> Samples<'_> {
         ("joined", figures.joined()),
     ];
     ways.map(|(how, count)| (vec![("how", how.to_owned())], Value::Count(count))).into()
+}
+
+impl Stats {
+    /// The figures in the text exposition format of Prometheus (version 0.0.4, with the media type
+    /// `text/plain; version=0.0.4`). All names begin with `leasehold_`; every sample has the label
+    /// `client`, which is the [client's name](crate::Builder::client_name).
+    ///
+    /// It is the text of one client. A program with several clients serves them at several paths,
+    /// because a text may describe each metric only once.
+    ///
+    /// # Examples
+    /// ```
+    /// let client = leasehold::LockClient::builder().client_name("billing").build_in_memory()?;
+    /// drop(client.lock("job")?);
+    /// let text = client.stats().to_prometheus();
+    /// let labels = r#"client="billing",primitive="mutex",outcome="granted_at_once""#;
+    /// assert!(text.contains(&format!("leasehold_calls_total{{{labels}}} 1\n")));
+    /// # Ok::<(), leasehold::Error>(())
+    /// ```
+    #[must_use]
+    pub fn to_prometheus(&self) -> String {
+        let mut text = String::with_capacity(8 << 10);
+        for family in self.families() {
+            let kind = match family.samples[0].value {
+                Value::Count(_) | Value::Seconds(_) => "counter",
+                Value::Level(_) => "gauge",
+                Value::Histogram(_) => "histogram",
+            };
+            let (name, help) = (family.name, family.help);
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            family.samples.iter().for_each(|sample| write_sample(&mut text, name, sample));
+        }
+        text
+    }
+}
+
+fn write_sample(text: &mut String, name: &str, sample: &Sample<'_>) {
+    let labels = labels_of(sample);
+    let _ = match sample.value {
+        Value::Count(count) => writeln!(text, "{name}{{{labels}}} {count}"),
+        Value::Seconds(number) | Value::Level(number) => writeln!(text, "{name}{{{labels}}} {number}"),
+        Value::Histogram(histogram) => {
+            for (end, count) in histogram.cumulated() {
+                let _ = writeln!(text, "{name}_bucket{{{labels},le=\"{}\"}} {count}", end.as_secs_f64());
+            }
+            let (count, sum) = (histogram.count(), histogram.sum().as_secs_f64());
+            writeln!(
+                text,
+                "{name}_bucket{{{labels},le=\"+Inf\"}} {count}\n{name}_sum{{{labels}}} {sum}\n{name}_count{{{labels}}} \
+                 {count}"
+            )
+        }
+    };
+}
+
+fn labels_of(sample: &Sample<'_>) -> String {
+    let mut text = String::new();
+    for (label, value) in &sample.labels {
+        let comma = if text.is_empty() { "" } else { "," };
+        let _ = write!(text, "{comma}{label}=\"");
+        for c in value.chars() {
+            match c {
+                '\\' => text.push_str("\\\\"),
+                '"' => text.push_str("\\\""),
+                '\n' => text.push_str("\\n"),
+                c => text.push(c),
+            }
+        }
+        text.push('"');
+    }
+    text
+}
+
+#[cfg(feature = "metrics")]
+impl Stats {
+    /// Sets the figures at the recorder that the program has installed with the crate `metrics`,
+    /// under the names of [`to_prometheus`](Self::to_prometheus): counters to their counts, the
+    /// rest as gauges. Call it now and then, such as before a scrape, or every 10 s on a thread
+    /// of your own. Does nothing without a recorder. No I/O of this crate.
+    ///
+    /// It publishes on demand and not at each event: an event would cost a look-up at the recorder,
+    /// more than all of this crate's own counting. So histograms come as their quantiles, in a
+    /// gauge with the label `quantile` (0.5, 0.99 and 1), with counters `_count` and `_sum_micros`.
+    /// (Seconds that only grow come as whole microseconds, because counters of that crate have no
+    /// fractions: `leasehold_name_wait_micros_total`.)
+    pub fn publish(&self) {
+        for family in self.families() {
+            family.samples.iter().for_each(|sample| publish(family.name, sample));
+        }
+    }
+}
+
+#[cfg(feature = "metrics")]
+fn publish(name: &'static str, sample: &Sample<'_>) {
+    let labels: Vec<Label> = sample.labels.iter().map(|(label, value)| Label::new(*label, value.clone())).collect();
+    match sample.value {
+        Value::Count(count) => counter!(name, labels).absolute(count),
+        Value::Seconds(seconds) => {
+            counter!(name.replace("_seconds_", "_micros_"), labels).absolute((seconds * 1e6) as u64);
+        }
+        Value::Level(level) => gauge!(name, labels).set(level),
+        Value::Histogram(histogram) => {
+            for quantile in [0.5, 0.99, 1.0_f64] {
+                let mut labels = labels.clone();
+                labels.push(Label::new("quantile", quantile.to_string()));
+                gauge!(name, labels).set(histogram.quantile(quantile).as_secs_f64());
+            }
+            counter!(format!("{name}_count"), labels.clone()).absolute(histogram.count());
+            let micros = u64::try_from(histogram.sum().as_micros()).unwrap_or(u64::MAX);
+            counter!(format!("{name}_sum_micros"), labels).absolute(micros);
+        }
+    }
 }

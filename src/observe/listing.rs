@@ -5,15 +5,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::holder::{Known, LockHolder, Lookups, all_announced, rough};
+use super::stats::shortened;
 use crate::base::error::{Error, Result};
 use crate::base::glob::Glob;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::owner::HolderOwner;
 use crate::base::primitive::Primitive;
 use crate::fencing::FencingToken;
-use crate::stats::shortened;
 use crate::store::{Found, FoundWaiter, Wanted};
-use crate::sync::lock_holder::{Known, LockHolder, Lookups, all_announced, rough};
 use crate::wait::client_state::ClientState;
 
 /// Maximum number of places in a queue, from the front, whose owners are queried.
@@ -26,26 +26,33 @@ const MOST_LOOKUPS: usize = 256;
 ///
 /// `Display` writes one line: `"report" mutex held by billing-7 (pid 4711 on host-a) for 12 s, its
 /// lease ends in 21 s; 3 wait`.
+///
+/// [As JSON](crate::observe#as-json) it is an object with `name`, `kind`, `holders`, `unlisted`
+/// (how many of [`taken`](Self::taken) are not among the holders), `remaining_ms`, `waiting`,
+/// `permits` (of a semaphore, an object with `free` and `taken`), `left_to_count` (of a latch),
+/// `masters` (an object with `on` and `of`) and `last_token`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockSummary {
-    name: String,
-    primitive: Primitive,
-    holders: Vec<LockHolder>,
-    unlisted: u64,
-    waiting: Option<u64>,
-    number: Option<i64>,
-    masters: Option<(u32, u32)>,
-    last_token: Option<FencingToken>,
+    pub(super) name: String,
+    pub(super) primitive: Primitive,
+    pub(super) holders: Vec<LockHolder>,
+    pub(super) unlisted: u64,
+    pub(super) waiting: Option<u64>,
+    pub(super) number: Option<i64>,
+    pub(super) masters: Option<(u32, u32)>,
+    pub(super) last_token: Option<FencingToken>,
 }
 
 /// What the clients of this library hold, as they say, and what is waited for. Made by
 /// [`LockClient::announced_locks`](crate::LockClient::announced_locks).
+///
+/// [As JSON](crate::observe#as-json) it is an object with `locks` and `unlisted`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AnnouncedLocks {
-    locks: Vec<LockSummary>,
-    unlisted: u64,
+    pub(super) locks: Vec<LockSummary>,
+    pub(super) unlisted: u64,
 }
 
 impl AnnouncedLocks {
@@ -67,26 +74,32 @@ impl AnnouncedLocks {
 ///
 /// `Display` writes it as `billing-8 (pid 4712 on host-b)`, or as its id where it is not known who
 /// that is.
+///
+/// [As JSON](crate::observe#as-json) it is an object with `id`, `place_ends_in_ms`, `owner` and
+/// `this_client`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockWaiter {
-    id: String,
-    remaining: Option<Duration>,
-    is_this_client: bool,
-    owner: Option<HolderOwner>,
+    pub(super) id: String,
+    pub(super) remaining: Option<Duration>,
+    pub(super) is_this_client: bool,
+    pub(super) owner: Option<HolderOwner>,
 }
 
 /// Everything under one name. Made by [`LockClient::inspect`](crate::LockClient::inspect).
 ///
 /// `Display` writes several lines, for a terminal.
+///
+/// [As JSON](crate::observe#as-json) it is an object with `name`, `locks`, `queue`, `number` and
+/// `last_token`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockReport {
-    name: String,
-    locks: Vec<LockSummary>,
-    queue: Vec<LockWaiter>,
-    number: Option<i64>,
-    last_token: Option<FencingToken>,
+    pub(super) name: String,
+    pub(super) locks: Vec<LockSummary>,
+    pub(super) queue: Vec<LockWaiter>,
+    pub(super) number: Option<i64>,
+    pub(super) last_token: Option<FencingToken>,
 }
 
 impl LockSummary {

@@ -4,19 +4,19 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::stats::shortened;
 use crate::base::lease::LeaseState;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::fencing::FencingToken;
 use crate::lease::hold_table::OutstandingPermits;
 use crate::lease::records::{Owner, Tenure};
-use crate::observe::waits::ListedWait;
 use crate::os::{
     self, HashMap,
     thread::{Thread, ThreadId},
 };
-use crate::stats::shortened;
 use crate::wait::client_state::ClientState;
+use crate::wait::waits::ListedWait;
 
 /// How many holds and waits `Display` writes.
 const SHOWN: usize = 100;
@@ -27,50 +27,65 @@ const SHOWN: usize = 100;
 /// `Display` writes one line for each hold and each wait (100 of each at most), and one for each
 /// circle of threads that wait for each other: for a log, or for an operator who sends `SIGUSR1`.
 /// See [`guide::operations`](crate::guide::operations#a-job-hangs).
+///
+/// [As JSON](crate::observe#as-json) it is an object with `client_name` and the lists `holds`,
+/// `waits` and `deadlocks`.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Snapshot {
-    client_name: String,
-    holds: Vec<HoldInfo>,
-    waits: Vec<WaitInfo>,
-    deadlocks: Vec<Deadlock>,
+    pub(super) client_name: String,
+    pub(super) holds: Vec<HoldInfo>,
+    pub(super) waits: Vec<WaitInfo>,
+    pub(super) deadlocks: Vec<Deadlock>,
 }
 
 /// A thread of this program.
+///
+/// [As JSON](crate::observe#as-json) it is an object with `id`, as `Debug` writes it, such as
+/// `ThreadId(7)`, and `name`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadInfo {
-    id: ThreadId,
-    name: Option<String>,
+    pub(super) id: ThreadId,
+    pub(super) name: Option<String>,
 }
 
 /// One hold: part of a [`Snapshot`].
+///
+/// [As JSON](crate::observe#as-json) it is an object with `name`, `kind`, `hold_count`, `thread`,
+/// `owned`, `held`, `held_for_ms`, `remaining_ms` and `fencing_token`.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct HoldInfo {
-    name: Arc<str>,
-    primitive: Primitive,
-    hold_count: u32,
-    thread: ThreadInfo,
-    owned: bool,
-    held_for: Duration,
-    left: Option<Duration>,
-    state: LeaseState,
-    token: Option<FencingToken>,
+    pub(super) name: Arc<str>,
+    pub(super) primitive: Primitive,
+    pub(super) hold_count: u32,
+    pub(super) thread: ThreadInfo,
+    pub(super) owned: bool,
+    pub(super) held_for: Duration,
+    pub(super) left: Option<Duration>,
+    pub(super) state: LeaseState,
+    pub(super) token: Option<FencingToken>,
 }
 
 /// One call that waits: part of a [`Snapshot`].
+///
+/// [As JSON](crate::observe#as-json) it is an object with `name`, `kind`, `thread`, `waited_ms`,
+/// `time_left_ms` and `blockers`.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct WaitInfo {
-    name: Arc<str>,
-    primitive: Primitive,
-    thread: ThreadInfo,
-    waited: Duration,
-    left: Option<Duration>,
-    holders: Vec<Blocker>,
+    pub(super) name: Arc<str>,
+    pub(super) primitive: Primitive,
+    pub(super) thread: ThreadInfo,
+    pub(super) waited: Duration,
+    pub(super) left: Option<Duration>,
+    pub(super) holders: Vec<Blocker>,
 }
 
 /// A hold of this client that keeps a call waiting.
+///
+/// [As JSON](crate::observe#as-json) it is an object with `thread`, and whether the guard is
+/// `owned`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Blocker {
@@ -83,10 +98,12 @@ pub enum Blocker {
 /// Threads of this client that wait for each other in a circle: part of a [`Snapshot`].
 ///
 /// It ends when one of the waits times out, or one of the leases ends.
+///
+/// [As JSON](crate::observe#as-json) it is an object with the list `waits`.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Deadlock {
-    waits: Vec<WaitInfo>,
+    pub(super) waits: Vec<WaitInfo>,
 }
 
 impl ThreadInfo {
