@@ -23,6 +23,7 @@ mod requests;
 mod resolve;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
+mod topics;
 mod unknown_outcomes;
 mod wake_ups;
 #[cfg(feature = "zookeeper")]

@@ -1,9 +1,13 @@
-//! Sockets for the stores of servers: every wait on them is bounded, with TLS or without.
+//! What the stores of servers share: sockets, on which every wait is bounded, with TLS or without;
+//! and pools of connections.
 
 mod address;
+mod batch;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
 mod percent;
 mod poll;
+mod pool;
+mod pooled;
 mod stream;
 mod timeout;
 #[cfg(feature = "tls")]
@@ -14,6 +18,8 @@ pub(crate) use address::Address;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
 pub(crate) use percent::decode;
 pub(crate) use poll::readable;
+pub(crate) use pool::Pool;
+pub(crate) use pooled::{Outcome, PooledConnector};
 pub(crate) use stream::Stream;
 pub(crate) use timeout::{is_timeout, no_answer};
 pub(crate) use waker::Waker;

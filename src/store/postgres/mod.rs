@@ -208,7 +208,7 @@ impl LockStore for PostgresStore {
         // Nobody else is notified: if another client gets in between, its own release notifies
         // them.
         let (first, second) = (self.release_request(release, false), self.acquire_request(next));
-        let (first, second) = self.server.pool.call_two(&first, &second)?;
+        let [first, second] = self.server.pool.ask_two(&first, &second)?;
         let released = known(first, unknowns).and_then(|answer| self.read_released(release, answer, false));
         let mut next_unknowns = UnknownOutcomes::default();
         let acquired =

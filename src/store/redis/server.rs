@@ -16,7 +16,7 @@ use crate::store::redis::wire::{Connector, Pool, RedisFailure, Reply, Request, T
 /// The connections to one server.
 #[derive(Debug)]
 pub(crate) struct Server {
-    pub(super) pool: Pool,
+    pub(super) pool: Arc<Pool>,
     pub(super) background: Background,
     /// What both connect to.
     target: Target,
@@ -73,7 +73,7 @@ impl Server {
         } else {
             NodeState::Down
         };
-        NodeStatus { address: self.pool.address(), state, latency: None, last_error, slots: Vec::new() }
+        NodeStatus { address: format!("{:?}", self.target), state, latency: None, last_error, slots: Vec::new() }
     }
 
     /// Without unknown outcomes the request goes through the pool. Otherwise it is sent on a new
@@ -110,7 +110,7 @@ impl Server {
         if let Err(wait) = connection.kills_for(unknowns.list()) {
             // After an I/O timeout the not-after of the earlier attempt refuses it. The wait is
             // longer only if the server's clock was set back, and no caller waits for that.
-            std::thread::sleep(wait.min(self.pool.io_timeout()));
+            std::thread::sleep(wait.min(self.pool.connector().io_timeout));
         }
         let kills = connection.kills_for(unknowns.list());
         let mut requests = kills.map_err(|wait| Unanswered::NotSent(not_yet(wait)))?;

@@ -88,7 +88,14 @@ impl Connection {
     }
 
     /// Sends all sections in one write.
-    pub(super) fn send(&mut self, sections: &[Section<'_>]) -> std::result::Result<InFlight, PostgresFailure> {
+    fn send(&mut self, sections: &[Section<'_>]) -> std::result::Result<InFlight, PostgresFailure> {
+        let flight = self.prepare(sections)?;
+        self.transmit(&flight)?;
+        Ok(flight)
+    }
+
+    /// Packs all sections, which [`transmit`](Self::transmit) sends in one write.
+    pub(super) fn prepare(&mut self, sections: &[Section<'_>]) -> std::result::Result<InFlight, PostgresFailure> {
         let unknown = UnknownOutcome { backend: self.facts.clone() };
         let mut flight = InFlight { sent_at: self.clock.now(), unknown, parses: VecDeque::new() };
         self.out.clear();
@@ -106,13 +113,14 @@ impl Connection {
             frontend::sync(&mut self.out);
             self.transport.stream.meter().requests(section.len() as u64);
         }
-        match self.transport.send(&self.out) {
-            Ok(()) => Ok(flight),
-            Err(error) => {
-                let error = self.last_words().unwrap_or(error);
-                Err(self.as_unknown(error, &flight))
-            }
-        }
+        Ok(flight)
+    }
+
+    pub(super) fn transmit(&mut self, flight: &InFlight) -> std::result::Result<(), PostgresFailure> {
+        self.transport.send(&self.out).map_err(|error| {
+            let error = self.last_words().unwrap_or(error);
+            self.as_unknown(error, flight)
+        })
     }
 
     /// Called after a failed write: usually the server has sent the reason before it closed the

@@ -50,6 +50,10 @@ impl Request {
         self
     }
 
+    pub(super) fn goes_alone(&self) -> bool {
+        matches!(self.batching, Batching::Alone)
+    }
+
     pub(crate) fn arg(mut self, value: impl Into<String>) -> Self {
         self.params.push(value.into());
         self

@@ -80,6 +80,16 @@ impl Connection {
         &mut self,
         requests: impl Iterator<Item = &'a Request>,
     ) -> std::result::Result<InFlight, RedisFailure> {
+        let flight = self.prepare(requests)?;
+        self.transmit(&flight)?;
+        Ok(flight)
+    }
+
+    /// Packs the requests, which [`transmit`](Self::transmit) writes in one go.
+    pub(super) fn prepare<'a>(
+        &mut self,
+        requests: impl Iterator<Item = &'a Request>,
+    ) -> std::result::Result<InFlight, RedisFailure> {
         let sent_at = self.clock.now();
         if self.due.is_empty() && (self.facts.is_outdated() || self.transport.has_input()) {
             return Err(self.ended_while_idle());
@@ -96,12 +106,12 @@ impl Connection {
                 not_after = connection_args.not_after;
             }
         }
-        let flight = InFlight { sent_at, unknown: UnknownOutcome { facts: self.facts.clone(), not_after } };
         self.transport.stream().meter().requests(commands);
-        match self.transport.send(&self.out) {
-            Ok(()) => Ok(flight),
-            Err(error) => Err(self.as_unknown(error, &flight)),
-        }
+        Ok(InFlight { sent_at, unknown: UnknownOutcome { facts: self.facts.clone(), not_after } })
+    }
+
+    pub(super) fn transmit(&mut self, flight: &InFlight) -> std::result::Result<(), RedisFailure> {
+        self.transport.send(&self.out).map_err(|error| self.as_unknown(error, flight))
     }
 
     /// No reply is due, but there is input: the other end has closed the connection, or has sent a

@@ -5,9 +5,7 @@
 
 mod ask;
 mod bare;
-mod batch;
 mod busy_poll;
-mod combine;
 mod connection;
 mod connector;
 mod endpoint;
@@ -27,13 +25,12 @@ mod url;
 
 pub(crate) use ask::ask_all;
 pub(crate) use bare::BareConnection;
-pub(crate) use batch::Outcome;
 pub(crate) use busy_poll::BusyPoll;
 pub(crate) use connection::{Connection, InFlight};
 pub(crate) use connector::{Connector, Handshake, check_server, field};
 pub(crate) use endpoint::Endpoint;
 pub(crate) use line::Line;
-pub(crate) use pool::Pool;
+pub(crate) use pool::{Outcome, Pool};
 pub(crate) use pubsub::{Frame, PubSubReader, PubSubWriter, WAKE_REDISSON, listen_at, wait_for_input};
 pub(crate) use reply::{Redirect, Reply, fail_on_error, server_time};
 pub(crate) use request::{Replicas, Request};

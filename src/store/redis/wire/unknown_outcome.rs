@@ -66,7 +66,7 @@ pub(crate) struct UnknownOutcome {
     pub(super) not_after: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum RedisFailure {
     /// No byte of it has reached the server.
     NotSent(Error),

@@ -1,0 +1,112 @@
+//! Requests that another thread sends: where their callers wait, and how they get an outcome.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::pooled::{Outcome, PooledConnector};
+use crate::base::error::{Error, ErrorKind};
+
+/// Limits how long the last request of a batch waits for the first.
+const MOST: usize = 128;
+
+/// A queued request and the place where its caller waits.
+pub(super) struct QueuedRequest<C: PooledConnector> {
+    pub(super) request: C::Request,
+    pub(super) state: Mutex<RequestState<C>>,
+    pub(super) changed: Condvar,
+}
+
+pub(super) enum RequestState<C: PooledConnector> {
+    Queued,
+    /// It is in a batch, which sets its outcome.
+    InBatch,
+    /// The caller makes a connection, for which a place in `open` is reserved, and sends the queue.
+    Lead,
+    /// The batch was sent, the caller's request in front: the caller reads and distributes the
+    /// answers.
+    Read(SentBatch<C>),
+    Done(Outcome<C>),
+    Taken,
+}
+
+/// A batch on its way, with the connection that is to bring its answers.
+pub(super) struct SentBatch<C: PooledConnector> {
+    pub(super) connection: C::Connection,
+    pub(super) batch: Batch<C>,
+}
+
+impl<C: PooledConnector> QueuedRequest<C> {
+    pub(super) fn new(request: C::Request) -> Self {
+        Self { request, state: Mutex::new(RequestState::Queued), changed: Condvar::new() }
+    }
+
+    pub(super) fn set(&self, state: RequestState<C>) {
+        *self.state.lock() = state;
+        self.changed.notify_one();
+    }
+}
+
+/// Requests that are sent together. On drop each gets an outcome, also when the thread that has
+/// them panics.
+pub(super) struct Batch<C: PooledConnector> {
+    pub(super) requests: Vec<Arc<QueuedRequest<C>>>,
+    /// One for each request.
+    pub(super) outcomes: Vec<Option<Outcome<C>>>,
+    /// Set before the first byte is sent: from then on, a request without an answer may have run.
+    pub(super) flight: Option<C::Flight>,
+}
+
+/// Takes those out of the queue that travel with the first request of a batch.
+pub(super) fn take_batch<C: PooledConnector>(
+    first: Arc<QueuedRequest<C>>,
+    queue: &mut VecDeque<Arc<QueuedRequest<C>>>,
+) -> Vec<Arc<QueuedRequest<C>>> {
+    if C::goes_alone(&first.request) {
+        return vec![first];
+    }
+    let mut requests = Vec::with_capacity((queue.len() + 1).min(MOST));
+    requests.push(first);
+    let mut place = 0;
+    while place < queue.len() && requests.len() < MOST {
+        if C::goes_alone(&queue[place].request) {
+            place += 1;
+        } else {
+            requests.extend(queue.remove(place));
+        }
+    }
+    requests
+}
+
+impl<C: PooledConnector> Batch<C> {
+    /// For requests that were taken from the queue just now: their callers wait for as long as it
+    /// takes from here on.
+    pub(super) fn new(requests: Vec<Arc<QueuedRequest<C>>>) -> Self {
+        requests.iter().for_each(|queued| *queued.state.lock() = RequestState::InBatch);
+        let outcomes = requests.iter().map(|_| None).collect();
+        Self { requests, outcomes, flight: None }
+    }
+
+    /// All requests without an outcome get the failure.
+    pub(super) fn fail(&mut self, failure: &C::Failure) {
+        for outcome in self.outcomes.iter_mut().filter(|outcome| outcome.is_none()) {
+            *outcome = Some(Err(failure.clone()));
+        }
+    }
+}
+
+impl<C: PooledConnector> Drop for Batch<C> {
+    fn drop(&mut self) {
+        for (queued, outcome) in self.requests.drain(..).zip(self.outcomes.drain(..)) {
+            let outcome = outcome.unwrap_or_else(|| {
+                let error = Error::new(ErrorKind::Unreachable, "the thread that carried this request panicked");
+                Err(match &self.flight {
+                    Some(flight) => C::unknown(error, flight),
+                    None => C::not_sent(error),
+                })
+            });
+            queued.set(RequestState::Done(outcome));
+        }
+    }
+}

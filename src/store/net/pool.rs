@@ -1,0 +1,466 @@
+//! A few connections for many threads: a pool while one is free, batches when none is.
+//!
+//! A caller that finds no free connection queues its request. Whoever returns a connection first
+//! sends the whole queue over it in one write. The first caller of the queue is the leader of the
+//! new batch: it reads the answers, distributes them, and then returns the connection in the same
+//! way. In this order, because a server that is near is kept busy by the other connections, and the
+//! callers that get their answers queue their next requests meanwhile: the batches are fewer and
+//! larger by half. When the leader of the next batch has woken up, its answers have often come.
+//!
+//! Every queued request gets an outcome, and "not sent" only if no byte of it can have left:
+//!
+//! | what happens | what follows |
+//! |---|---|
+//! | a caller's time is over | it takes its request out of the queue under the pool's mutex: "not sent". If the request is not there any more, a thread has it, and the caller waits for the outcome |
+//! | a connection is returned | the queue becomes a batch, under the same mutex. Its drop gives an outcome to whoever has none |
+//! | the thread that sends or reads a batch panics | answers that came count. The others have unknown outcomes from before the first byte is sent, and are "not sent" earlier. The connection is closed |
+//! | a connection breaks | the same, with its failure. Idle connections are closed too, and the next caller in the queue makes a connection and sends the rest |
+//! | a connect fails | its caller is told. While another connection is open the queue waits for that one; without one all of it is "not sent" |
+//! | a connect panics | the next caller in the queue makes a connection |
+//! | the pool is closed | batches under way are read. Returned connections are closed; with the last one, the queue is "not sent" |
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::batch::{Batch, QueuedRequest, RequestState, SentBatch, take_batch};
+use super::pooled::{Outcome, PooledConnector};
+use crate::base::error::{Error, ErrorKind, Result};
+
+/// After a SIGSTOP and SIGCONT the callers that wait for a connection find their time over, while
+/// the thread that has one is about to read its answer and return it. This is what they wait
+/// longer.
+const AFTER_A_STOP: Duration = Duration::from_millis(10);
+
+pub(crate) struct Pool<C: PooledConnector> {
+    connector: C,
+    most: usize,
+    state: Mutex<PoolState<C>>,
+    own: Weak<Self>,
+}
+
+/// Invariant: while the queue is not empty, some thread has a connection or is making one, and will
+/// return it.
+struct PoolState<C: PooledConnector> {
+    free: Vec<C::Connection>,
+    /// The number of connections that exist or are being made, free ones included; at most `most`.
+    open: usize,
+    queue: VecDeque<Arc<QueuedRequest<C>>>,
+    /// Why the last connect failed; `None` if it succeeded.
+    trouble: Option<Error>,
+    closed: bool,
+}
+
+impl<C: PooledConnector> Pool<C> {
+    pub(crate) fn new(connector: C, most: usize) -> Arc<Self> {
+        let state = PoolState { free: Vec::new(), open: 0, queue: VecDeque::new(), trouble: None, closed: false };
+        Arc::new_cyclic(|own| Self { connector, most, state: Mutex::new(state), own: own.clone() })
+    }
+
+    pub(crate) fn connector(&self) -> &C {
+        &self.connector
+    }
+
+    /// How many connections it has at most.
+    pub(crate) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// Whether it has connections, and why the last connect failed if it has none.
+    pub(crate) fn reached(&self) -> (bool, Option<Error>) {
+        let state = self.state.lock();
+        (state.open > 0, state.trouble.clone())
+    }
+
+    /// One request, one answer. Makes a connection if none is free and there are fewer than `most`.
+    /// `judge` gets the outcome when the connection has been returned, and may repeat the request.
+    ///
+    /// # Errors
+    /// The failure says whether the request can have run. Blocks at most the I/O timeout for a
+    /// connection, and the I/O timeout for the answer.
+    pub(crate) fn ask(
+        &self,
+        request: C::Request,
+        most: usize,
+        judge: impl FnOnce(&C::Request, Outcome<C>) -> Outcome<C>,
+    ) -> Outcome<C> {
+        let mut state = match self.take_free() {
+            Ok(connection) => {
+                let [outcome] = self.exchange(connection, [&request]);
+                return judge(&request, outcome);
+            }
+            Err(state) => state,
+        };
+        if state.closed {
+            return Err(C::not_sent(closed()));
+        }
+        let grows = state.open < most;
+        state.open += usize::from(grows);
+        if grows && (state.open == 1 || !C::GROWS_ASIDE) {
+            drop(state);
+            let connection = self.make().map_err(C::not_sent)?;
+            let [outcome] = self.exchange(connection, [&request]);
+            return judge(&request, outcome);
+        }
+        let queued = Arc::new(QueuedRequest::new(request));
+        state.queue.push_back(queued.clone());
+        drop(state);
+        if grows {
+            self.grow();
+        }
+        judge(&queued.request, self.await_outcome(&queued))
+    }
+
+    /// Sends two requests in one write if a connection is free now. Each has its own outcome: the
+    /// second answer may be lost after the first has come.
+    pub(crate) fn ask_two(&self, first: &C::Request, second: &C::Request) -> Option<[Outcome<C>; 2]> {
+        let connection = self.borrow_free()?;
+        Some(self.exchange(connection, [first, second]))
+    }
+
+    pub(crate) fn borrow_free(&self) -> Option<Borrowed<'_, C>> {
+        self.take_free().ok()
+    }
+
+    /// A free connection that works; or else the state, in which none is free.
+    fn take_free(&self) -> std::result::Result<Borrowed<'_, C>, MutexGuard<'_, PoolState<C>>> {
+        loop {
+            let mut state = self.state.lock();
+            let Some(connection) = state.free.pop() else { return Err(state) };
+            drop(state);
+            let mut borrowed = Borrowed::new(self, connection);
+            if self.connector.is_usable(borrowed.get()) {
+                return Ok(borrowed);
+            }
+            borrowed.broken();
+        }
+    }
+
+    fn exchange<const N: usize>(&self, mut connection: Borrowed<'_, C>, requests: [&C::Request; N]) -> [Outcome<C>; N] {
+        connection.in_flight = true;
+        let mut outcomes = [const { None }; N];
+        let prepared = self.connector.prepare(connection.get(), requests.into_iter());
+        let exchanged = prepared.and_then(|mut flight| {
+            self.connector.transmit(connection.get(), &flight)?;
+            self.connector.receive(connection.get(), &mut flight, &mut outcomes)
+        });
+        connection.end(is_over::<C>(&exchanged, &outcomes));
+        outcomes.map(|outcome| outcome.or_else(|| exchanged.clone().err().map(Err)).expect("an outcome or a failure"))
+    }
+
+    /// Makes a connection outside of the pool.
+    pub(crate) fn connect(&self) -> Result<C::Connection> {
+        if self.state.lock().closed {
+            return Err(closed());
+        }
+        let connected = self.connector.connect();
+        self.state.lock().trouble = connected.as_ref().err().cloned();
+        connected
+    }
+
+    /// Puts a connection made by [`connect`](Self::connect) into the pool, if there is a place.
+    pub(crate) fn adopt(&self, connection: C::Connection) {
+        let mut state = self.state.lock();
+        if !state.closed && state.open < self.most {
+            state.open += 1;
+            drop(state);
+            self.give_back(connection);
+        }
+    }
+
+    /// Closes every idle connection; the others are closed when they are returned. Later calls fail
+    /// with `Closed`.
+    pub(crate) fn close(&self) {
+        self.state.lock().closed = true;
+        self.drop_idle();
+    }
+
+    /// Makes the connection for a place that was reserved in `open`.
+    fn make(&self) -> Result<Borrowed<'_, C>> {
+        // Its drop returns the place if the connect panics.
+        let mut place = Borrowed { pool: self, connection: None, in_flight: false, returned: false };
+        match self.connector.connect() {
+            Ok(connection) => {
+                self.state.lock().trouble = None;
+                place.connection = Some(connection);
+                Ok(place)
+            }
+            Err(error) => {
+                place.returned = true;
+                self.state.lock().trouble = Some(error.clone());
+                self.lose_place(Some(&error));
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes the connection for a place that was reserved in `open`, on a thread of its own.
+    fn grow(&self) {
+        let own = self.own.clone();
+        let grown = std::thread::Builder::new().name("lh-connect".into()).spawn(move || {
+            if let Some(pool) = own.upgrade() {
+                drop(pool.make());
+            }
+        });
+        if grown.is_err() {
+            self.lose_place(None);
+        }
+    }
+
+    /// A place in `open` has become empty, and the queue needs another leader: the next caller in
+    /// it. After a failed connect and in a closed pool there is none; if no thread has a connection
+    /// then, all queued callers fail at once with the same error.
+    fn lose_place(&self, connect_error: Option<&Error>) {
+        let mut state = self.state.lock();
+        state.open -= 1;
+        let error = if state.closed { Some(closed()) } else { connect_error.cloned() };
+        if let Some(error) = error {
+            if state.open == 0 {
+                let stranded = std::mem::take(&mut state.queue);
+                drop(state);
+                for queued in stranded {
+                    queued.set(RequestState::Done(Err(C::not_sent(error.clone()))));
+                }
+            }
+        } else if let Some(next) = state.queue.pop_front() {
+            state.open += 1;
+            drop(state);
+            next.set(RequestState::Lead);
+        }
+    }
+
+    /// Closes all idle connections. After one has ended the others have probably ended too (a
+    /// restart of the server ends all), and each would fail one more caller.
+    fn drop_idle(&self) {
+        let mut state = self.state.lock();
+        let free = std::mem::take(&mut state.free);
+        state.open -= free.len();
+        drop(state);
+        drop(free);
+    }
+
+    /// Sends the queue over the connection, or makes the connection free if nobody queues.
+    fn give_back(&self, mut connection: C::Connection) {
+        C::mark_idle(&mut connection);
+        let mut state = self.state.lock();
+        if state.closed {
+            drop(state);
+            drop(connection);
+            return self.lose_place(None);
+        }
+        if state.queue.is_empty() {
+            state.free.push(connection);
+            return;
+        }
+        drop(state);
+        let mut connection = Borrowed::new(self, connection);
+        connection.in_flight = true;
+        if !self.connector.is_usable(connection.get()) {
+            return connection.broken();
+        }
+        let mut state = self.state.lock();
+        let Some(first) = state.queue.pop_front() else {
+            // The last caller in it has given up.
+            drop(state);
+            return connection.end(false);
+        };
+        let requests = take_batch(first.clone(), &mut state.queue);
+        drop(state);
+        // After a failure all of them have it, the first too.
+        if let Some(sent) = self.send(connection, Batch::new(requests)) {
+            first.set(RequestState::Read(sent));
+        }
+    }
+
+    /// Blocks until a queued request has an outcome, as the leader of its batch if it is the first
+    /// of it.
+    fn await_outcome(&self, queued: &Arc<QueuedRequest<C>>) -> Outcome<C> {
+        let mut give_up = Instant::now() + self.connector.io_timeout();
+        let mut last_chance = Some(AFTER_A_STOP);
+        let mut state = queued.state.lock();
+        loop {
+            match std::mem::replace(&mut *state, RequestState::Taken) {
+                RequestState::Done(outcome) => return outcome,
+                RequestState::Lead => {
+                    drop(state);
+                    self.lead(self.make().map_err(C::not_sent)?, queued);
+                    state = queued.state.lock();
+                    continue;
+                }
+                RequestState::Read(sent) => {
+                    drop(state);
+                    self.read(sent);
+                    state = queued.state.lock();
+                    continue;
+                }
+                waiting => *state = waiting,
+            }
+            if !matches!(*state, RequestState::Queued) {
+                // The threads that send and read are bounded by their own I/O timeouts.
+                queued.changed.wait(&mut state);
+                continue;
+            }
+            if !queued.changed.wait_until(&mut state, give_up).timed_out() || !matches!(*state, RequestState::Queued) {
+                continue;
+            }
+            if let Some(more) = last_chance.take() {
+                give_up = Instant::now() + more;
+                continue;
+            }
+            drop(state);
+            if self.leave_queue(queued) {
+                return Err(C::not_sent(self.all_busy()));
+            }
+            // Another thread has just taken the request from the queue and will set its state in a
+            // moment.
+            state = queued.state.lock();
+            if matches!(*state, RequestState::Queued) {
+                queued.changed.wait_for(&mut state, Duration::from_millis(1));
+            }
+        }
+    }
+
+    fn leave_queue(&self, queued: &Arc<QueuedRequest<C>>) -> bool {
+        let mut state = self.state.lock();
+        let place = state.queue.iter().position(|other| Arc::ptr_eq(other, queued));
+        place.map(|at| state.queue.remove(at)).is_some()
+    }
+
+    /// Sends its own request and the queue behind it over a connection that it has made, where the
+    /// last one broke.
+    fn lead(&self, connection: Borrowed<'_, C>, own: &Arc<QueuedRequest<C>>) {
+        let requests = take_batch(own.clone(), &mut self.state.lock().queue);
+        if let Some(sent) = self.send(connection, Batch::new(requests)) {
+            self.read(sent);
+        }
+    }
+
+    /// Sends all requests of the batch in one write. After a failure all of them have it.
+    fn send(&self, mut connection: Borrowed<'_, C>, mut batch: Batch<C>) -> Option<SentBatch<C>> {
+        connection.in_flight = true;
+        let requests = batch.requests.iter().map(|queued| &queued.request);
+        let sent = self.connector.prepare(connection.get(), requests).and_then(|flight| {
+            let flight = batch.flight.insert(flight);
+            self.connector.transmit(connection.get(), flight)
+        });
+        match sent {
+            Ok(()) => Some(SentBatch { connection: connection.hand_on(), batch }),
+            Err(failure) => {
+                connection.broken();
+                batch.fail(&failure);
+                None
+            }
+        }
+    }
+
+    /// As the leader: reads the answers, distributes them, and returns the connection.
+    fn read(&self, SentBatch { connection, mut batch }: SentBatch<C>) {
+        let mut connection = Borrowed::new(self, connection);
+        connection.in_flight = true;
+        let Batch { outcomes, flight, .. } = &mut batch;
+        let flight = flight.as_mut().expect("a batch that was sent has a flight");
+        let read = self.connector.receive(connection.get(), flight, outcomes);
+        if is_over::<C>(&read, outcomes) {
+            // First: callers that try again must not get another connection to this server.
+            connection.broken();
+        } else {
+            connection.in_flight = false;
+        }
+        if let Err(failure) = &read {
+            batch.fail(failure);
+        }
+        drop(batch);
+    }
+
+    #[cold]
+    fn all_busy(&self) -> Error {
+        let why =
+            format!("all {} connections to {} were busy for the I/O timeout", self.most, self.connector.address());
+        Error::new(ErrorKind::Unreachable, why)
+    }
+}
+
+/// Whether a connection must not be used again.
+fn is_over<C: PooledConnector>(read: &std::result::Result<(), C::Failure>, outcomes: &[Option<Outcome<C>>]) -> bool {
+    read.is_err() || outcomes.iter().flatten().flatten().any(C::is_last)
+}
+
+/// A borrowed connection. Drop returns the connection, or its place in `open` if it is broken, also
+/// on a panic.
+pub(crate) struct Borrowed<'p, C: PooledConnector> {
+    pool: &'p Pool<C>,
+    connection: Option<C::Connection>,
+    /// Answers are due. If it were returned now, the next borrower would read them as its own.
+    pub(crate) in_flight: bool,
+    /// The place in `open` has been returned already.
+    returned: bool,
+}
+
+impl<'p, C: PooledConnector> Borrowed<'p, C> {
+    fn new(pool: &'p Pool<C>, connection: C::Connection) -> Self {
+        Self { pool, connection: Some(connection), in_flight: false, returned: false }
+    }
+
+    pub(crate) fn get(&mut self) -> &mut C::Connection {
+        self.connection.as_mut().expect("a borrowed connection is there until it is given back or broken")
+    }
+
+    /// The connection leaves this thread, with its place in `open` and its answers that are due.
+    fn hand_on(mut self) -> C::Connection {
+        self.returned = true;
+        self.connection.take().expect("a borrowed connection is there until it is given back or broken")
+    }
+
+    /// All answers have come, or it must not be used again.
+    pub(crate) fn end(mut self, is_over: bool) {
+        self.in_flight = false;
+        if is_over {
+            self.broken();
+        }
+    }
+
+    /// Closes the connection after an error.
+    fn broken(mut self) {
+        self.connection = None;
+        self.returned = true;
+        self.pool.drop_idle();
+        self.pool.lose_place(None);
+    }
+}
+
+impl<C: PooledConnector> Drop for Borrowed<'_, C> {
+    fn drop(&mut self) {
+        match self.connection.take() {
+            Some(connection) if self.in_flight => {
+                drop(connection);
+                self.pool.lose_place(None);
+            }
+            Some(connection) => self.pool.give_back(connection),
+            None if !self.returned => self.pool.lose_place(None),
+            None => {}
+        }
+    }
+}
+
+#[cold]
+fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the client was closed")
+}
+
+impl<C: PooledConnector> std::fmt::Debug for Pool<C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = self.state.lock();
+        f.debug_struct("Pool")
+            .field("server", &self.connector.address())
+            .field("open", &state.open)
+            .field("free", &state.free.len())
+            .field("queued", &state.queue.len())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+#[path = "pool_tests.rs"]
+mod tests;

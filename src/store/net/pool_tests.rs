@@ -1,0 +1,509 @@
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread::{JoinHandle, spawn};
+
+use super::*;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Failed {
+    NotSent(ErrorKind),
+    Unknown,
+}
+
+type Name = &'static str;
+type FakeOutcome = std::result::Result<Name, Failed>;
+
+/// What a thread of the pool is about to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Connect,
+    Prepare(Name),
+    Transmit(Name),
+    Receive(Name),
+}
+use Step::{Connect, Prepare, Receive, Transmit};
+
+/// Takes whatever is sent and answers it, unless the test intervenes. A name in upper case travels
+/// alone, and the answer `last` ends its connection.
+struct Fake<const ASIDE: bool> {
+    /// May block, panic, or have the step fail.
+    intervene: Box<dyn Fn(Step) -> bool + Send + Sync>,
+    io_timeout: Duration,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    connects: usize,
+    unusable: HashSet<usize>,
+    /// Each write, with the number of its connection.
+    writes: Vec<(usize, Vec<Name>)>,
+    /// The threads that connected, wrote and read, by their names.
+    threads: Vec<(Step, String)>,
+}
+
+impl<const ASIDE: bool> Fake<ASIDE> {
+    fn step(&self, step: Step) -> bool {
+        let thread = std::thread::current().name().unwrap_or_default().to_owned();
+        self.seen.lock().threads.push((step, thread));
+        (self.intervene)(step)
+    }
+}
+
+impl<const ASIDE: bool> PooledConnector for Fake<ASIDE> {
+    type Connection = usize;
+    type Request = Name;
+    type Flight = std::vec::IntoIter<Name>;
+    type Answer = Name;
+    type Failure = Failed;
+
+    const GROWS_ASIDE: bool = ASIDE;
+
+    fn connect(&self) -> Result<usize> {
+        let mut seen = self.seen.lock();
+        seen.connects += 1;
+        let id = seen.connects;
+        drop(seen);
+        if self.step(Connect) { Ok(id) } else { Err(Error::new(ErrorKind::Denied, "injected")) }
+    }
+
+    fn io_timeout(&self) -> Duration {
+        self.io_timeout
+    }
+
+    fn address(&self) -> String {
+        "nowhere".to_owned()
+    }
+
+    fn is_usable(&self, connection: &mut usize) -> bool {
+        !self.seen.lock().unusable.contains(connection)
+    }
+
+    fn goes_alone(request: &Name) -> bool {
+        request.chars().all(char::is_uppercase)
+    }
+
+    fn prepare<'r>(
+        &self,
+        connection: &mut usize,
+        requests: impl Iterator<Item = &'r Name>,
+    ) -> std::result::Result<Self::Flight, Failed> {
+        let names: Vec<Name> = requests.copied().collect();
+        if !self.step(Prepare(names[0])) {
+            return Err(Failed::NotSent(ErrorKind::InvalidInput));
+        }
+        self.seen.lock().writes.push((*connection, names.clone()));
+        Ok(names.into_iter())
+    }
+
+    fn transmit(&self, _: &mut usize, flight: &Self::Flight) -> std::result::Result<(), Failed> {
+        if self.step(Transmit(flight.as_slice()[0])) { Ok(()) } else { Err(Failed::Unknown) }
+    }
+
+    fn receive(
+        &self,
+        _: &mut usize,
+        flight: &mut Self::Flight,
+        outcomes: &mut [Option<FakeOutcome>],
+    ) -> std::result::Result<(), Failed> {
+        for (outcome, name) in outcomes.iter_mut().zip(flight) {
+            if !self.step(Receive(name)) {
+                return Err(Failed::Unknown);
+            }
+            *outcome = Some(Ok(name));
+        }
+        Ok(())
+    }
+
+    fn is_last(answer: &Name) -> bool {
+        *answer == "last"
+    }
+
+    fn not_sent(error: Error) -> Failed {
+        Failed::NotSent(error.kind())
+    }
+
+    fn unknown(_: Error, _: &Self::Flight) -> Failed {
+        Failed::Unknown
+    }
+}
+
+fn wait_until(what: &str, is_true: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_true() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The pool, callers in the order in which they queue, and a gate at which the calls `hold` and
+/// `hold2` wait for their answers.
+struct Stage<const ASIDE: bool> {
+    pool: Arc<Pool<Fake<ASIDE>>>,
+    gates: Arc<Mutex<HashSet<Name>>>,
+}
+
+type Caller = JoinHandle<FakeOutcome>;
+
+impl<const ASIDE: bool> Stage<ASIDE> {
+    fn new(most: usize, intervene: impl Fn(Step) -> bool + Send + Sync + 'static) -> Self {
+        Self::patient(most, Duration::from_secs(20), intervene)
+    }
+
+    fn patient(most: usize, io_timeout: Duration, intervene: impl Fn(Step) -> bool + Send + Sync + 'static) -> Self {
+        let gates = Arc::new(Mutex::new(HashSet::from(["hold", "hold2"])));
+        let closed = gates.clone();
+        let intervene = Box::new(move |step| {
+            if let Receive(name) | Transmit(name) = step
+                && matches!(step, Receive("hold" | "hold2") | Transmit("slow"))
+            {
+                wait_until("the test opens the gate", || !closed.lock().contains(name));
+            }
+            intervene(step)
+        });
+        let connector = Fake { intervene, io_timeout, seen: Mutex::default() };
+        Self { pool: Pool::new(connector, most), gates }
+    }
+
+    fn open(&self, gate: Name) {
+        self.gates.lock().remove(gate);
+    }
+
+    fn call(&self, name: Name) -> Caller {
+        let pool = self.pool.clone();
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || ask(&pool, name)).unwrap()
+    }
+
+    /// A call that has its connection and waits at the gate.
+    fn hold(&self, name: Name) -> Caller {
+        let caller = self.call(name);
+        wait_until("it is sent", || self.threads(Receive(name)).len() == 1);
+        caller
+    }
+
+    fn queue<const N: usize>(&self, names: [Name; N]) -> [Caller; N] {
+        names.map(|name| {
+            let before = self.queued();
+            let caller = self.call(name);
+            wait_until("it queues", || self.queued() == before + 1);
+            caller
+        })
+    }
+
+    fn queued(&self) -> usize {
+        self.pool.state.lock().queue.len()
+    }
+
+    fn threads(&self, step: Step) -> Vec<String> {
+        let seen = self.pool.connector.seen.lock();
+        seen.threads.iter().filter(|(done, _)| *done == step).map(|(_, thread)| thread.clone()).collect()
+    }
+
+    fn writes(&self) -> Vec<(usize, Vec<Name>)> {
+        self.pool.connector.seen.lock().writes.clone()
+    }
+
+    /// Open and free connections.
+    fn connections(&self) -> (usize, usize) {
+        let state = self.pool.state.lock();
+        (state.open, state.free.len())
+    }
+}
+
+fn ask<const ASIDE: bool>(pool: &Pool<Fake<ASIDE>>, name: Name) -> FakeOutcome {
+    pool.ask(name, pool.most(), |_, outcome| outcome)
+}
+
+/// `None` for a caller that panicked.
+fn outcomes<const N: usize>(callers: [Caller; N]) -> [Option<FakeOutcome>; N] {
+    callers.map(|caller| caller.join().ok())
+}
+
+const UNKNOWN: Option<FakeOutcome> = Some(Err(Failed::Unknown));
+
+fn not_sent(kind: ErrorKind) -> Option<FakeOutcome> {
+    Some(Err(Failed::NotSent(kind)))
+}
+
+fn panic() -> bool {
+    // Prints nothing.
+    resume_unwind(Box::new("injected"))
+}
+
+#[test]
+fn who_returns_a_connection_sends_the_queue_and_its_first_caller_reads() {
+    let stage = Stage::<false>::new(1, |_| true);
+    let hold = stage.hold("hold");
+    let callers = stage.queue(["a", "A", "b", "c"]);
+    stage.open("hold");
+    assert_eq!(outcomes(callers), ["a", "A", "b", "c"].map(|name| Some(Ok(name))));
+    assert_eq!(hold.join().unwrap(), Ok("hold"));
+    assert_eq!(stage.writes(), [(1, vec!["hold"]), (1, vec!["a", "b", "c"]), (1, vec!["A"])]);
+    assert_eq!((stage.threads(Transmit("a")), stage.threads(Receive("c"))), (vec!["hold".into()], vec!["a".into()]));
+    wait_until("the connection is free", || stage.connections() == (1, 1));
+}
+
+#[test]
+fn what_goes_alone_takes_nothing_along() {
+    let stage = Stage::<false>::new(1, |_| true);
+    let hold = stage.hold("hold");
+    let callers = stage.queue(["A", "b"]);
+    stage.open("hold");
+    assert_eq!(outcomes(callers), ["A", "b"].map(|name| Some(Ok(name))));
+    hold.join().unwrap().unwrap();
+    assert_eq!(stage.writes()[1..], [(1, vec!["A"]), (1, vec!["b"])]);
+}
+
+#[test]
+fn a_caller_that_gives_up_is_not_sent() {
+    let stage = Stage::<false>::patient(1, Duration::from_millis(50), |_| true);
+    let hold = stage.hold("hold");
+    assert_eq!(outcomes([stage.call("a")]), [not_sent(ErrorKind::Unreachable)]);
+    assert_eq!(stage.queued(), 0);
+    stage.open("hold");
+    hold.join().unwrap().unwrap();
+    assert_eq!((stage.writes().len(), stage.connections()), (1, (1, 1)));
+}
+
+#[test]
+fn a_caller_whose_request_is_being_sent_does_not_give_up() {
+    let stage = Stage::<false>::patient(1, Duration::from_millis(50), |_| true);
+    stage.gates.lock().insert("slow");
+    let hold = stage.hold("hold");
+    let caller = stage.queue(["slow"]);
+    stage.open("hold");
+    wait_until("it is being sent", || stage.threads(Transmit("slow")).len() == 1);
+    std::thread::sleep(2 * stage.pool.connector.io_timeout);
+    stage.open("slow");
+    assert_eq!(outcomes(caller), [Some(Ok("slow"))]);
+    hold.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_giver_that_panics_before_it_sends_has_sent_nothing() {
+    let stage = Stage::<false>::new(1, |step| step != Prepare("a") || panic());
+    let hold = stage.hold("hold");
+    let callers = stage.queue(["a", "b", "C"]);
+    stage.open("hold");
+    let nothing = not_sent(ErrorKind::Unreachable);
+    assert_eq!(outcomes(callers), [nothing.clone(), nothing, Some(Ok("C"))]);
+    assert!(hold.join().is_err());
+    assert_eq!(stage.writes().last(), Some(&(2, vec!["C"])));
+}
+
+#[test]
+fn what_a_giver_that_panics_may_have_sent_is_unknown() {
+    let stage = Stage::<false>::new(1, |step| step != Transmit("a") || panic());
+    let hold = stage.hold("hold");
+    let callers = stage.queue(["a", "b", "C"]);
+    stage.open("hold");
+    assert_eq!(outcomes(callers), [UNKNOWN, UNKNOWN, Some(Ok("C"))]);
+    assert!(hold.join().is_err());
+    wait_until("the other connection is free", || stage.connections() == (1, 1));
+}
+
+#[test]
+fn answers_that_came_before_a_leader_panics_count() {
+    let stage = Stage::<false>::new(1, |step| step != Receive("c") || panic());
+    let hold = stage.hold("hold");
+    let callers = stage.queue(["a", "b", "c", "d", "E"]);
+    stage.open("hold");
+    assert_eq!(outcomes(callers), [None, Some(Ok("b")), UNKNOWN, UNKNOWN, Some(Ok("E"))]);
+    hold.join().unwrap().unwrap();
+    assert_eq!(stage.writes().last(), Some(&(2, vec!["E"])));
+    wait_until("the other connection is free", || stage.connections() == (1, 1));
+}
+
+#[test]
+fn a_connection_that_breaks_fails_what_has_no_answer_and_the_next_caller_makes_another() {
+    for broken in [Transmit("a"), Receive("a"), Receive("b")] {
+        let stage = Stage::<false>::new(1, move |step| step != broken);
+        let hold = stage.hold("hold");
+        let callers = stage.queue(["a", "b", "c", "D", "E"]);
+        stage.open("hold");
+        let first = if broken == Receive("b") { Some(Ok("a")) } else { UNKNOWN };
+        assert_eq!(outcomes(callers), [first, UNKNOWN, UNKNOWN, Some(Ok("D")), Some(Ok("E"))]);
+        hold.join().unwrap().unwrap();
+        assert_eq!(stage.threads(Connect), ["hold", "D"], "{broken:?}");
+        wait_until("the other connection is free", || stage.connections() == (1, 1));
+    }
+}
+
+#[test]
+fn a_connection_that_breaks_takes_the_idle_ones_along() {
+    let stage = Stage::<false>::new(2, |step| step != Receive("broken"));
+    let holds = ["hold", "hold2"].map(|name| stage.hold(name));
+    stage.open("hold");
+    stage.open("hold2");
+    assert_eq!(outcomes(holds), [Some(Ok("hold")), Some(Ok("hold2"))]);
+    assert_eq!(stage.connections(), (2, 2));
+    assert_eq!(ask(&stage.pool, "broken"), Err(Failed::Unknown));
+    assert_eq!(stage.connections(), (0, 0));
+    assert_eq!(ask(&stage.pool, "last"), Ok("last"));
+    assert_eq!(stage.connections(), (0, 0));
+}
+
+#[test]
+fn an_answer_of_a_batch_may_be_the_last_of_its_connection() {
+    let stage = Stage::<false>::new(1, |_| true);
+    let hold = stage.hold("hold");
+    let callers = stage.queue(["a", "last", "b", "C"]);
+    stage.open("hold");
+    assert_eq!(outcomes(callers), ["a", "last", "b", "C"].map(|name| Some(Ok(name))));
+    hold.join().unwrap().unwrap();
+    assert_eq!(stage.writes().last(), Some(&(2, vec!["C"])));
+}
+
+#[test]
+fn without_a_connection_a_failed_connect_fails_the_queue() {
+    let connects = Mutex::new(0);
+    let stage = Stage::<false>::new(1, move |step| {
+        *connects.lock() += usize::from(step == Connect);
+        step != Receive("hold") && (step != Connect || *connects.lock() == 1)
+    });
+    let hold = stage.hold("hold");
+    let callers = stage.queue(["a", "b"]);
+    stage.open("hold");
+    assert_eq!(outcomes(callers), [(); 2].map(|()| not_sent(ErrorKind::Denied)));
+    assert_eq!(hold.join().unwrap(), Err(Failed::Unknown));
+    assert_eq!(stage.connections(), (0, 0));
+    assert_eq!(stage.pool.reached().1.unwrap().kind(), ErrorKind::Denied);
+}
+
+#[test]
+fn after_a_failed_connect_the_queue_waits_for_the_connection_that_is_left() {
+    let connects = Mutex::new(0);
+    let stage = Stage::<false>::new(2, move |step| {
+        *connects.lock() += usize::from(step == Connect);
+        step != Receive("hold") && (step != Connect || *connects.lock() <= 2)
+    });
+    let holds = ["hold", "hold2"].map(|name| stage.hold(name));
+    let [a, b] = stage.queue(["a", "b"]);
+    stage.open("hold");
+    assert_eq!(outcomes([a]), [not_sent(ErrorKind::Denied)]);
+    assert_eq!(stage.queued(), 1);
+    stage.open("hold2");
+    assert_eq!(outcomes([b]), [Some(Ok("b"))]);
+    assert_eq!(outcomes(holds), [UNKNOWN, Some(Ok("hold2"))]);
+}
+
+#[test]
+fn after_a_connect_that_panics_the_next_caller_connects() {
+    let connects = Mutex::new(0);
+    let stage = Stage::<false>::new(1, move |step| {
+        *connects.lock() += usize::from(step == Connect);
+        step != Receive("hold") && (step != Connect || *connects.lock() != 2 || panic())
+    });
+    let hold = stage.hold("hold");
+    let callers = stage.queue(["a", "b"]);
+    stage.open("hold");
+    assert_eq!(outcomes(callers), [None, Some(Ok("b"))]);
+    assert_eq!(hold.join().unwrap(), Err(Failed::Unknown));
+    assert_eq!(stage.threads(Connect), ["hold", "a", "b"]);
+}
+
+#[test]
+fn a_closed_pool_fails_its_queue_with_its_last_connection() {
+    for breaks in [false, true] {
+        let stage = Stage::<false>::new(2, move |step| !breaks || step != Receive("hold"));
+        let holds = ["hold", "hold2"].map(|name| stage.hold(name));
+        let callers = stage.queue(["a", "b"]);
+        stage.pool.close();
+        stage.open("hold2");
+        wait_until("it is closed", || stage.connections() == (1, 0));
+        assert_eq!(stage.queued(), 2);
+        stage.open("hold");
+        assert_eq!(outcomes(callers), [(); 2].map(|()| not_sent(ErrorKind::Closed)));
+        assert_eq!(outcomes(holds), [if breaks { UNKNOWN } else { Some(Ok("hold")) }, Some(Ok("hold2"))]);
+        assert_eq!(ask(&stage.pool, "c"), Err(Failed::NotSent(ErrorKind::Closed)));
+        assert_eq!((stage.connections(), stage.threads(Connect).len()), ((0, 0), 2));
+    }
+}
+
+#[test]
+fn a_close_ends_idle_connections() {
+    let stage = Stage::<false>::new(1, |_| true);
+    ask(&stage.pool, "a").unwrap();
+    stage.pool.close();
+    assert_eq!(stage.connections(), (0, 0));
+    assert!(stage.pool.connect().is_err());
+    stage.pool.adopt(7);
+    assert_eq!(stage.connections(), (0, 0));
+}
+
+#[test]
+fn a_connection_is_looked_at_before_anything_is_sent_over_it() {
+    let stage = Stage::<false>::new(1, |_| true);
+    ask(&stage.pool, "a").unwrap();
+    stage.pool.connector.seen.lock().unusable.insert(1);
+    let hold = stage.hold("hold");
+    stage.pool.connector.seen.lock().unusable.insert(2);
+    let callers = stage.queue(["b", "c"]);
+    stage.open("hold");
+    assert_eq!(outcomes(callers), [Some(Ok("b")), Some(Ok("c"))]);
+    hold.join().unwrap().unwrap();
+    assert_eq!(stage.writes(), [(1, vec!["a"]), (2, vec!["hold"]), (3, vec!["b", "c"])]);
+}
+
+#[test]
+fn a_second_connection_is_made_by_its_caller_or_aside() {
+    fn connecting<const ASIDE: bool>() -> Vec<String> {
+        let stage = Stage::<ASIDE>::new(2, |_| true);
+        let hold = stage.hold("hold");
+        assert_eq!(outcomes([stage.call("a")]), [Some(Ok("a"))]);
+        assert_eq!(stage.writes().last(), Some(&(2, vec!["a"])));
+        stage.open("hold");
+        hold.join().unwrap().unwrap();
+        wait_until("both are free", || stage.connections() == (2, 2));
+        stage.threads(Connect)
+    }
+    assert_eq!(connecting::<false>(), ["hold", "a"]);
+    assert_eq!(connecting::<true>(), ["hold", "lh-connect"]);
+}
+
+#[test]
+fn two_requests_have_an_outcome_each() {
+    let stage = Stage::<false>::new(1, |step| step != Receive("b"));
+    assert!(stage.pool.ask_two(&"a", &"c").is_none());
+    ask(&stage.pool, "a").unwrap();
+    assert_eq!(stage.pool.ask_two(&"a", &"c"), Some([Ok("a"), Ok("c")]));
+    assert_eq!(stage.pool.ask_two(&"a", &"b"), Some([Ok("a"), Err(Failed::Unknown)]));
+    assert_eq!((stage.writes().len(), stage.connections()), (3, (0, 0)));
+}
+
+/// Whatever fails: every call returns, an answer is its own, and no place is lost.
+#[test]
+fn many_callers_with_failures_at_random() {
+    const NAMES: [Name; 6] = ["a", "b", "c", "D", "e", "last"];
+    fn run<const ASIDE: bool>() {
+        let dice = std::sync::atomic::AtomicU64::new(1);
+        let stage = Stage::<ASIDE>::new(3, move |_| {
+            let thrown = dice.fetch_add(1, std::sync::atomic::Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            match (thrown >> 33) % 100 {
+                0..3 => panic(),
+                3..7 => false,
+                _ => true,
+            }
+        });
+        let callers = NAMES.map(|name| {
+            let pool = stage.pool.clone();
+            spawn(move || {
+                for _ in 0..500 {
+                    if let Ok(Ok(answer)) = catch_unwind(AssertUnwindSafe(|| ask(&pool, name))) {
+                        assert_eq!(answer, name);
+                    }
+                }
+            })
+        });
+        for caller in callers {
+            caller.join().unwrap();
+        }
+        let is_quiet = || {
+            let state = stage.pool.state.lock();
+            state.queue.is_empty() && state.open == state.free.len()
+        };
+        wait_until("all places are free or empty", is_quiet);
+    }
+    run::<false>();
+    run::<true>();
+}

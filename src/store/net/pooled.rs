@@ -1,0 +1,74 @@
+//! What a pool needs from the store whose connections it keeps.
+
+use std::time::Duration;
+
+use crate::base::error::{Error, Result};
+
+pub(crate) type Outcome<C> = std::result::Result<<C as PooledConnector>::Answer, <C as PooledConnector>::Failure>;
+
+/// Makes the connections of a pool, and sends and reads over them.
+pub(crate) trait PooledConnector: Send + Sync + 'static {
+    /// Any failure is final for a connection: the next answer could belong to an earlier request.
+    type Connection: Send;
+    type Request: Send + Sync;
+    /// What is known of requests from before they are sent until their answers have come.
+    type Flight: Send;
+    type Answer: Send;
+    type Failure: Clone + Send;
+
+    /// Where there is no connection, the caller makes one itself. Whether further ones are made on
+    /// threads of their own, because that takes much longer than a request, and another connection
+    /// is probably free sooner.
+    const GROWS_ASIDE: bool;
+
+    fn connect(&self) -> Result<Self::Connection>;
+
+    fn io_timeout(&self) -> Duration;
+
+    /// The server, for messages.
+    fn address(&self) -> String;
+
+    /// Asked before requests are sent over a connection that was not made for them.
+    fn is_usable(&self, _connection: &mut Self::Connection) -> bool {
+        true
+    }
+
+    /// The connection is returned to the pool.
+    fn mark_idle(_connection: &mut Self::Connection) {}
+
+    /// Whether a request must not be sent together with those of other callers.
+    fn goes_alone(_request: &Self::Request) -> bool {
+        false
+    }
+
+    /// Packs requests that are sent in one write. No byte leaves the client here.
+    fn prepare<'r>(
+        &self,
+        connection: &mut Self::Connection,
+        requests: impl Iterator<Item = &'r Self::Request>,
+    ) -> std::result::Result<Self::Flight, Self::Failure>;
+
+    fn transmit(
+        &self,
+        connection: &mut Self::Connection,
+        flight: &Self::Flight,
+    ) -> std::result::Result<(), Self::Failure>;
+
+    /// Reads the answers, and puts the outcome of each request in its place. A failure is the
+    /// outcome of all that have none.
+    fn receive(
+        &self,
+        connection: &mut Self::Connection,
+        flight: &mut Self::Flight,
+        outcomes: &mut [Option<Outcome<Self>>],
+    ) -> std::result::Result<(), Self::Failure>;
+
+    /// Whether a connection that has brought this answer must not be used again.
+    fn is_last(answer: &Self::Answer) -> bool;
+
+    /// No byte of the request has reached the server.
+    fn not_sent(error: Error) -> Self::Failure;
+
+    /// The request may have run, or may still run.
+    fn unknown(error: Error, flight: &Self::Flight) -> Self::Failure;
+}
