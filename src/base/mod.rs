@@ -1,6 +1,5 @@
 //! Types that all other modules use. No I/O and no threads; the time is an argument.
 
-pub(crate) mod backoff;
 pub(crate) mod cancel;
 pub(crate) mod clock;
 pub(crate) mod counters;

@@ -5,9 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::backoff::Backoff;
 use crate::base::clock::{Clock, ClockReading};
 use crate::base::lease::{LeaseState, Moment};
+use crate::base::random::Backoff;
 use crate::lease::announcer::{Announcer, HeldNow};
 use crate::lease::hold_table::HoldTable;
 use crate::lease::loss_callbacks::LossCallbacks;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::limits::{IDEMPOTENCY_TTL, MOST_PERMITS, check_count};
 use crate::base::lock_name::{Kind, LockName};
+use crate::base::random::Backoff;
 use crate::os;
 use crate::store::{Count, CountAnswer, HoldCounts, Undo, UnknownOutcomes};
 use crate::sync::handle::Handle;

@@ -27,9 +27,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::base::backoff::Backoff;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
+use crate::base::random::Backoff;
 use crate::wait::blind_poll::BlindPoll;
 
 /// What a waiting call knows.

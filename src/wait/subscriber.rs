@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event::{Event, Interrupt};
+use crate::base::random::Backoff;
 use crate::lease::phase::Phase;
 use crate::os::{self, Condvar, HashMap, Mutex, MutexGuard};
 use crate::store::{LockStore, Received, Subscriber, SubscriptionSender, Topic};

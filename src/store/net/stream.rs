@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::address::Address;
-use super::poll::{read_now, time_left};
-use super::timeout::{is_timeout, within_limit};
 #[cfg(feature = "tls")]
 use super::tls_stream::TlsStream;
+use super::waits::{is_timeout, within_limit};
+use super::waits::{read_now, time_left};
 use super::waker::Waker;
 use crate::base::traffic::{Meter, Traffic};
 #[cfg(feature = "tls")]
@@ -180,7 +180,7 @@ impl Stream {
             #[cfg(feature = "tls")]
             Socket::Tls(stream) => stream.has_input(),
             #[cfg(unix)]
-            _ => super::poll::is_readable(self),
+            _ => super::waits::is_readable(self),
             #[cfg(not(unix))]
             Socket::Tcp(stream) => {
                 let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
@@ -395,7 +395,7 @@ impl Read for Until<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         #[cfg(unix)]
         if let Socket::Unix(stream) = &self.stream.socket {
-            let read = super::poll::read_until(stream, buffer, self.deadline);
+            let read = super::waits::read_until(stream, buffer, self.deadline);
             return self.stream.metered(within_limit(read, self.stream.limit), |read| Some(*read));
         }
         loop {

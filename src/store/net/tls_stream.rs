@@ -15,7 +15,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use rustls::ClientConnection;
 
-use super::poll::{read_now, time_left};
+use super::waits::{read_now, time_left};
 use crate::store::tls::{TlsClient, TlsFailure};
 
 /// The size of one read of the socket. A record has up to 16 KiB, but replies are short.

@@ -4,7 +4,7 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use super::poll::readable;
+use super::waits::readable;
 use crate::base::event::Interrupt;
 
 /// A pair of sockets: a byte written to one ends a wait that includes the other.

@@ -2,7 +2,7 @@
 
 use super::PostgresStore;
 use super::requests::{self, another_kind, channel_of, hint, integer, integers, letter, millis, one, unexpected};
-use super::sql::{COUNTED, MULTI_ACQUIRE, MULTI_KEEP, MULTI_RELEASE, QUEUE};
+use super::requests::{COUNTED, MULTI_ACQUIRE, MULTI_KEEP, MULTI_RELEASE, QUEUE};
 use super::wire::Request;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::IDEMPOTENCY_TTL;

@@ -5,11 +5,9 @@ mod background;
 mod capabilities;
 mod diagnosis;
 mod listing;
-mod owners;
 mod remembered;
 mod requests;
 mod server;
-mod sql;
 mod subscription;
 pub(crate) mod url;
 pub(crate) mod wire;
@@ -22,9 +20,9 @@ use parking_lot::Mutex;
 
 use self::background::Background;
 use self::remembered::{Places, UsedMarks};
+use self::requests::SWEEP;
 use self::requests::{Waiter, channel_of_client};
 use self::server::{Server, known};
-use self::sql::SWEEP;
 use self::subscription::subscribe_to;
 pub use self::wire::POSTGRES_SCHEMA;
 use self::wire::{Answer, Connector, Outcome, PostgresFailure, Request, ServerError};
@@ -320,7 +318,7 @@ impl LockStore for PostgresStore {
     }
 
     fn fence_statements(&self) -> Result<FenceStatements> {
-        Ok(sql::FENCE)
+        Ok(requests::FENCE)
     }
 
     fn listing(&self) -> &dyn ListingStore {

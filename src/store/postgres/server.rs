@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::sql::{IS_THERE, KILL};
+use super::requests::{IS_THERE, KILL};
 use super::wire::{Answer, Connection, Connector, Pool, PostgresFailure, Request, UnknownOutcome};
-use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::random::Backoff;
 use crate::store::UnknownOutcomes;
 
 /// The connections for lock calls.

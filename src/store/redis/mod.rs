@@ -4,7 +4,6 @@ mod background;
 mod capabilities;
 mod cluster;
 mod diagnosis;
-mod hand_over;
 pub(crate) mod keys;
 mod kinds;
 pub(crate) mod listing;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::node::{error_of, single};
-use super::node_set::{NodeSet, UnknownNodes};
+use super::quorum::{NodeSet, UnknownNodes};
 use super::quorum::{is_final, majority, until_free};
 use super::scatter::{NodeOutcome, Round, ask_all};
 use super::store::RedlockStore;

@@ -1,20 +1,22 @@
-//! Lists what is on the masters, and on how many of them.
+//! What others can see: the locks on the masters, and on how many of them each is; and the owners
+//! of clients, written to every master that can be reached and read from any.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::node::{error_of, single};
-use super::node_set::NodeSet;
-use super::quorum::majority;
+use super::quarantine::check_kind;
+use super::quorum::{NodeSet, majority};
 use super::scatter::{NodeOutcome, ask_all};
 use super::store::RedlockStore;
-use super::supported::check_kind;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::hold_on_many;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::redis::listing::{LOOKS, channels, found_under, list_server, waited_for, wanted_names};
 use crate::store::redis::script::{look, look_answer};
 use crate::store::redis::wire::{Publishing, Reply, Request};
-use crate::store::{Found, FoundHolder, ListingStore, Wanted};
+use crate::store::redis::{announce, clients, clients_answer, is_written, script, texts, withdraw};
+use crate::store::{Announced, Found, FoundHolder, ListingStore, OwnerStore, Wanted};
 
 impl RedlockStore {
     /// One master's answers to several requests.
@@ -103,5 +105,77 @@ impl ListingStore for RedlockStore {
             NodeOutcome::Unread | NodeOutcome::Skipped => Err(Error::new(ErrorKind::Unreachable, "it was not asked")),
         };
         self.merge_all(round.outcomes.into_iter().map(answer).collect())
+    }
+}
+
+impl RedlockStore {
+    /// Each master's replies, or why there are none.
+    fn ask_each(&self, requests: impl Fn() -> Vec<Request>) -> Vec<Result<Vec<Reply>>> {
+        let round = ask_all(&self.nodes, None, |_, _, _| requests(), self.all_nodes(), |_| false);
+        let replies = |outcome: NodeOutcome| match outcome {
+            NodeOutcome::Replies(replies) => Ok(replies),
+            NodeOutcome::Failed(failure) => Err(super::node::error_of(&failure).clone()),
+            NodeOutcome::Unread | NodeOutcome::Skipped => Err(Error::new(ErrorKind::Unreachable, "it was not asked")),
+        };
+        round.outcomes.into_iter().map(replies).collect()
+    }
+}
+
+impl RedlockStore {
+    fn announced_at(&self, index: usize) -> Result<Vec<(String, Announced)>> {
+        let reply = self.ask_one(index, &[clients()])?.into_iter().next();
+        let clients = clients_answer(reply.unwrap_or(Reply::Nil))?;
+        let looks: Vec<Request> = clients.iter().map(|key| script::announced(key)).collect();
+        let replies = if looks.is_empty() { Vec::new() } else { self.ask_one(index, &looks)? };
+        texts(clients, replies)
+    }
+}
+
+/// One master is enough: each of them has the whole text.
+fn any(answers: Vec<Result<Vec<Reply>>>) -> Result<()> {
+    let mut refused = Ok(());
+    for answer in answers {
+        match answer.and_then(|replies| is_written(replies.into_iter().map(Ok).collect())) {
+            Ok(_) => return Ok(()),
+            Err(error) => refused = Err(error),
+        }
+    }
+    refused
+}
+
+impl OwnerStore for RedlockStore {
+    fn announce(&self, key: &str, text: &str, ttl: Duration) -> Result<()> {
+        any(self.ask_each(|| announce(key, text, ttl).into()))
+    }
+
+    fn withdraw(&self, key: &str) -> Result<()> {
+        any(self.ask_each(|| withdraw(key).into()))
+    }
+
+    fn announced(&self, key: &str) -> Result<Option<Announced>> {
+        let mut refused = Ok(None);
+        for answer in self.ask_each(|| vec![script::announced(key)]) {
+            match answer.and_then(super::node::single).and_then(script::announced_answer) {
+                Ok(Some(announced)) => return Ok(Some(announced)),
+                Ok(None) => {}
+                Err(error) => refused = Err(error),
+            }
+        }
+        refused
+    }
+
+    /// Each master has all texts, except those written while it could not be reached.
+    fn announced_by_all(&self) -> Result<Vec<(String, Announced)>> {
+        let (mut all, mut refused) = (BTreeMap::new(), None);
+        for index in 0..self.nodes.len() {
+            match self.announced_at(index) {
+                Ok(announced) => all.extend(announced),
+                Err(error) => refused = Some(error),
+            }
+        }
+        match refused {
+            Some(error) if all.is_empty() => Err(error),
+            _ => Ok(all.into_iter().collect()),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Renewal: needs the same majority as a grant, and takes the hold anew on masters that have lost
 //! it.
 
-use super::node_set::NodeSet;
+use super::quorum::NodeSet;
 use super::quorum::{is_final, majority};
 use super::scatter::{NodeOutcome, ask_all};
 use super::store::RedlockStore;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::node::{Node, NodeCall};
-use super::node_set::NodeSet;
+use super::quorum::NodeSet;
 use super::quorum::{grace, majority};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::holder::Holder;

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use parking_lot::{Condvar, Mutex};
 
 use super::node::{Node, error_of, single};
-use super::node_set::{NodeSet, UnknownNodes};
 use super::quarantine::{Quarantine, QuarantineSettings};
 use super::quorum::majority;
+use super::quorum::{NodeSet, UnknownNodes};
 use super::scatter::{NodeOutcome, Round, ask_all};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};

@@ -4,13 +4,11 @@
 //! The lease is the session. All holds of a client share it, one thread keeps it alive, and a hold
 //! costs no renewal. When the session may have ended is in [`lease`].
 
-mod busy;
 mod client;
 mod counts;
 mod diagnosis;
 mod directories;
 mod inspect;
-mod latches;
 mod lease;
 mod listing;
 mod locks;
@@ -18,6 +16,7 @@ mod multi;
 mod names;
 mod nodes;
 mod queue;
+mod remembered;
 mod semaphore;
 mod subscription;
 mod upkeep;
@@ -31,11 +30,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use self::busy::BusyNames;
 use self::client::{Client, ZooKeeperFailure};
-use self::latches::Latches;
 use self::names::Paths;
 use self::nodes::Nodes;
+use self::remembered::BusyNames;
+use self::remembered::Latches;
 use self::wire::{Acl, Request};
 use crate::base::diagnosis::Finding;
 use crate::base::error::{Error, ErrorKind, Result};

@@ -13,8 +13,8 @@ use parking_lot::Mutex;
 
 use super::nodes::Cluster;
 use super::topology::NodeAddress;
-use crate::base::backoff::Backoff;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::random::Backoff;
 use crate::store::net::Waker;
 use crate::store::redis::keys::Slot;
 use crate::store::redis::subscription::channel_name;

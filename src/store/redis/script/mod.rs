@@ -5,17 +5,14 @@
 #[path = "../lua/manifest.rs"]
 mod manifest;
 
-mod count;
-mod fence;
 mod handshake;
 mod inspect;
 mod lock;
 mod look;
 mod multi;
 mod redlock;
+mod without_holder;
 
-pub(crate) use self::count::{count, count_answer, count_question, question_answer};
-pub(crate) use self::fence::{fence_answer, fence_claim, fence_write};
 pub(crate) use self::handshake::{handshake, handshake_in_cluster, refused_by_probe};
 pub(crate) use self::inspect::{
     announced, announced_answer, enter_client, force_unlock, force_unlock_answer, inspect, inspect_answer, queue,
@@ -31,6 +28,8 @@ pub(crate) use self::redlock::{
     Memory, NodeReply, acquire_on_node, acquire_on_node_answer, admit, admit_answer, inspect_node, inspect_node_answer,
     renew_on_node, renew_on_node_answer, says_quarantined, take_back, wake_redisson, write_back, write_back_answer,
 };
+pub(crate) use self::without_holder::{count, count_answer, count_question, question_answer};
+pub(crate) use self::without_holder::{fence_answer, fence_claim, fence_write};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::MOST_NAMES;
 pub(crate) use crate::store::redis::wire::fail_on_error;

@@ -13,11 +13,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 pub(super) use self::call::NodeCall;
-use crate::base::backoff::Backoff;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
+use crate::base::random::Backoff;
 use crate::store::redis::script;
 use crate::store::redis::wire::{Connection, Connector, InFlight, RedisFailure, Reply, UnknownOutcome};
 

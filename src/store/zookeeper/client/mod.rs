@@ -10,7 +10,6 @@
 //! order in which replies are expected. A write is a few hundred bytes, and has a timeout.
 
 mod io;
-mod slot;
 mod state;
 mod watches;
 
@@ -26,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use self::slot::Slot;
+use self::state::Slot;
 use self::state::{Deletion, Phase, SessionState, Then};
 use super::wire::{Reply, Request, Servers};
 use crate::base::clock::Clock;

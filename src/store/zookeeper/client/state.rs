@@ -1,18 +1,21 @@
 //! The state that the threads of a client share: the session, the present connection with the
-//! requests that wait for a reply, and what is watched.
+//! requests that wait for a reply, what is watched, and where a calling thread waits for its
+//! replies.
 
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::Arc;
+use std::time::Instant;
 
-use super::slot::Slot;
+use parking_lot::{Condvar, Mutex};
+
 use super::watches::{Fired, Renew, Watches};
 use crate::base::error::{Error, Result};
 use crate::base::lease::{Moment, SessionTerm};
 use crate::store::Topic;
 use crate::store::net::{Address, Stream};
 use crate::store::zookeeper::lease::{Rhythm, SessionLease};
-use crate::store::zookeeper::wire::{Code, EventKind, Opcode, PING_XID, Request, SessionId, to_error};
+use crate::store::zookeeper::wire::{Code, EventKind, Opcode, PING_XID, Reply, Request, SessionId, to_error};
 
 /// A session, distinguished from earlier ones by its generation.
 #[derive(Debug, Clone)]
@@ -290,5 +293,59 @@ impl SessionState {
     pub(super) fn watch_latch(&mut self, path: &str, now: Moment) -> Result<()> {
         let (Some(topic), Some(link)) = (self.watches.latch(path).cloned(), &mut self.link) else { return Ok(()) };
         link.send([(&Request::exists(path, true), Then::Watching(topic))].into_iter(), now)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Slot {
+    state: Mutex<SlotState>,
+    done: Condvar,
+}
+
+#[derive(Debug)]
+struct SlotState {
+    replies: Vec<Option<Reply>>,
+    missing: usize,
+    failed: Option<Error>,
+}
+
+impl Slot {
+    pub(super) fn new(count: usize) -> Self {
+        let state = SlotState { replies: vec![None; count], missing: count, failed: None };
+        Self { state: Mutex::new(state), done: Condvar::new() }
+    }
+
+    pub(super) fn answer(&self, place: usize, reply: Reply) {
+        let mut state = self.state.lock();
+        if state.replies[place].replace(reply).is_none() {
+            state.missing -= 1;
+        }
+        let is_done = state.missing == 0;
+        drop(state);
+        if is_done {
+            self.done.notify_one();
+        }
+    }
+
+    /// No more replies will come.
+    pub(super) fn fail(&self, error: &Error) {
+        self.state.lock().failed.get_or_insert_with(|| error.clone());
+        self.done.notify_one();
+    }
+
+    /// All replies, or why some are missing. `None`: the deadline has passed.
+    pub(super) fn wait(&self, deadline: Instant) -> Option<Result<Vec<Reply>>> {
+        let mut state = self.state.lock();
+        loop {
+            if state.missing == 0 {
+                return Some(Ok(state.replies.iter_mut().filter_map(Option::take).collect()));
+            }
+            if let Some(error) = &state.failed {
+                return Some(Err(error.clone()));
+            }
+            if self.done.wait_until(&mut state, deadline).timed_out() && state.missing > 0 && state.failed.is_none() {
+                return None;
+            }
+        }
     }
 }

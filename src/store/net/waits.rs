@@ -1,10 +1,11 @@
 //! Waiting for sockets, and not waiting: for the first of several that has input, until a deadline,
-//! or not at all.
+//! or not at all. And the error of a wait that has reached its limit: the system's own text is
+//! "Resource temporarily unavailable", which helps nobody.
 
-use std::io;
 #[cfg(unix)]
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 /// Which sockets can be read or have ended. Waits at most `timeout` for the first. Bytes that a
 /// parser has read ahead do not count.
@@ -90,4 +91,61 @@ pub(crate) fn read_now(mut stream: &std::net::TcpStream, buffer: &mut [u8]) -> i
     stream.set_nonblocking(true)?;
     let read = io::Read::read(&mut stream, buffer);
     stream.set_nonblocking(false).and(read)
+}
+
+/// The limit that a wait had.
+#[derive(Debug)]
+struct Limit(Duration);
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The remainder of a shared time has too many digits to be useful.
+        let millis = Duration::from_millis(u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX));
+        write!(f, "{:?}", if millis.is_zero() { self.0 } else { millis })
+    }
+}
+
+impl std::error::Error for Limit {}
+
+pub(crate) fn is_timeout(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// The same outcome, but an error because of the limit states what the limit was.
+pub(super) fn within_limit<T>(outcome: io::Result<T>, limit: Duration) -> io::Result<T> {
+    match outcome {
+        Err(e) if is_timeout(&e) => Err(io::Error::new(io::ErrorKind::TimedOut, Limit(limit))),
+        outcome => outcome,
+    }
+}
+
+/// A text that follows the address of the other end: "127.0.0.1:6379 did not answer ...". `None`
+/// for an error that is not a timeout.
+pub(crate) fn no_answer(e: &io::Error) -> Option<String> {
+    if !is_timeout(e) {
+        return None;
+    }
+    let limit = e.get_ref().and_then(|e| e.downcast_ref::<Limit>());
+    Some(limit.map_or_else(
+        || "did not answer within the I/O timeout (io_timeout)".to_owned(),
+        |limit| format!("did not answer within {limit} (io_timeout)"),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeout_says_its_limit_and_nothing_of_the_system() {
+        let limited =
+            |kind: io::ErrorKind| within_limit::<()>(Err(kind.into()), Duration::from_micros(1_500_123)).unwrap_err();
+        for kind in [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut] {
+            let error = limited(kind);
+            assert!(is_timeout(&error) && !error.to_string().contains("os error"), "{error}");
+            assert_eq!(no_answer(&error).unwrap(), "did not answer within 1.5s (io_timeout)");
+            assert_eq!(no_answer(&kind.into()).unwrap(), "did not answer within the I/O timeout (io_timeout)");
+        }
+        assert!(no_answer(&limited(io::ErrorKind::BrokenPipe)).is_none());
+    }
 }

@@ -1,8 +1,9 @@
-//! Scripts of counts without holders: latches, and the number of a semaphore's permits.
+//! Scripts of what has no holder: latches, the number of a semaphore's permits, and fenced values
+//! (claim with a token, write under a claim).
 
 use super::{
-    COUNT_ADD, COUNT_SET, LATCH_COUNT_DOWN, LATCH_DELETE, LATCH_LOOK, PERMIT_COUNT, PERMIT_DELETE, fail_on_error, pair,
-    too_late, unexpected,
+    COUNT_ADD, COUNT_SET, FENCE_CLAIM, FENCE_WRITE, LATCH_COUNT_DOWN, LATCH_DELETE, LATCH_LOOK, PERMIT_COUNT,
+    PERMIT_DELETE, fail_on_error, pair, too_late, unexpected,
 };
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -10,7 +11,7 @@ use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::redis::keys::RedisKeys;
 use crate::store::redis::wire::{Reply, Request, Shape};
-use crate::store::{Count, CountAnswer};
+use crate::store::{Count, CountAnswer, FenceAnswer};
 
 /// The script stores its reply under `id`, so that a repeat does nothing.
 pub(crate) fn count(name: &LockName, change: Count, id: &str) -> Request {
@@ -80,5 +81,27 @@ pub(crate) fn question_answer(reply: Reply) -> Result<(i64, i64)> {
         }
         Reply::Pair(free, held) => Ok((free, held)),
         other => Err(unexpected("a question about a count", &format!("{other:?}"))),
+    }
+}
+
+pub(crate) fn fence_claim(key: &str, token: u64) -> Request {
+    Request::script(&FENCE_CLAIM, &[key.as_bytes()]).number(token)
+}
+
+pub(crate) fn fence_write(key: &str, token: u64, value: &[u8]) -> Request {
+    Request::script(&FENCE_WRITE, &[key.as_bytes()]).number(token).arg(value)
+}
+
+pub(crate) fn fence_answer(reply: Reply) -> Result<FenceAnswer> {
+    let Some(parts) = fail_on_error(reply)?.into_list() else { return Err(unexpected("a fenced request", "no list")) };
+    let mut parts = parts.into_iter();
+    let (status, value) = (parts.next(), parts.next());
+    let value = if let Some(Reply::Bytes(bytes)) = value { Some(bytes) } else { None };
+    match status {
+        Some(Reply::Int(1)) => Ok(FenceAnswer::Accepted(value)),
+        Some(Reply::Int(0)) => Ok(FenceAnswer::Refused {
+            standing: value.and_then(|v| String::from_utf8(v).ok()).and_then(|v| v.parse().ok()),
+        }),
+        other => Err(unexpected("a fenced request", &format!("{other:?}"))),
     }
 }
