@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::node::{error_of, single};
-use super::quarantine::check_kind;
 use super::quorum::{NodeSet, majority};
 use super::scatter::{NodeOutcome, ask_all};
 use super::store::RedlockStore;
+use super::supported::check_kind;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::hold_on_many;
 use crate::base::lock_name::{Kind, LockName};

@@ -10,10 +10,11 @@ mod diagnosis;
 mod listing;
 mod node;
 mod quarantine;
-mod quorum;
+pub(crate) mod quorum;
 mod renew;
 mod scatter;
 mod store;
+mod supported;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,12 +22,12 @@ use std::time::Duration;
 
 use self::acquire::Tally;
 use self::node::{Node, Voting};
+
 pub(crate) use self::quarantine::QuarantineSettings;
-use self::quarantine::{check_kind, unsupported};
-use self::quorum::{NodeSet, UnknownNodes};
-use self::quorum::{is_final, majority};
+use self::quorum::{NodeSet, UnknownNodes, is_final, majority};
 use self::scatter::{NodeOutcome, Round};
 pub(crate) use self::store::RedlockStore;
+use self::supported::{check_kind, unsupported};
 use crate::base::diagnosis::Finding;
 use crate::base::error::{Error, Result};
 use crate::base::holder::hold_on_many;

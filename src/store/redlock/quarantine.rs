@@ -19,12 +19,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::node::{Node, Voting, single};
-use super::quorum::{NodeSet, majority};
+use super::quorum::NodeSet;
+use super::quorum::majority;
 use super::scatter::{NodeOutcome, ask_all};
-use crate::base::deadline::ceil_millis;
-use crate::base::error::{Error, ErrorKind, Result};
+use super::supported::too_long;
+use crate::base::error::Result;
 use crate::base::lease::{Moment, margin};
-use crate::base::lock_name::{Kind, LockName};
 use crate::base::random;
 use crate::store::redis::script::{self, Memory};
 use crate::store::redis::wire::{Connection, Request, Shape, server_time};
@@ -255,33 +255,4 @@ fn admit(node: &Node, run_id: &str, pending: &str, floor: u64) -> bool {
     let ask = |_: &Connection, _: &str| vec![script::admit(run_id, pending, floor)];
     let Ok((replies, _)) = node.send(None, ask).and_then(|call| call.finish(ask)) else { return false };
     single(replies).and_then(script::admit_answer).inspect_err(|e| log::warn!("{}", e.chain())).unwrap_or(false)
-}
-
-#[cold]
-pub(super) fn unsupported(what: &str) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        format!("{what} cannot be stored on several masters: Redlock supports only the re-entrant and the owned lock"),
-    )
-}
-
-pub(super) fn check_kind(name: &LockName) -> Result<()> {
-    match name.kind {
-        Kind::Mutex => Ok(()),
-        Kind::Fair => Err(unsupported("a fair lock")),
-        Kind::Read | Kind::Write => Err(unsupported("a read-write lock")),
-        Kind::Semaphore | Kind::CountingSemaphore => Err(unsupported("a semaphore")),
-        Kind::Latch => Err(unsupported("a latch")),
-    }
-}
-
-#[cold]
-pub(super) fn too_long(lease: Duration, longest: Duration) -> Error {
-    Error::new(
-        ErrorKind::InvalidInput,
-        format!(
-            "a lease of {} ms is longer than the longest lease of this Redlock, {longest:?} (Redlock::longest_lease)",
-            ceil_millis(lease)
-        ),
-    )
 }
