@@ -1,5 +1,6 @@
 //! Durations counted in buckets of a fixed scale: recording one is a few relaxed atomic additions,
-//! and allocates nothing.
+//! and allocates nothing. Not taken from a crate: the counting is twenty lines, and what users see
+//! of it would be written here in any case.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

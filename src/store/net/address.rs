@@ -27,7 +27,7 @@ impl fmt::Debug for Address {
     }
 }
 
-/// Decodes the %-escapes of a text.
+/// Decodes the %-escapes of a text. The crate `percent-encoding` would let invalid ones pass.
 ///
 /// # Errors
 /// `InvalidInput` for an invalid escape, and for text that is not UTF-8.

@@ -22,7 +22,6 @@ use std::time::Duration;
 
 use self::acquire::Tally;
 use self::node::{Node, Voting};
-
 pub(crate) use self::quarantine::QuarantineSettings;
 use self::quorum::{NodeSet, UnknownNodes, is_final, majority};
 use self::scatter::{NodeOutcome, Round};

@@ -1,4 +1,5 @@
-//! Reads the few parts of a certificate's DER encoding that are needed here.
+//! Reads the two parts of a certificate's DER encoding that are needed here: when it ends, and the
+//! hash function of its signature. The crate `x509-cert` would bring several others for that.
 
 use std::time::Duration;
 
