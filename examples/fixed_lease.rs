@@ -22,7 +22,7 @@ fn main() -> Result<()> {
     println!("extended to {:?}", guard.remaining());
 
     // The work takes too long.
-    assert!(guard.wait_lost(Duration::from_secs(10)));
+    assert!(guard.wait_lost(Duration::from_secs(10)).is_lost());
     println!("the lease has ended");
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     println!("unlock says so: the work may have overlapped with somebody else's");

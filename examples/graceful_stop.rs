@@ -90,7 +90,7 @@ fn work(worker: u32, client: &LockClient, job: &CancelToken) -> Result<()> {
         println!("worker {worker} works on the {subject}");
         for _ in 0..steps {
             // Stands for a step of the work, which a loss ends, and the token.
-            if guard.wait_lost_or_cancelled(STEP, job)? {
+            if guard.wait_lost_or_cancelled(STEP, job)?.is_lost() {
                 break;
             }
         }

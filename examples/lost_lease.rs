@@ -10,7 +10,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use leasehold::{ErrorKind, LockClient, LossReason, Result};
+use leasehold::{ErrorKind, LockClient, LossReason, LossWait, Result};
 
 fn main() -> Result<()> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1/".to_owned());
@@ -31,7 +31,7 @@ fn main() -> Result<()> {
         // A guard is bound to its thread, but another may look at it.
         let blocked = scope.spawn(|| guard.wait_lost(Duration::from_secs(10)));
         println!("the operator frees the lock: {}", operator.mutex("job").force_unlock()?);
-        assert!(blocked.join().expect("the watching thread does not panic"));
+        assert_eq!(blocked.join().expect("the watching thread does not panic"), LossWait::Lost);
         println!("wait_lost: returned");
         Ok(())
     })?;

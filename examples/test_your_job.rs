@@ -64,7 +64,7 @@ fn main() -> Result<(), Stopped> {
         if amount == 1 {
             let guard = client.lock("ledger").expect("re-entered");
             assert!(faults.lose("ledger"));
-            assert!(guard.wait_lost(Duration::from_secs(10)));
+            assert!(guard.wait_lost(Duration::from_secs(10)).is_lost());
         }
     });
     assert!(matches!(outcome, Err(Stopped::Lost(LossReason::TakenAway))));

@@ -118,7 +118,7 @@ fn cut_off(night: u32, late: &Instance, next: &Instance, relay: &Relay, reports:
             Ok(believed)
         });
         // In a loop of its own, a job asks `is_held` before each step.
-        if !guard.wait_lost(LONGEST_CUT) {
+        if !guard.wait_lost(LONGEST_CUT).is_lost() {
             return Err("the holder was cut off, and believes".into());
         }
         println!(

@@ -72,9 +72,11 @@
 //! | a count shared with Java's `RSemaphore`, or a count of things that nobody holds | [`counting_semaphore(name)`](LockClient::counting_semaphore) | as `semaphore` |
 //! | one at a time, also when a server is lost | `lock` or `mutex` with [`Redlock`] | as `lock` |
 //!
-//! All but the latch and the counting semaphore are leases and have the same guard methods, which
-//! the trait [`Held`] has as well. The exclusive ones also give a fencing token. For names that
-//! come from your users there is [`escape_name`].
+//! All but the latch and the counting semaphore are leases. Their guards have the same methods,
+//! which the trait [`Held`] has as well; what gives up a permit is called
+//! [`release`](SemaphorePermit::release) and not `unlock`. The exclusive ones also give a fencing
+//! token, and can [stay taken](ReentrantMutex::min_hold) for a least time. For names that come from
+//! your users there is [`escape_name`].
 //!
 //! # What has to be set first
 //!
@@ -229,7 +231,7 @@ pub use base::cancel::CancelToken;
 pub use base::credentials::{Credentials, CredentialsProvider};
 pub use base::error::{Error, ErrorKind, Result};
 pub use base::escape::{escape_name, unescape_name};
-pub use base::loss::{Loss, LossReason, RenewalTrouble};
+pub use base::loss::{Loss, LossReason, LossWait, RenewalTrouble};
 pub use base::primitive::Primitive;
 #[cfg(feature = "tls")]
 pub use base::tls::Tls;

@@ -99,6 +99,53 @@ impl fmt::Display for Loss {
     }
 }
 
+/// How a wait for a loss ended. Returned by
+/// [`wait_lost`](crate::ReentrantMutexGuard::wait_lost) of a guard.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use leasehold::LossWait;
+/// # let client = leasehold::LockClient::in_memory();
+///
+/// let guard = client.lock("job")?;
+/// match guard.wait_lost(Duration::from_millis(1)) {
+///     LossWait::StillHeld => println!("go on"),
+///     LossWait::Lost => println!("stop: {}", guard.loss().expect("it is lost")),
+///     LossWait::Released => println!("there is nothing to lose any more"),
+/// }
+/// # Ok::<(), leasehold::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[must_use = "it says whether the lock is lost"]
+pub enum LossWait {
+    /// The lease was lost, or closing the client gave it up: `loss` of the guard says which.
+    Lost,
+    /// The time was over, and the lock was still held.
+    StillHeld,
+    /// There is no hold that could be lost any more, and it was not lost. Its thread has ended,
+    /// which gave it up although the guard still exists (as a leaked guard does); or this is a
+    /// forked child, where guards of the parent hold nothing. Every further wait returns this at
+    /// once.
+    Released,
+}
+
+impl LossWait {
+    /// Whether the lock is lost. A loop that goes on until this is true does not end for a hold
+    /// that was [released](Self::Released), and does not block either: ask
+    /// [`is_still_held`](Self::is_still_held) there.
+    #[must_use]
+    pub const fn is_lost(self) -> bool {
+        matches!(self, Self::Lost)
+    }
+
+    /// Whether the time was over with the lock still held: whether another wait makes sense.
+    #[must_use]
+    pub const fn is_still_held(self) -> bool {
+        matches!(self, Self::StillHeld)
+    }
+}
+
 /// A renewal that failed, with the lease still running. `Display` writes one line for people.
 #[derive(Debug, Clone)]
 pub struct RenewalTrouble {

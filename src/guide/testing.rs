@@ -135,7 +135,7 @@
 //!
 //! let guard = client.lock("job")?;
 //! faults.lose("job");
-//! assert!(guard.wait_lost(Duration::from_secs(10))); // at once: no lease has to end
+//! assert!(guard.wait_lost(Duration::from_secs(10)).is_lost()); // at once: no lease has to end
 //! assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
 //! assert!(faults.held().is_empty());
 //! # }

@@ -1,97 +1,24 @@
 //! Taking a lock: one more level of the calling thread's hold, or a new hold.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use crate::base::cancel::CancelToken;
 use crate::base::counters::HandOver;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::{LeaseState, Moment};
-use crate::base::limits::{LONGEST_LEASE, check_lease};
 use crate::base::lock_name::{Kind, LockName};
 use crate::hold::guarded::{Hold, Side};
-use crate::lease::records::{Owner, StoreHold, User};
+use crate::hold::terms::Terms;
+use crate::lease::records::Owner;
 use crate::lease::store_hold::Admission;
 use crate::os::{self, thread::ThreadId};
 use crate::store::{Acquire, Acquired, Granted, TokenRule, UnknownOutcomes, Waiting};
 use crate::wait::attempt::{AcquireAttempt, Tried};
-use crate::wait::client_state::{ClientState, Config};
+use crate::wait::client_state::ClientState;
 use crate::wait::contender::{Contender, Helped};
 use crate::wait::piggyback::Piggyback;
 use crate::wait::record::{CallRecord, recorded};
 use crate::wait::wait_loop::contend;
-
-/// The terms of an outermost acquire.
-#[derive(Debug, Clone)]
-pub(crate) struct Terms {
-    pub(crate) lease: Duration,
-    /// Renewed by the watchdog, up to `max_hold` if that is set; else the lease is fixed.
-    pub(crate) renewed: bool,
-    pub(crate) max_hold: Option<Duration>,
-    /// How long the lock stays taken at least; zero: for no longer than it is held.
-    pub(crate) min_hold: Duration,
-    pub(crate) token: TokenRule,
-    /// Whether a thread that has the lock may enter it again.
-    pub(crate) reentrant: bool,
-    /// Ends the waits of the handle.
-    pub(crate) cancel: Option<CancelToken>,
-}
-
-impl Terms {
-    /// Those of a client's settings.
-    pub(crate) fn of(config: &Config) -> Self {
-        Self {
-            lease: config.lease,
-            renewed: true,
-            max_hold: config.max_hold,
-            min_hold: Duration::ZERO,
-            token: if config.fencing { TokenRule::On } else { TokenRule::Off },
-            reentrant: true,
-            cancel: None,
-        }
-    }
-
-    pub(crate) fn check(&self) -> Result<()> {
-        if !self.renewed {
-            check_lease(self.lease)?;
-        }
-        if self.max_hold.is_some_and(|most| most.is_zero()) {
-            return Err(Error::new(ErrorKind::InvalidInput, "a max_hold of zero; use with_lease"));
-        }
-        self.check_min_hold()
-    }
-
-    /// The least time must not be more than the most: when the job hangs, the lock would be free
-    /// before that time.
-    fn check_min_hold(&self) -> Result<()> {
-        let least = self.min_hold;
-        let refuse = |why: String| Err(Error::new(ErrorKind::InvalidInput, why));
-        match self.max_hold {
-            _ if least > LONGEST_LEASE => refuse(format!("a min_hold of {least:?} is more than 365 days")),
-            _ if !self.renewed && self.lease < least => refuse(format!(
-                "a min_hold of {least:?} is longer than the fixed lease of {:?}: give it a lease that is as long",
-                self.lease
-            )),
-            Some(most) if self.renewed && most < least => refuse(format!(
-                "a min_hold of {least:?} is longer than the max_hold of {most:?}: set a max_hold that is as long"
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    /// The user has got this hold.
-    pub(crate) fn begin_min_hold(&self, hold: &StoreHold) {
-        if !self.min_hold.is_zero() {
-            hold.min_hold.begin(hold.now(), self.min_hold);
-        }
-    }
-
-    pub(crate) fn user(&self, owner: Owner) -> User {
-        let max_hold = self.max_hold.filter(|_| self.renewed);
-        User { owner, reentrant: self.reentrant, max_hold }
-    }
-}
 
 /// Re-enters the hold of the calling thread, or takes the lock for it. `None` if it could not be
 /// taken by the deadline. The caller has checked that the client is usable.
@@ -336,11 +263,7 @@ impl LockCall<'_> {
     /// Whether its hold may pass on to other threads of the client, and theirs to it.
     fn takes_turns(&self) -> bool {
         let Self { attempt, terms, .. } = self;
-        // A lock that stays taken passes to nobody, and who asks for that begins its time anew.
-        attempt.name.kind == Kind::Mutex
-            && terms.renewed
-            && terms.min_hold.is_zero()
-            && attempt.client.store.passes_on()
+        attempt.name.kind == Kind::Mutex && terms.may_pass_on() && attempt.client.store.passes_on()
     }
 
     /// Whether its hold may be one that other threads of the client have as well.

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use super::*;
 use crate::base::clock::{Clock, SystemClock};
@@ -12,6 +13,7 @@ use crate::lease::records::Asked;
 use crate::store::Granted;
 use crate::store::Topic;
 use crate::store::memory::{Memory, MemoryStore};
+use crate::wait::client_state::Config;
 use crate::wait::local_queue::EnqueueOutcome;
 
 const LEASE: Duration = Duration::from_secs(600);

@@ -12,7 +12,7 @@ use crate::hold::guarded::Hold;
 use crate::hold::leaving::Leaving;
 use crate::lease::hold_table::OutstandingPermits;
 use crate::os::{self};
-use crate::store::{HoldCounts, Release, Undo, UnknownOutcomes};
+use crate::store::{Release, Undo, UnknownOutcomes};
 use crate::wait::client_state::ClientState;
 
 impl ClientState {
@@ -122,9 +122,7 @@ impl ClientState {
             let why = if os::now() >= deadline {
                 "the time was up".to_owned()
             } else {
-                let (name, holder, left) = (&name, &holder, HoldCounts::NONE);
-                let release = Release { name, holder, permits, left, granted: true, kept_until: None };
-                match self.store.release(&release, &mut unknowns) {
+                match self.store.release(&Release::of_all(&name, &holder, permits), &mut unknowns) {
                     Ok(_) => continue,
                     Err(e) => e.message().to_owned(),
                 }

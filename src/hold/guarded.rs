@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::base::cancel::CancelToken;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::{LeaseState, Moment, valid_until};
-use crate::base::loss::Loss;
+use crate::base::loss::{Loss, LossWait};
 use crate::hold::thread_exit::notify_at_thread_exit;
 use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
 pub(crate) use crate::lease::records::Side;
@@ -106,8 +106,8 @@ impl Hold {
         }
     }
 
-    pub(crate) fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> bool {
-        !self.client.is_forked() && self.tenure.wait_lost(timeout, cancel)
+    pub(crate) fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> LossWait {
+        if self.client.is_forked() { LossWait::Released } else { self.tenure.wait_lost(timeout, cancel) }
     }
 
     pub(crate) fn on_lost(&self, callback: &OnLost) {

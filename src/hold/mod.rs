@@ -21,4 +21,5 @@ mod closing;
 pub(crate) mod guarded;
 pub(crate) mod leaving;
 mod release;
+pub(crate) mod terms;
 mod thread_exit;

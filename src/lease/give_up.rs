@@ -11,28 +11,15 @@ use crate::store::{HoldCounts, Release, Undo, UnknownOutcomes};
 const SLACK: Duration = Duration::from_secs(1);
 
 impl StoreHold {
-    /// Until when the lock stays taken, whenever it is given up. Not that of a write hold that only
-    /// reads now: a read hold has no `min_hold`.
-    fn kept_until(&self) -> Option<Moment> {
-        self.min_hold.until().filter(|_| !self.has_others())
-    }
-
-    /// Whether the lock stays taken when the hold is given up now: then nobody is next.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.kept_until().is_some_and(|until| self.now() < until)
-    }
-
     /// The request that gives it up, down to the counts of `left`.
     pub(crate) fn release(&self, left: HoldCounts) -> Release<'_> {
-        let (name, holder, kept_until) = (&self.asked.name, &self.asked.holder, self.kept_until());
-        Release { name, holder, permits: self.asked.permits, left, granted: true, kept_until }
+        let all = Release::of_all(&self.asked.name, &self.asked.holder, self.asked.permits);
+        self.with_min_hold(Release { left, ..all })
     }
 
     /// The request that gives it up in the background.
     pub(crate) fn undo(&self, left: HoldCounts, unknowns: UnknownOutcomes) -> Undo {
-        let (name, holder, kept_until) = (self.asked.name.clone(), self.asked.holder.clone(), self.kept_until());
-        let (permits, expires) = (self.asked.permits, self.stands_until());
-        Undo { name, holder, permits, left, granted: true, unknowns, expires, kept_until }
+        Undo::of_release(&self.release(left), &self.asked.name, unknowns, self.stands_until())
     }
 
     /// When the hold has certainly expired at the server, if that runs requests as they arrive and

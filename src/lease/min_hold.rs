@@ -1,13 +1,20 @@
 //! How long a lock stays taken at least, whenever it is given up (`min_hold`).
+//!
+//! All that the kernel does for it is here: it changes the request that gives up a hold, so that
+//! the store leaves the lock taken for the rest of the time. The paths of a release, of an undo and
+//! of a close do not know of it.
+//!
+//! The stores need a request of their own for that (`Release::keeps_for`), because no other one
+//! does it. A renewal with a short lease would leave the holder in place: a renewal of it that runs
+//! late would put the end off, and its thread could enter the hold again. And waiters would sleep
+//! until the end that they know of, because only a release tells them that it is another one.
 
 use std::time::Duration;
 
 use crate::base::lease::Moment;
-use crate::os::atomic::{AtomicU64, Ordering};
-
-/// Until when, in nanoseconds. A word and no more: each hold has it, and few have a `min_hold`.
-#[derive(Debug, Default)]
-pub(crate) struct MinHold(AtomicU64);
+use crate::lease::records::{MinHold, StoreHold};
+use crate::os::atomic::Ordering;
+use crate::store::Release;
 
 /// Its user has not got it, or wants no `min_hold`.
 const NOT_BEGUN: u64 = 0;
@@ -15,23 +22,43 @@ const NOT_BEGUN: u64 = 0;
 const OVER: u64 = 1;
 
 impl MinHold {
-    /// From now on the lock stays taken until `least` has passed.
+    fn until(&self) -> Option<Moment> {
+        let until = self.0.load(Ordering::Acquire);
+        (until > OVER).then(|| Moment::from_nanos(until))
+    }
+}
+
+impl StoreHold {
+    /// From now on the lock stays taken until `least` has passed, unless that has begun before.
+    /// Zero begins nothing.
     ///
     /// Counted from when its user got it and not from the request before that: at the server the
     /// hold began in between.
-    pub(crate) fn begin(&self, now: Moment, least: Duration) {
-        let until = now.plus(least).as_nanos().max(OVER + 1);
-        let _ = self.0.compare_exchange(NOT_BEGUN, until, Ordering::AcqRel, Ordering::Acquire);
+    pub(crate) fn begin_min_hold(&self, least: Duration) {
+        if !least.is_zero() {
+            let until = self.now().plus(least).as_nanos().max(OVER + 1);
+            let _ = self.min_hold.0.compare_exchange(NOT_BEGUN, until, Ordering::AcqRel, Ordering::Acquire);
+        }
     }
 
     /// From now on the lock is free as soon as the hold is given up.
-    pub(crate) fn end(&self) {
-        self.0.store(OVER, Ordering::Release);
+    pub(crate) fn end_min_hold(&self) {
+        self.min_hold.0.store(OVER, Ordering::Release);
     }
 
-    /// Until when the lock stays taken.
-    pub(super) fn until(&self) -> Option<Moment> {
-        let until = self.0.load(Ordering::Acquire);
-        (until > OVER).then(|| Moment::from_nanos(until))
+    /// The release, changed so that the lock stays taken.
+    pub(super) fn with_min_hold<'a>(&self, release: Release<'a>) -> Release<'a> {
+        Release { kept_until: self.kept_until(), ..release }
+    }
+
+    /// Whether the lock stays taken when the hold is given up now: then nobody is next.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept_until().is_some_and(|until| self.now() < until)
+    }
+
+    /// Until when the lock stays taken, whenever it is given up. Not that of a write hold that only
+    /// reads now: a read hold has no `min_hold`.
+    pub(super) fn kept_until(&self) -> Option<Moment> {
+        self.min_hold.until().filter(|_| !self.has_others())
     }
 }

@@ -7,7 +7,7 @@ mod ending;
 mod give_up;
 pub(crate) mod hold_table;
 pub(crate) mod loss_callbacks;
-pub(crate) mod min_hold;
+mod min_hold;
 pub(crate) mod observer;
 pub(crate) mod phase;
 pub(crate) mod records;

@@ -17,7 +17,6 @@ use crate::base::lock_name::LockName;
 use crate::base::primitive::Primitive;
 use crate::lease::callbacks::Listeners;
 use crate::lease::ending::{ReleaseRace, Told};
-use crate::lease::min_hold::MinHold;
 use crate::lease::visits::Visits;
 use crate::os::{
     Condvar, Mutex,
@@ -62,10 +61,15 @@ pub(crate) struct StoreHold {
     pub(super) has_others: AtomicBool,
     pub(super) visits: Visits,
     pub(super) release_race: ReleaseRace,
-    pub(crate) min_hold: MinHold,
+    pub(super) min_hold: MinHold,
     pub(super) users: Mutex<Users>,
     pub(super) caretaker: Arc<dyn Caretaker>,
 }
+
+/// Until when the lock stays taken, in nanoseconds; what the numbers mean besides is said in
+/// [`min_hold`](crate::lease::min_hold). A word and no more: each hold has it, and few use it.
+#[derive(Debug, Default)]
+pub(super) struct MinHold(pub(super) AtomicU64);
 
 /// Renews holds, and gives up those that nobody else does: the watchdog of a client.
 pub(crate) trait Caretaker: Send + Sync {

@@ -23,8 +23,7 @@ use smallvec::SmallVec;
 use crate::base::lease::{Ends, Lease, LeaseState, LostBy, Moment, valid_until};
 use crate::base::lock_name::Kind;
 use crate::lease::ending::ReleaseRace;
-use crate::lease::min_hold::MinHold;
-use crate::lease::records::{Asked, Caretaker, StoreHold, Tenure, Users};
+use crate::lease::records::{Asked, Caretaker, MinHold, StoreHold, Tenure, Users};
 use crate::lease::visits::Visits;
 use crate::os::{
     Mutex,

@@ -8,7 +8,7 @@ use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
 use crate::base::event::{Event, Interrupt};
 use crate::base::lease::LeaseState;
-use crate::base::loss::RenewalTrouble;
+use crate::base::loss::{LossWait, RenewalTrouble};
 use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
 use crate::lease::records::Tenure;
 use crate::lease::visits::tick;
@@ -36,22 +36,22 @@ impl Tenure {
         }
     }
 
-    /// Blocks until it is lost or closed (true), released (false), `timeout` has passed (false), or
-    /// `cancel` is cancelled (false). Keeps the deadline itself: the watchdog may be blocked in a
-    /// connect.
-    pub(crate) fn wait_lost(self: &Arc<Self>, timeout: Duration, cancel: Option<&CancelToken>) -> bool {
+    /// Blocks until it is lost, closed or released, `timeout` has passed, or `cancel` is cancelled;
+    /// for the last two it answers `StillHeld`. Keeps the deadline itself: the watchdog may be
+    /// blocked in a connect.
+    pub(crate) fn wait_lost(self: &Arc<Self>, timeout: Duration, cancel: Option<&CancelToken>) -> LossWait {
         let deadline = Deadline::after(os::now(), timeout);
         let _woken = cancel.map(|token| token.wakes(self.clone()));
         let mut listeners = self.listeners.lock();
         loop {
             match self.state() {
-                LeaseState::Lost | LeaseState::Closed => return true,
-                LeaseState::Released => return false,
+                LeaseState::Lost | LeaseState::Closed => return LossWait::Lost,
+                LeaseState::Released => return LossWait::Released,
                 LeaseState::Held | LeaseState::Suspect => {}
             }
             let left = deadline.remaining(os::now()).unwrap_or(Duration::MAX);
             if left.is_zero() || cancel.is_some_and(CancelToken::is_cancelled) {
-                return false;
+                return LossWait::StillHeld;
             }
             self.ended.wait_for(&mut listeners, left.min(self.pause()));
         }
@@ -130,23 +130,24 @@ mod tests {
         std::thread::scope(|s| {
             let waiter = s.spawn(|| lost.wait_lost(Duration::from_secs(60), None));
             lost.store_hold.lose();
-            assert!(waiter.join().unwrap());
+            assert_eq!(waiter.join().unwrap(), LossWait::Lost);
         });
         let released = tenure("b", &clock, SPAN);
         std::thread::scope(|s| {
             let waiter = s.spawn(|| released.wait_lost(Duration::from_secs(60), None));
             released.release(clock.now());
             released.wake();
-            assert!(!waiter.join().unwrap());
+            assert_eq!(waiter.join().unwrap(), LossWait::Released);
         });
         let held = tenure("c", &clock, SPAN);
-        assert!(!held.wait_lost(Duration::from_millis(1), None));
+        assert_eq!(held.wait_lost(Duration::from_millis(1), None), LossWait::StillHeld);
         let token = CancelToken::new();
         std::thread::scope(|s| {
             let waiter = s.spawn(|| held.wait_lost(Duration::from_secs(60), Some(&token)));
             token.cancel();
-            assert!(!waiter.join().unwrap());
+            assert_eq!(waiter.join().unwrap(), LossWait::StillHeld);
         });
-        assert!(lost.wait_lost(Duration::ZERO, Some(&token)), "a loss counts before the cancel");
+        let both = lost.wait_lost(Duration::ZERO, Some(&token));
+        assert_eq!(both, LossWait::Lost, "a loss counts before the cancel");
     }
 }

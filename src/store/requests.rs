@@ -111,7 +111,17 @@ pub(crate) struct Release<'a> {
     pub(crate) kept_until: Option<Moment>,
 }
 
-impl Release<'_> {
+impl<'a> Release<'a> {
+    /// Gives up all of a hold that was granted, and frees the lock.
+    pub(crate) fn of_all(name: &'a LockName, holder: &'a Holder, permits: u32) -> Self {
+        Self { name, holder, permits, left: HoldCounts::NONE, granted: true, kept_until: None }
+    }
+
+    /// [`of_all`](Self::of_all), for a hold of which it is not known whether it was granted.
+    pub(crate) fn of_attempt(name: &'a LockName, holder: &'a Holder, permits: u32) -> Self {
+        Self { granted: false, ..Self::of_all(name, holder, permits) }
+    }
+
     /// How long from now the lock stays taken; `None`: it is freed. Reads the clock only if the
     /// lock may stay taken: most do not.
     pub(crate) fn keeps_for(&self, now: impl FnOnce() -> Moment) -> Option<Duration> {
@@ -188,6 +198,29 @@ pub(crate) struct Undo {
 pub(super) const REPEATED: Duration = Duration::from_nanos(IDEMPOTENCY_TTL.as_nanos() as u64 / 2);
 
 impl Undo {
+    /// Repeats a release of the lock `name` in the background.
+    pub(crate) fn of_release(
+        release: &Release<'_>,
+        name: &Arc<LockName>,
+        unknowns: UnknownOutcomes,
+        expires: Moment,
+    ) -> Self {
+        let Release { holder, permits, left, granted, kept_until, .. } = *release;
+        Self { name: name.clone(), holder: holder.clone(), permits, left, granted, unknowns, expires, kept_until }
+    }
+
+    /// Undoes an attempt of which it is not known whether it was granted.
+    pub(crate) fn of_attempt(
+        name: Arc<LockName>,
+        holder: Holder,
+        permits: u32,
+        unknowns: UnknownOutcomes,
+        expires: Moment,
+    ) -> Self {
+        let (left, granted, kept_until) = (HoldCounts::NONE, false, None);
+        Self { name, holder, permits, left, granted, unknowns, expires, kept_until }
+    }
+
     /// Returns permits without leases. It does not expire until a request for it may have run.
     pub(crate) fn of_permits(
         name: Arc<LockName>,
@@ -198,7 +231,7 @@ impl Undo {
     ) -> Self {
         let never = Moment::from_nanos(u64::MAX);
         let expires = if unknowns.is_empty() { never } else { asked_at.plus(REPEATED) };
-        Self { name, holder, permits, left: HoldCounts::NONE, granted: true, unknowns, expires, kept_until: None }
+        Self { granted: true, ..Self::of_attempt(name, holder, permits, unknowns, expires) }
     }
 
     pub(crate) fn release(&self) -> Release<'_> {

@@ -14,9 +14,10 @@ use crate::base::primitive::Primitive;
 use crate::lease::hold_table::OutstandingPermits;
 use crate::lease::store_hold::RunLength;
 use crate::os;
-use crate::store::{Count, Granted, HoldCounts, Release, Released, TokenRule, Undo, UnknownOutcomes};
+use crate::store::{Count, CountAnswer, Granted, Release, Released, TokenRule, Undo, UnknownOutcomes};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
 use crate::sync::remote_counter::Counter;
+use crate::sync::semaphore::SetPermits;
 use crate::wait::attempt::{AcquireAttempt, Tried};
 use crate::wait::client_state::ClientState;
 use crate::wait::contender::Contender;
@@ -100,16 +101,18 @@ impl CountingSemaphore {
         take
     }
 
-    /// Gives the semaphore its permits, if it has none yet; false, and nothing is changed, if it
-    /// has: nobody records how many are taken, so it is not known whether another number was set. 0
-    /// to 2^31 − 1. One round trip. Safe to repeat.
+    /// Gives the semaphore its permits, if nobody has set it yet ([`New`](SetPermits::New));
+    /// otherwise nothing is changed, and the answer is [`SetBefore`](SetPermits::SetBefore): nobody
+    /// records how many are taken, so it is not known whether another number was set. 0 to
+    /// 2^31 − 1. One round trip. Safe to repeat: a repeat answers `SetBefore`.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range;
     /// [`WrongType`](crate::ErrorKind::WrongType) when the name is used for something else;
     /// otherwise when the server cannot be asked.
-    pub fn try_set_permits(&self, permits: u32) -> Result<bool> {
-        Counter::new(&self.handle).set_from(0, permits)
+    pub fn try_set_permits(&self, permits: u32) -> Result<SetPermits> {
+        let CountAnswer { done, value } = Counter::new(&self.handle).set_from(0, permits)?;
+        Ok(if done { SetPermits::New } else { SetPermits::SetBefore { free: value } })
     }
 
     /// Adds permits, or removes some for good. If more are removed than are free, the number of
@@ -284,8 +287,7 @@ impl CountingPermit {
         let mut unknowns = UnknownOutcomes::default();
         let asked_at = client.clock.now();
         let (holder, permits) = (&self.holder, self.permits);
-        let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: true, kept_until: None };
-        match client.store.release(&release, &mut unknowns) {
+        match client.store.release(&Release::of_all(name, holder, permits), &mut unknowns) {
             Ok(Released::Freed { listeners, .. }) => {
                 client.notify_freed(name, RunLength::ONE, listeners, received_before);
                 Ok(())

@@ -152,7 +152,7 @@ impl FairMutex {
 #[clippy::has_significant_drop]
 pub struct FairMutexGuard(Guard<Hold, ThreadBound>);
 
-guard_methods!(FairMutexGuard, fencing_token);
+guard_methods!(FairMutexGuard: held, unlock, min_hold, fencing_token);
 
 /// The fair lock is held while this guard lives. The guard can go to another thread and be dropped
 /// there.
@@ -160,4 +160,4 @@ guard_methods!(FairMutexGuard, fencing_token);
 #[clippy::has_significant_drop]
 pub struct OwnedFairMutexGuard(Guard<Hold, Movable>);
 
-guard_methods!(OwnedFairMutexGuard, fencing_token);
+guard_methods!(OwnedFairMutexGuard: held, unlock, min_hold, fencing_token);

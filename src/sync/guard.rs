@@ -1,4 +1,11 @@
 //! What all guards share: [`Guard`] has the logic, and the public guards are thin wrappers of it.
+//!
+//! The public guards are types of their own, made by a macro, and not aliases of one generic type
+//! (`type ReentrantMutexGuard = Guard<Mutex, ThreadBound>`). That was tried with Rust 1.95: the
+//! page of an alias has no methods (a script adds them in the browser), links to them lead to one
+//! page for all guards, `must_use` is refused on an alias, and the compiler's errors name
+//! `Guard<Read, Movable>` and not the type that the user wrote. It would save few lines, because
+//! most lines of the macro are documentation.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -11,7 +18,8 @@ use crossbeam_channel::Receiver;
 use crate::base::cancel::{CancelToken, cancelled};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::check_lease;
-use crate::base::loss::{Loss, RenewalTrouble};
+use crate::base::lock_name::Kind;
+use crate::base::loss::{Loss, LossWait, RenewalTrouble};
 use crate::fencing::{FencingToken, TransactionFence};
 use crate::hold::guarded::{Hold, Side};
 use crate::lease::callbacks::{Callbacks, OnLost};
@@ -26,9 +34,9 @@ pub(crate) trait HeldLock {
 
     fn name(&self) -> &str;
 
-    /// Blocks until a hold is lost or closed (true), released (false), `timeout` has passed
-    /// (false), or `cancel` is cancelled (false).
-    fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> bool;
+    /// Blocks until a hold is lost, closed or released, `timeout` has passed, or `cancel` is
+    /// cancelled; for the last two it answers `StillHeld`.
+    fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> LossWait;
 
     fn extend(&self, lease: Duration) -> Result<()>;
 
@@ -45,7 +53,7 @@ impl HeldLock for Hold {
         Self::name(self)
     }
 
-    fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> bool {
+    fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> LossWait {
         Self::wait_lost(self, timeout, cancel)
     }
 
@@ -108,16 +116,15 @@ impl<H: HeldLock, B> Guard<H, B> {
         self.parts().iter().map(|hold| hold.count()).min().unwrap_or_default()
     }
 
-    pub(crate) fn wait_lost(&self, timeout: Duration) -> bool {
+    pub(crate) fn wait_lost(&self, timeout: Duration) -> LossWait {
         self.held.wait_lost(timeout, None)
     }
 
-    pub(crate) fn wait_lost_or_cancelled(&self, timeout: Duration, token: &CancelToken) -> Result<bool> {
-        let is_lost = self.held.wait_lost(timeout, Some(token));
-        if !is_lost && token.is_cancelled() && !self.is_forked() {
-            return Err(cancelled().for_name(self.name()));
+    pub(crate) fn wait_lost_or_cancelled(&self, timeout: Duration, token: &CancelToken) -> Result<LossWait> {
+        match self.held.wait_lost(timeout, Some(token)) {
+            LossWait::StillHeld if token.is_cancelled() => Err(cancelled().for_name(self.name())),
+            ended => Ok(ended),
         }
-        Ok(is_lost)
     }
 
     pub(crate) fn loss(&self) -> Option<Loss> {
@@ -154,6 +161,10 @@ impl<H: HeldLock, B> Guard<H, B> {
         self.held.extend(lease)
     }
 
+    pub(crate) fn end_min_hold(&self) {
+        self.parts().iter().for_each(|hold| hold.store_hold.end_min_hold());
+    }
+
     pub(crate) fn unlock(mut self) -> Result<()> {
         self.release()
     }
@@ -162,12 +173,20 @@ impl<H: HeldLock, B> Guard<H, B> {
         self.end(|held, side| held.release_one(side))
     }
 
-    /// The fencing token of the one hold, if it has one.
-    pub(crate) fn token(&self) -> Option<FencingToken> {
-        match self.parts() {
-            [hold] if !H::IS_SET && hold.token > 0 => Some(FencingToken::new(hold.token)),
-            _ => None,
-        }
+    /// The fencing token of the one hold, if it is exclusive.
+    pub(crate) fn fencing_token(&self) -> Result<FencingToken> {
+        let why = match self.parts() {
+            // Also inside a write hold, or after one: others may read beside it.
+            _ if self.side == Side::Read => "a read hold has no fencing token: others have the lock as well",
+            [hold, ..] if hold.lock_name().kind == Kind::Semaphore => {
+                "a permit has no fencing token: others have some too"
+            }
+            _ if H::IS_SET => {
+                "several locks have a fencing token each: ask MultiLockGuard::fencing_token for that of one"
+            }
+            _ => return self.fencing_token_of(self.name()),
+        };
+        Err(Error::named(ErrorKind::InvalidInput, self.name(), why))
     }
 
     /// The fencing token of the hold of `name`.
@@ -220,10 +239,6 @@ impl<H: HeldLock, B> Guard<H, B> {
 }
 
 impl<B> Guard<Hold, B> {
-    pub(crate) fn fencing_token(&self) -> Result<FencingToken> {
-        self.fencing_token_of(self.name())
-    }
-
     pub(crate) fn fence_sql(&self) -> Result<TransactionFence> {
         self.fence_of(self.name())
     }
@@ -268,72 +283,15 @@ impl<H: HeldLock, B> Drop for Guard<H, B> {
     }
 }
 
-/// Gives a public guard, a tuple struct around a [`Guard`], its documented methods. With
-/// `fencing_token`: of one lock that is held exclusively.
+/// Gives a public guard, a tuple struct around a [`Guard`], groups of documented methods: those
+/// that all guards have (`held`, with the trait [`Held`](crate::Held)), `unlock` (a permit is
+/// released), `min_hold` where the handle has that setting, and the `fencing_token` of one lock
+/// that is held exclusively.
 macro_rules! guard_methods {
-    ($guard:ty, fencing_token) => {
-        $crate::sync::guard::guard_methods!($guard);
-
-        impl $guard {
-            /// The fencing token of this hold: larger than that of every earlier hold of this name.
-            ///
-            /// Send it to the resource with every write, and let the resource refuse smaller ones:
-            /// [`fencing`](crate::fencing) has helpers for that. Re-entering gives the same token.
-            /// No I/O.
-            ///
-            /// # Errors
-            /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when the client was built with
-            /// `fencing(false)`; never otherwise, also not after the lease was lost.
-            pub fn fencing_token(&self) -> crate::Result<crate::fencing::FencingToken> {
-                self.0.fencing_token()
-            }
-
-            /// A statement that fences a transaction of your own by this hold, where the locks
-            /// live in your PostgreSQL database: a holder that is late cannot commit. No I/O.
-            ///
-            /// # Errors
-            /// [`Unsupported`](crate::ErrorKind::Unsupported) where the locks are not in a
-            /// database. [`InvalidInput`](crate::ErrorKind::InvalidInput) without a token, when
-            /// the client was built with `fencing(false)`.
-            pub fn fence_sql(&self) -> crate::Result<crate::fencing::TransactionFence> {
-                self.0.fence_sql()
-            }
-        }
+    ($guard:ty: $($group:ident),+) => {
+        $($crate::sync::guard::guard_methods!(@$group $guard);)+
     };
-    ($guard:ty) => {
-        $crate::sync::guard::guard_methods!(@without_unlock $guard);
-
-        impl $guard {
-            /// Gives up this level of the hold, and with the last level the lock: as dropping the
-            /// guard does, but it returns the outcome. One round trip; a few I/O timeouts (for a
-            /// connection, for the reply) when the server hangs.
-            ///
-            /// No round trip when a plain lock passes to a waiting thread of this client (see
-            /// [Turns](crate::ReentrantMutex#turns)). Then success means that the lease had not
-            /// ended, and that the server granted it less than 16 ms ago; that it was forced out
-            /// since then is reported to one of the next turns. None either while other threads of
-            /// the client read with the same hold (see [Readers of one
-            /// client](crate::RwLock#readers-of-one-client)): then a loss that no visit has found
-            /// yet, one visit a second, is reported to the last of them.
-            ///
-            /// Dropping the guard blocks for as long, and for one round trip more when this was the
-            /// last handle of its client. A drop never panics. It logs a failure at WARN and undoes
-            /// in the background what may still be locked. It logs nothing when closing the client
-            /// gave up the hold, and does nothing in a forked child.
-            ///
-            /// # Errors
-            /// [`Lost`](crate::ErrorKind::Lost) when the lock had been lost before, and
-            /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave it up: what was
-            /// done under it may have overlapped with another holder. When the server could not be
-            /// asked, the release is repeated in the background until it answers or the lease has
-            /// ended.
-            pub fn unlock(self) -> crate::Result<()> {
-                self.0.unlock()
-            }
-        }
-    };
-    // A permit is released.
-    (@without_unlock $guard:ty) => {
+    (@held $guard:ty) => {
         impl $guard {
             /// The name of the lock, as the caller gave it.
             #[must_use]
@@ -370,20 +328,19 @@ macro_rules! guard_methods {
                 self.0.ensure_held()
             }
 
-            /// Blocks until the lease is lost or closing the client gives it up (true), or until
-            /// `timeout` has passed (false). [`ensure_held`](Self::ensure_held) tells the two
-            /// causes of true apart.
+            /// Blocks until the lease is lost or closing the client gives it up, or until `timeout`
+            /// has passed; the [answer](crate::LossWait) says which. [`loss`](Self::loss) tells the
+            /// causes of a loss apart. No I/O.
             ///
             /// It notices the end of the lease within about a millisecond. It notices that the
             /// server has forgotten the hold at the next renewal: a third of the lease later, and
             /// for a fixed lease at most 10 s. Call it from a second thread that borrows the guard.
-            #[must_use]
-            pub fn wait_lost(&self, timeout: std::time::Duration) -> bool {
+            pub fn wait_lost(&self, timeout: std::time::Duration) -> $crate::LossWait {
                 self.0.wait_lost(timeout)
             }
 
             /// [`wait_lost`](Self::wait_lost) that a token ends: for a thread that watches over a
-            /// job, and is to end with the job. A loss counts before the cancel.
+            /// job, and is to end with the job. What has ended the hold counts before the cancel.
             ///
             /// # Errors
             /// [`Cancelled`](crate::ErrorKind::Cancelled) once the token is cancelled, within about
@@ -392,7 +349,7 @@ macro_rules! guard_methods {
                 &self,
                 timeout: std::time::Duration,
                 token: &$crate::CancelToken,
-            ) -> $crate::Result<bool> {
+            ) -> $crate::Result<$crate::LossWait> {
                 self.0.wait_lost_or_cancelled(timeout, token)
             }
 
@@ -496,6 +453,74 @@ macro_rules! guard_methods {
         impl std::fmt::Debug for $guard {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 self.0.fmt_as(stringify!($guard), f)
+            }
+        }
+    };
+    (@unlock $guard:ty) => {
+        impl $guard {
+            /// Gives up this level of the hold, and with the last level the lock: as dropping the
+            /// guard does, but it returns the outcome. One round trip; a few I/O timeouts (for a
+            /// connection, for the reply) when the server hangs.
+            ///
+            /// No round trip when a plain lock passes to a waiting thread of this client (see
+            /// [Turns](crate::ReentrantMutex#turns)). Then success means that the lease had not
+            /// ended, and that the server granted it less than 16 ms ago; that it was forced out
+            /// since then is reported to one of the next turns. None either while other threads of
+            /// the client read with the same hold (see [Readers of one
+            /// client](crate::RwLock#readers-of-one-client)): then a loss that no visit has found
+            /// yet, one visit a second, is reported to the last of them.
+            ///
+            /// Dropping the guard blocks for as long, and for one round trip more when this was the
+            /// last handle of its client. A drop never panics. It logs a failure at WARN and undoes
+            /// in the background what may still be locked. It logs nothing when closing the client
+            /// gave up the hold, and does nothing in a forked child.
+            ///
+            /// # Errors
+            /// [`Lost`](crate::ErrorKind::Lost) when the lock had been lost before, and
+            /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave it up: what was
+            /// done under it may have overlapped with another holder. When the server could not be
+            /// asked, the release is repeated in the background until it answers or the lease has
+            /// ended.
+            pub fn unlock(self) -> crate::Result<()> {
+                self.0.unlock()
+            }
+        }
+    };
+    (@min_hold $guard:ty) => {
+        impl $guard {
+            /// Does without the rest of a [`min_hold`](crate::ReentrantMutex::min_hold): once the
+            /// last guard of this hold is given up, the lock is free. For a job that did not begin,
+            /// so that the next machine can do it at once. It cannot be taken back, and has no
+            /// effect on a hold without a `min_hold`. No I/O. Safe to repeat.
+            pub fn end_min_hold(&self) {
+                self.0.end_min_hold();
+            }
+        }
+    };
+    (@fencing_token $guard:ty) => {
+        impl $guard {
+            /// The fencing token of this hold: larger than that of every earlier hold of this name.
+            ///
+            /// Send it to the resource with every write, and let the resource refuse smaller ones:
+            /// [`fencing`](crate::fencing) has helpers for that. Re-entering gives the same token.
+            /// No I/O.
+            ///
+            /// # Errors
+            /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when the client was built with
+            /// `fencing(false)`; never otherwise, also not after the lease was lost.
+            pub fn fencing_token(&self) -> crate::Result<crate::fencing::FencingToken> {
+                self.0.fencing_token()
+            }
+
+            /// A statement that fences a transaction of your own by this hold, where the locks
+            /// live in your PostgreSQL database: a holder that is late cannot commit. No I/O.
+            ///
+            /// # Errors
+            /// [`Unsupported`](crate::ErrorKind::Unsupported) where the locks are not in a
+            /// database. [`InvalidInput`](crate::ErrorKind::InvalidInput) without a token, when
+            /// the client was built with `fencing(false)`.
+            pub fn fence_sql(&self) -> crate::Result<crate::fencing::TransactionFence> {
+                self.0.fence_sql()
             }
         }
     };

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::Result;
 use crate::base::lock_name::{Kind, LockName};
-use crate::hold::acquire::{Terms, acquire_for_thread, acquire_owned};
+use crate::hold::acquire::{acquire_for_thread, acquire_owned};
 use crate::hold::guarded::{Hold, Side};
+use crate::hold::terms::Terms;
 use crate::observe::LockHolder;
 use crate::store::{LockStatus, TokenRule};
 use crate::sync::guard::{Guard, Movable, ThreadBound};
@@ -48,15 +49,8 @@ impl<N> Handle<N> {
     /// errors.
     pub(crate) fn usable_as(&self, label: impl FnOnce(&N) -> String) -> Result<&N> {
         let name = self.name.as_ref().map_err(Clone::clone)?;
-        let usable = self.terms.check().and_then(|()| self.client.check_usable()).and_then(|()| self.check_min_hold());
+        let usable = self.terms.check(&*self.client.store).and_then(|()| self.client.check_usable());
         usable.map(|()| name).map_err(|e| e.for_name(&label(name)))
-    }
-
-    fn check_min_hold(&self) -> Result<()> {
-        match self.terms.min_hold {
-            Duration::ZERO => Ok(()),
-            least => self.client.store.check_min_hold(least),
-        }
     }
 }
 
@@ -82,10 +76,8 @@ impl Handle {
     /// The name for an acquire of `kind`, such as the read side of a read-write lock.
     fn name_of_kind(&self, kind: Kind) -> Result<Arc<LockName>> {
         let name = self.usable()?;
-        if kind == Kind::Read && !self.terms.min_hold.is_zero() {
-            let why = "readers share the lock, and a min_hold would keep out writers for a reader that has left: read \
-                       through a handle without it";
-            return Err(Error::named(ErrorKind::InvalidInput, &name.name, why));
+        if kind == Kind::Read {
+            self.terms.check_read().map_err(|e| e.for_name(&name.name))?;
         }
         if name.kind == kind {
             return Ok(name.clone());

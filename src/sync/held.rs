@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
+use crate::base::cancel::CancelToken;
 use crate::base::error::Result;
-use crate::base::loss::{Loss, RenewalTrouble};
+use crate::base::loss::{Loss, LossWait, RenewalTrouble};
 use crate::fencing::FencingToken;
 
 pub(crate) mod sealed {
@@ -18,10 +19,11 @@ pub(crate) mod sealed {
 /// What all guards have in common, so that a function can take any of them: a mutex, a permit, a
 /// read or write hold, several locks at once.
 ///
-/// The guards have the same methods themselves, and their docs say more; this trait is only needed
-/// in functions like the one below. It can be used as `&dyn Held` and `Box<dyn Held>`: all methods
-/// but [`unlock`](Self::unlock) are there, and dropping the box gives the hold up. It is `Sync`, so
-/// a `&dyn Held` can go to another thread. Only the guards of this crate have it.
+/// The guards have these methods themselves, and their docs say more (`fencing_token` is there only
+/// on those that have one); this trait is only needed in functions like the one below. It can be
+/// used as `&dyn Held` and `Box<dyn Held>`: all methods but [`unlock`](Self::unlock) are there, and
+/// dropping the box gives the hold up. It is `Sync`, so a `&dyn Held` can go to another thread. Only
+/// the guards of this crate have it.
 ///
 /// # Examples
 /// ```
@@ -62,10 +64,16 @@ pub trait Held: Debug + Sync + sealed::Sealed {
     /// The same as [`ensure_held`](crate::ReentrantMutexGuard::ensure_held).
     fn ensure_held(&self) -> Result<()>;
 
-    /// Blocks until the lease is lost (true), or until `timeout` has passed (false). See
+    /// Blocks until the lease is lost, for `timeout` at most. See
     /// [`wait_lost`](crate::ReentrantMutexGuard::wait_lost).
-    #[must_use]
-    fn wait_lost(&self, timeout: Duration) -> bool;
+    fn wait_lost(&self, timeout: Duration) -> LossWait;
+
+    /// [`wait_lost`](Self::wait_lost) that a token ends. See
+    /// [`wait_lost_or_cancelled`](crate::ReentrantMutexGuard::wait_lost_or_cancelled).
+    ///
+    /// # Errors
+    /// The same as there.
+    fn wait_lost_or_cancelled(&self, timeout: Duration, token: &CancelToken) -> Result<LossWait>;
 
     /// A channel that is disconnected when the lease is lost. See
     /// [`lost`](crate::ReentrantMutexGuard::lost).
@@ -84,12 +92,15 @@ pub trait Held: Debug + Sync + sealed::Sealed {
     /// [`on_renewal_trouble`](crate::ReentrantMutexGuard::on_renewal_trouble).
     fn on_renewal_trouble(&self, callback: Box<dyn Fn(&RenewalTrouble) + Send + Sync>);
 
-    /// The fencing token. `None` for holds that have none: shared ones (read holds, permits), those
-    /// of several locks, which have a token for each name
+    /// The fencing token of this hold. See
+    /// [`fencing_token`](crate::ReentrantMutexGuard::fencing_token).
+    ///
+    /// # Errors
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for holds that have none: shared ones (read
+    /// holds, permits), those of several locks, which have a token for each name
     /// ([`MultiLockGuard::fencing_token`](crate::MultiLockGuard::fencing_token)), and those of a
     /// client that was built with `fencing(false)`.
-    #[must_use]
-    fn token(&self) -> Option<FencingToken>;
+    fn fencing_token(&self) -> Result<FencingToken>;
 
     /// How many guards share this hold. See
     /// [`hold_count`](crate::ReentrantMutexGuard::hold_count).
@@ -103,12 +114,9 @@ pub trait Held: Debug + Sync + sealed::Sealed {
     /// The same as there.
     fn extend(&self, lease: Duration) -> Result<()>;
 
-    /// Does without the rest of a `min_hold`. See
-    /// [`end_min_hold`](crate::ReentrantMutexGuard::end_min_hold).
-    fn end_min_hold(&self);
-
     /// Gives up this level of the hold. One round trip. See
-    /// [`unlock`](crate::ReentrantMutexGuard::unlock).
+    /// [`unlock`](crate::ReentrantMutexGuard::unlock), which is
+    /// [`release`](crate::SemaphorePermit::release) on a permit.
     ///
     /// # Errors
     /// The same as there.
@@ -121,16 +129,6 @@ pub trait Held: Debug + Sync + sealed::Sealed {
 macro_rules! impl_held {
     ($guard:ty) => {
         impl $crate::sync::held::sealed::Sealed for $guard {}
-
-        impl $guard {
-            /// Does without the rest of a [`min_hold`](crate::ReentrantMutex::min_hold): once the
-            /// last guard of this hold is given up, the lock is free. For a job that did not begin,
-            /// so that the next machine can do it at once. It cannot be taken back, and has no
-            /// effect on a hold without a `min_hold`. No I/O.
-            pub fn end_min_hold(&self) {
-                self.0.parts().iter().for_each(|hold| hold.store_hold.min_hold.end());
-            }
-        }
 
         impl $crate::sync::held::Held for $guard {
             fn name(&self) -> &str {
@@ -149,8 +147,16 @@ macro_rules! impl_held {
                 self.0.ensure_held()
             }
 
-            fn wait_lost(&self, timeout: std::time::Duration) -> bool {
+            fn wait_lost(&self, timeout: std::time::Duration) -> $crate::LossWait {
                 self.0.wait_lost(timeout)
+            }
+
+            fn wait_lost_or_cancelled(
+                &self,
+                timeout: std::time::Duration,
+                token: &$crate::CancelToken,
+            ) -> $crate::Result<$crate::LossWait> {
+                self.0.wait_lost_or_cancelled(timeout, token)
             }
 
             fn lost(&self) -> crossbeam_channel::Receiver<std::convert::Infallible> {
@@ -169,8 +175,8 @@ macro_rules! impl_held {
                 self.0.on_renewal_trouble(callback);
             }
 
-            fn token(&self) -> Option<$crate::fencing::FencingToken> {
-                self.0.token()
+            fn fencing_token(&self) -> $crate::Result<$crate::fencing::FencingToken> {
+                self.0.fencing_token()
             }
 
             fn hold_count(&self) -> u32 {
@@ -179,10 +185,6 @@ macro_rules! impl_held {
 
             fn extend(&self, lease: std::time::Duration) -> $crate::Result<()> {
                 self.0.extend(lease)
-            }
-
-            fn end_min_hold(&self) {
-                Self::end_min_hold(self);
             }
 
             fn unlock(self) -> $crate::Result<()> {

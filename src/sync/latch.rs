@@ -87,7 +87,7 @@ impl CountDownLatch {
     /// [`WrongType`](ErrorKind::WrongType) when the name is used for something else, or when the
     /// server cannot be asked.
     pub fn try_set_count(&self, count: u32) -> Result<bool> {
-        self.counter().set(count)
+        self.counter().set_from(1, count).map(|answer| answer.done)
     }
 
     /// Sets the count, for a caller that expects to be the first. 1 to 2^31 − 1. One round trip.

@@ -156,7 +156,7 @@ impl ReentrantMutex {
 #[clippy::has_significant_drop]
 pub struct ReentrantMutexGuard(Guard<Hold, ThreadBound>);
 
-guard_methods!(ReentrantMutexGuard, fencing_token);
+guard_methods!(ReentrantMutexGuard: held, unlock, min_hold, fencing_token);
 
 /// The lock is held while this guard lives. The guard can go to another thread and be dropped
 /// there.
@@ -164,4 +164,4 @@ guard_methods!(ReentrantMutexGuard, fencing_token);
 #[clippy::has_significant_drop]
 pub struct OwnedMutexGuard(Guard<Hold, Movable>);
 
-guard_methods!(OwnedMutexGuard, fencing_token);
+guard_methods!(OwnedMutexGuard: held, unlock, min_hold, fencing_token);

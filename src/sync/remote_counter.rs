@@ -9,7 +9,7 @@ use crate::base::limits::{IDEMPOTENCY_TTL, MOST_PERMITS, check_count};
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::random::Backoff;
 use crate::os;
-use crate::store::{Count, CountAnswer, HoldCounts, Undo, UnknownOutcomes};
+use crate::store::{Count, CountAnswer, Undo, UnknownOutcomes};
 use crate::sync::handle::Handle;
 use crate::wait::client_state::ClientState;
 use crate::wait::life::closed;
@@ -29,15 +29,11 @@ impl<'a> Counter<'a> {
         self.handle.client.store.counts().and_then(|counts| counts.counted(name)).map_err(|e| e.for_name(&name.name))
     }
 
-    /// False when the count was set before.
-    pub(crate) fn set(&self, count: u32) -> Result<bool> {
-        self.set_from(1, count)
-    }
-
-    /// [`set`](Self::set), where the smallest count is `least`, which is 0 or 1.
-    pub(crate) fn set_from(&self, least: u32, count: u32) -> Result<bool> {
+    /// Sets the count, unless it was set before: then the answer has the count that there is. The
+    /// smallest that may be set is `least`, which is 0 or 1.
+    pub(crate) fn set_from(&self, least: u32, count: u32) -> Result<CountAnswer> {
         check_count(count.max(1 - least), MOST_PERMITS).map_err(|e| e.for_name(self.handle.name()))?;
-        self.change(Count::Set(count)).map(|answer| answer.done)
+        self.change(Count::Set(count))
     }
 
     /// Adds permits, or removes them. Returns how many are free.
@@ -74,16 +70,7 @@ fn resolve(client: &Arc<ClientState>, name: &LockName, holder: Holder, unknowns:
         // run.
         let name = Arc::new(name.of_kind(Kind::CountingSemaphore));
         let expires = client.clock.now().plus(IDEMPOTENCY_TTL);
-        client.watchdog.undo(Undo {
-            name,
-            holder,
-            permits: 1,
-            left: HoldCounts::NONE,
-            granted: false,
-            unknowns,
-            expires,
-            kept_until: None,
-        });
+        client.watchdog.undo(Undo::of_attempt(name, holder, 1, unknowns, expires));
     }
 }
 

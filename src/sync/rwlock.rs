@@ -161,7 +161,7 @@ impl RwLock {
 #[clippy::has_significant_drop]
 pub struct RwLockReadGuard(Guard<Hold, ThreadBound>);
 
-guard_methods!(RwLockReadGuard);
+guard_methods!(RwLockReadGuard: held, unlock);
 
 /// The lock is held for writing while this guard lives; dropping the guard gives up one level. When
 /// the last write level is given up, the read levels of this thread stay, as after a downgrade.
@@ -177,7 +177,7 @@ guard_methods!(RwLockReadGuard);
 #[clippy::has_significant_drop]
 pub struct RwLockWriteGuard(Guard<Hold, ThreadBound>);
 
-guard_methods!(RwLockWriteGuard, fencing_token);
+guard_methods!(RwLockWriteGuard: held, unlock, min_hold, fencing_token);
 
 impl RwLockWriteGuard {
     /// Continues as a reader, with no gap in which another writer could get in, and wakes the
@@ -202,7 +202,7 @@ impl RwLockWriteGuard {
 #[clippy::has_significant_drop]
 pub struct OwnedRwLockReadGuard(Guard<Hold, Movable>);
 
-guard_methods!(OwnedRwLockReadGuard);
+guard_methods!(OwnedRwLockReadGuard: held, unlock);
 
 /// The lock is held for writing while this guard lives. The guard can go to another thread and be
 /// dropped there.
@@ -210,7 +210,7 @@ guard_methods!(OwnedRwLockReadGuard);
 #[clippy::has_significant_drop]
 pub struct OwnedRwLockWriteGuard(Guard<Hold, Movable>);
 
-guard_methods!(OwnedRwLockWriteGuard, fencing_token);
+guard_methods!(OwnedRwLockWriteGuard: held, unlock, min_hold, fencing_token);
 
 impl OwnedRwLockWriteGuard {
     /// Continues as a reader; see [`RwLockWriteGuard::downgrade`].

@@ -10,7 +10,7 @@ use crate::base::holder::Holder;
 use crate::base::limits::{MOST_PERMITS_AT_ONCE, check_count};
 use crate::base::lock_name::Kind;
 use crate::hold::guarded::Hold;
-use crate::store::{Count, HoldCounts, Release, Released, UnknownOutcomes};
+use crate::store::{Count, Release, Released, UnknownOutcomes};
 use crate::sync::guard::{Guard, Movable, guard_methods};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
 use crate::sync::remote_counter::Counter;
@@ -97,7 +97,7 @@ impl Semaphore {
 
     /// Gives the semaphore its permits, if it has none yet; otherwise nothing is changed, and the
     /// answer says whether another number is set. 1 to 2^31 − 1. One round trip, or two if it has
-    /// permits already. Safe to repeat.
+    /// permits already. Safe to repeat: a repeat answers [`Same`](SetPermits::Same).
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range;
@@ -105,7 +105,7 @@ impl Semaphore {
     /// otherwise when the server cannot be asked.
     pub fn try_set_permits(&self, permits: u32) -> Result<SetPermits> {
         let counter = Counter::new(&self.handle);
-        if counter.set(permits)? {
+        if counter.set_from(1, permits)?.done {
             return Ok(SetPermits::New);
         }
         let (free, held) = counter.ask()?;
@@ -133,12 +133,13 @@ impl Semaphore {
         Counter::new(&self.handle).ask().map(|(free, _)| free)
     }
 
-    /// How many permits are held now, by all clients. One round trip.
+    /// How many permits are held now, by all clients. One round trip; the answer is out of date as
+    /// soon as it arrives.
     ///
     /// # Errors
     /// When the server cannot be asked.
-    pub fn acquired_permits(&self) -> Result<u64> {
-        Counter::new(&self.handle).ask().map(|(_, held)| held.unsigned_abs())
+    pub fn acquired_permits(&self) -> Result<u32> {
+        Counter::new(&self.handle).ask().map(|(_, held)| u32::try_from(held.max(0)).unwrap_or(u32::MAX))
     }
 
     /// Returns the permits of a guard that was [forgotten](SemaphorePermit::forget), here or in
@@ -152,9 +153,7 @@ impl Semaphore {
         let name = self.handle.usable()?;
         let mut unknowns = UnknownOutcomes::default();
         let client = &self.handle.client;
-        let PermitId { holder, permits } = id;
-        let release =
-            Release { name, holder, permits: *permits, left: HoldCounts::NONE, granted: true, kept_until: None };
+        let release = Release::of_all(name, &id.holder, id.permits);
         match client.store.release(&release, &mut unknowns).map_err(|e| e.for_name(&name.name))? {
             Released::NotHeld => Err(Error::named(
                 ErrorKind::Lost,
@@ -197,7 +196,8 @@ impl Semaphore {
     }
 }
 
-/// What [`Semaphore::try_set_permits`] has done, or found.
+/// What `try_set_permits` of a [semaphore](Semaphore::try_set_permits), or of a [counting
+/// semaphore](crate::CountingSemaphore::try_set_permits), has done, or found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SetPermits {
     /// The semaphore had no permits. Now it has these.
@@ -211,6 +211,21 @@ pub enum SetPermits {
         /// How many there are, free and held together; 0 if the semaphore was removed just now.
         there_are: i64,
     },
+    /// It was set before, and keeps what it has. Whether that was the same number is not known:
+    /// nobody records how many permits of a counting semaphore are taken. A semaphore with leases
+    /// never answers this.
+    SetBefore {
+        /// How many are free now; below zero after more were removed than were free.
+        free: i64,
+    },
+}
+
+impl SetPermits {
+    /// Whether this call has set the permits.
+    #[must_use]
+    pub const fn is_new(self) -> bool {
+        matches!(self, Self::New)
+    }
 }
 
 /// One or more permits, held while this guard lives. The guard can go to another thread and be
@@ -219,7 +234,7 @@ pub enum SetPermits {
 #[clippy::has_significant_drop]
 pub struct SemaphorePermit(Guard<Hold, Movable>);
 
-guard_methods!(@without_unlock SemaphorePermit);
+guard_methods!(SemaphorePermit: held);
 
 impl SemaphorePermit {
     /// The number of permits.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::base::holder::Holder;
 use crate::base::limits::TAKEN_TTL;
 use crate::base::lock_name::Kind;
-use crate::store::{HoldCounts, Release, Spent, Undo, UnknownOutcomes};
+use crate::store::{Release, Spent, Undo, UnknownOutcomes};
 use crate::wait::attempt::{AcquireAttempt, Wanted};
 use crate::wait::traces::fresh_holder;
 
@@ -73,8 +73,7 @@ impl AcquireAttempt<'_> {
         let expires = self.client.clock.now().plus(stands + self.client.config.io_timeout);
         for name in self.wanted.all {
             let (name, holder, unknowns) = (name.clone(), holder.clone(), unknowns.clone());
-            let (permits, left, granted, kept_until) = (self.wanted.permits, HoldCounts::NONE, false, None);
-            self.client.watchdog.undo(Undo { name, holder, permits, left, granted, unknowns, expires, kept_until });
+            self.client.watchdog.undo(Undo::of_attempt(name, holder, self.wanted.permits, unknowns, expires));
         }
     }
 
@@ -91,8 +90,7 @@ impl AcquireAttempt<'_> {
     fn release_all(&mut self) -> bool {
         let mut unknowns = std::mem::take(&mut self.traces.unknowns);
         let Self { client, holder, wanted: Wanted { all, permits, .. }, .. } = &*self;
-        let (left, granted, permits, kept_until) = (HoldCounts::NONE, false, *permits, None);
-        let release = |name| Release { name, holder, permits, left, granted, kept_until };
+        let release = |name| Release::of_attempt(name, holder, *permits);
         let released = match all {
             [] => Ok(()),
             [name] => client.store.release(&release(name), &mut unknowns).map(drop),

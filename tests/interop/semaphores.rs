@@ -161,7 +161,7 @@ fn both_libraries_share_one_count() {
     let world = world();
     let (client, java) = (world.client(), world.jvm.thread());
     let semaphore = client.counting_semaphore("c1");
-    assert!(semaphore.try_set_permits(3).unwrap());
+    assert!(semaphore.try_set_permits(3).unwrap().is_new());
     assert_eq!(java.call("counting c1 trySetPermits 9"), "false");
     java.call("counting c1 acquire 2");
     let one = semaphore.acquire().unwrap();

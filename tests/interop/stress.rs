@@ -83,7 +83,7 @@ pub(crate) fn set_up(dir: &Path, client: &LockClient, primitive: &str) -> (PathB
     let name = format!("stress-{primitive}");
     match primitive {
         "permits" => assert_eq!(client.semaphore(&name).try_set_permits(1).unwrap(), leasehold::SetPermits::New),
-        "counting" => assert!(client.counting_semaphore(&name).try_set_permits(1).unwrap()),
+        "counting" => assert!(client.counting_semaphore(&name).try_set_permits(1).unwrap().is_new()),
         _ => {}
     }
     let path = dir.join(&name);

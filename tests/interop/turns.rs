@@ -118,7 +118,7 @@ macro_rules! turns {
                 let ours = $make(&client, name).with_lease(ms(400)).max_hold(ms(400));
                 let guard = ours.$lock().unwrap();
                 assert_eq!(java.call(&command(name, "tryLock 10000 60000")), "true", "it comes free without a release");
-                assert!(guard.wait_lost(Duration::from_secs(5)));
+                assert!(guard.wait_lost(Duration::from_secs(5)).is_lost());
                 assert!(guard.unlock().is_err());
                 assert_eq!(java.call(&command(name, "holdCount")), "1", "what is Java's by now stayed Java's");
                 java.call(&command(name, "unlock"));

@@ -106,7 +106,7 @@ impl Primitive {
     pub(crate) fn set_up(&self, client: &LockClient, name: &str) {
         match self.java {
             "permits" => assert_eq!(client.semaphore(name).try_set_permits(1).unwrap(), leasehold::SetPermits::New),
-            "counting" => assert!(client.counting_semaphore(name).try_set_permits(1).unwrap()),
+            "counting" => assert!(client.counting_semaphore(name).try_set_permits(1).unwrap().is_new()),
             _ => {}
         }
     }

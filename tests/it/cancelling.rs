@@ -90,7 +90,7 @@ fn one_cancel_ends_the_waits_of_every_primitive() {
     let server = Server::start();
     let (holder, waiting) = (client(server.url()), client(server.url()));
     assert_eq!(holder.semaphore("semaphore").try_set_permits(2).unwrap(), leasehold::SetPermits::New);
-    assert!(holder.counting_semaphore("counting").try_set_permits(0).unwrap());
+    assert!(holder.counting_semaphore("counting").try_set_permits(0).unwrap().is_new());
     holder.latch("latch").set_count(1).unwrap();
     let held = (
         holder.lock("mutex").unwrap(),
@@ -461,8 +461,8 @@ fn a_loss_counts_before_the_cancel() {
     let token = CancelToken::new();
     assert!(client.mutex("job").force_unlock().unwrap() && client.mutex("b").force_unlock().unwrap());
     token.cancel();
-    assert!(guard.wait_lost_or_cancelled(LONG, &token).unwrap());
-    assert!(both.wait_lost_or_cancelled(LONG, &token).unwrap());
+    assert!(guard.wait_lost_or_cancelled(LONG, &token).unwrap().is_lost());
+    assert!(both.wait_lost_or_cancelled(LONG, &token).unwrap().is_lost());
     let held = client.lock("held").unwrap();
     assert_eq!(ended(held.wait_lost_or_cancelled(LONG, &token)), CANCELLED);
     drop((guard, both, held, client));

@@ -45,7 +45,7 @@ fn a_guard_that_a_close_released_reports_it_at_every_hold_count() {
     let reader = client.rw_lock("read").read_owned().unwrap();
     client.close(CAP).unwrap();
     assert!([outer.is_held(), both.is_held(), writes.is_held(), reads.is_held(), reader.is_held()] == [false; 5]);
-    assert!(inner.wait_lost(CAP) && both.wait_lost(CAP) && reads.wait_lost(CAP));
+    assert!(inner.wait_lost(CAP).is_lost() && both.wait_lost(CAP).is_lost() && reads.wait_lost(CAP).is_lost());
     // Callbacks that are set late run too, each of them.
     for _ in 0..3 {
         let (reported, callback) = counter();
@@ -79,7 +79,7 @@ fn holders_are_notified_before_their_locks_are_released() {
             let _ = client.close(CAP);
         });
         wait_until("the callback has run", || reported.load(Ordering::SeqCst) == 1);
-        assert!(guard.wait_lost(CAP) && !guard.is_held());
+        assert!(guard.wait_lost(CAP).is_lost() && !guard.is_held());
         assert_eq!(server.hash("job").len(), 1, "its release has not reached the server");
         proxy.release_held();
     });
@@ -96,7 +96,7 @@ fn what_was_lost_before_is_no_failure_of_a_close() {
     // A loss that nobody has noticed before the close does.
     let unseen = client.mutex("unseen").with_lease(LONG).lock().unwrap();
     server.cmd::<u32>(&["DEL", "unseen"]);
-    assert!(gone.wait_lost(CAP) && over.wait_lost(CAP));
+    assert!(gone.wait_lost(CAP).is_lost() && over.wait_lost(CAP).is_lost());
     client.close(CAP).unwrap();
     assert_eq!(over.unlock().unwrap_err().kind(), ErrorKind::Lost, "and not because of the close");
     assert_eq!(gone.ensure_held().unwrap_err().kind(), ErrorKind::Lost);
@@ -105,7 +105,7 @@ fn what_was_lost_before_is_no_failure_of_a_close() {
     // A lease that has run out needs no server to end.
     let client = server.client();
     let over = client.mutex("over").with_lease(ms(50)).lock().unwrap();
-    assert!(over.wait_lost(CAP));
+    assert!(over.wait_lost(CAP).is_lost());
     // Including the allowance for different clocks.
     std::thread::sleep(ms(1200));
     server.kill();

@@ -160,7 +160,7 @@ fn a_latch_and_semaphores_of_one_client_do_not_share_a_name() {
     counting_refuses();
     permit.release().unwrap();
     assert!(leased.delete().unwrap());
-    assert!(counting.try_set_permits(1).unwrap());
+    assert!(counting.try_set_permits(1).unwrap().is_new());
     counting.acquire().unwrap().forget();
     latch_refuses();
     leased_refuses();

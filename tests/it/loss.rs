@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use leasehold::{ErrorKind, Loss};
+use leasehold::{CancelToken, ErrorKind, Held, LockClient, Loss, LossWait};
 
 use crate::rig::{Child, Fault, Proxy, Server, logged, ms, record_logs, wait_until};
 use crate::support::Clients;
@@ -25,6 +25,37 @@ fn renewal_keeps_a_lock_for_many_leases() {
     assert!(server.lock_keys().is_empty());
 }
 
+/// A guard that was leaked lives on when its thread, which held the lock, has ended.
+#[test]
+fn a_wait_says_that_a_hold_was_released_and_not_lost() {
+    let client = LockClient::in_memory();
+    let take: [fn(&LockClient) -> &'static dyn Held; 2] = [
+        |client| Box::leak(Box::new(client.lock("job").unwrap())),
+        |client| Box::leak(Box::new(client.multi(["a", "b"]).lock().unwrap())),
+    ];
+    let (cancelled, long) = (CancelToken::new(), Duration::from_secs(60));
+    cancelled.cancel();
+    for take in take {
+        let guard = std::thread::scope(|s| {
+            let holder = s.spawn(|| {
+                let guard = take(&client);
+                assert_eq!(guard.wait_lost(ms(1)), LossWait::StillHeld);
+                guard
+            });
+            holder.join().unwrap()
+        });
+        wait_until("the end of the thread has released it", || !guard.is_held());
+        assert_eq!(guard.wait_lost(long), LossWait::Released);
+        assert_eq!(guard.wait_lost_or_cancelled(long, &cancelled).unwrap(), LossWait::Released);
+        assert!(guard.loss().is_none());
+    }
+    // A loss of one of several counts, whatever became of the others.
+    let both = client.multi(["a", "b"]).lock_owned().unwrap();
+    assert!(client.mutex("b").force_unlock().unwrap());
+    assert_eq!(Held::wait_lost(&both, long), LossWait::Lost);
+    assert_eq!(Held::wait_lost_or_cancelled(&both, long, &cancelled).unwrap(), LossWait::Lost);
+}
+
 #[test]
 fn a_deleted_lock_is_reported_in_three_ways() {
     let server = Server::start();
@@ -37,7 +68,7 @@ fn a_deleted_lock_is_reported_in_three_ways() {
         count.fetch_add(1, Ordering::SeqCst);
     });
     std::thread::scope(|s| {
-        let watcher = s.spawn(|| guard.wait_lost(Duration::from_secs(10)));
+        let watcher = s.spawn(|| guard.wait_lost(Duration::from_secs(10)).is_lost());
         server.cmd::<u32>(&["DEL", "job"]);
         assert!(watcher.join().unwrap());
     });
@@ -76,7 +107,7 @@ fn a_loss_is_logged_once() {
 
     let guard = client.lock("logged-by-watchdog").unwrap();
     server.cmd::<u32>(&["DEL", "logged-by-watchdog"]);
-    assert!(guard.wait_lost(Duration::from_secs(10)));
+    assert!(guard.wait_lost(Duration::from_secs(10)).is_lost());
     wait_until("the watchdog logs it", || lines("logged-by-watchdog").0 > 0);
     drop(guard);
     assert_once("logged-by-watchdog");
@@ -100,7 +131,7 @@ fn a_loss_is_logged_once() {
 
     let both = client.multi(["logged-one", "logged-other"]).lock().unwrap();
     server.cmd::<u32>(&["DEL", "logged-one"]);
-    assert!(both.wait_lost(Duration::from_secs(10)));
+    assert!(both.wait_lost(Duration::from_secs(10)).is_lost());
     drop(both);
     assert_once("logged-one");
     assert_eq!(lines("logged-other").0, 0, "that one was given back");
@@ -117,7 +148,7 @@ fn unlocking_signals_no_loss() {
         guard.on_lost(move |_| {
             count.fetch_add(1, Ordering::SeqCst);
         });
-        assert!(!guard.wait_lost(ms(5)));
+        assert!(guard.wait_lost(ms(5)).is_still_held());
         guard.unlock().unwrap();
     }
     std::thread::sleep(SHORT * 2);
@@ -134,7 +165,7 @@ fn a_fixed_lease_ends_unless_extended() {
     assert!(guard.remaining() > ms(700) && server.pttl("job") > 700);
     guard.extend(ms(50)).unwrap();
     assert!(guard.remaining() > ms(500), "never shortened");
-    assert!(guard.wait_lost(Duration::from_secs(10)));
+    assert!(guard.wait_lost(Duration::from_secs(10)).is_lost());
     assert_eq!(guard.extend(ms(100)).unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     // The hold ends in the client a margin before it ends at the server.
@@ -147,7 +178,7 @@ fn a_forced_out_holder_of_a_fixed_lease_learns_of_it_too() {
     let client = server.client();
     let guard = client.mutex("job").with_lease(Duration::from_secs(2)).lock().unwrap();
     assert!(server.client().mutex("job").force_unlock().unwrap());
-    assert!(guard.wait_lost(ms(1500)), "well before its lease ends");
+    assert!(guard.wait_lost(ms(1500)).is_lost(), "well before its lease ends");
 }
 
 #[test]
@@ -155,8 +186,8 @@ fn max_hold_ends_the_hold_of_a_hung_holder() {
     let server = Server::start();
     let client = server.builder().lease(SHORT).build().unwrap();
     let guard = client.mutex("job").max_hold(ms(600)).lock().unwrap();
-    assert!(!guard.wait_lost(ms(500)), "renewed so far");
-    assert!(guard.wait_lost(Duration::from_secs(10)));
+    assert!(guard.wait_lost(ms(500)).is_still_held(), "renewed so far");
+    assert!(guard.wait_lost(Duration::from_secs(10)).is_lost());
     assert!(server.client().try_lock_for("job", Duration::from_secs(5)).unwrap().is_some());
 }
 
@@ -208,7 +239,7 @@ fn one_broken_lock_harms_no_other() {
     let broken = client.lock("broken").unwrap();
     let healthy = client.lock("healthy").unwrap();
     server.cmd::<()>(&["SET", "broken", "a string"]);
-    assert!(broken.wait_lost(Duration::from_secs(10)));
+    assert!(broken.wait_lost(Duration::from_secs(10)).is_lost());
     std::thread::sleep(SHORT * 2);
     assert!(healthy.is_held());
     server.cmd::<u32>(&["DEL", "broken"]);
@@ -298,7 +329,7 @@ fn a_grant_that_was_answered_late_is_renewed_in_time() {
         leasehold::LockClient::builder().url(proxy.url()).lease(ms(1200)).io_timeout(ms(1100)).build().unwrap();
     proxy.inject("job", Fault::StallReply(ms(900)));
     let guard = client.lock("job").unwrap();
-    assert!(!guard.wait_lost(ms(1500)));
+    assert!(guard.wait_lost(ms(1500)).is_still_held());
     proxy.wait_hits(1);
 }
 
@@ -376,7 +407,7 @@ fn a_callback_ends_with_the_guard_it_was_set_through() {
         assert_eq!(Arc::strong_count(gone), 1, "the callback is dropped with its guard");
     }
     server.cmd::<()>(&["FLUSHALL"]);
-    assert!(outer.wait_lost(Duration::from_secs(10)) && read.wait_lost(Duration::from_secs(10)));
+    assert!(outer.wait_lost(Duration::from_secs(10)).is_lost() && read.wait_lost(Duration::from_secs(10)).is_lost());
     wait_until("the living guard's callback has run", || lost.load(Ordering::SeqCst) == 1);
     assert_eq!(outer.unlock().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(lost.load(Ordering::SeqCst), 1, "once");
@@ -408,9 +439,9 @@ fn many_losses_at_once_take_few_threads() {
             done.fetch_add(1, Ordering::SeqCst);
         });
     }
-    assert!(fixed.last().unwrap().wait_lost(Duration::from_secs(10)));
+    assert!(fixed.last().unwrap().wait_lost(Duration::from_secs(10)).is_lost());
     wait_until("callbacks run", || running.load(Ordering::SeqCst) == 16);
-    assert!(!other.wait_lost(lease * 2), "renewed meanwhile");
+    assert!(other.wait_lost(lease * 2).is_still_held(), "renewed meanwhile");
     drop(open);
     wait_until("all that do not panic are done", || done.load(Ordering::SeqCst) == LEASES - 20);
     assert_eq!(most.load(Ordering::SeqCst), 16);

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{ErrorKind, Held, LockClient, Redlock};
+use leasehold::{ErrorKind, LockClient, Redlock};
 
 use crate::rig::{CAP, Child, Proxy, Server, ms, wait_until};
 use crate::support::{Clients, Masters};
@@ -439,22 +439,24 @@ fn redlock_keeps_it_for_no_longer_than_its_longest_lease() {
 fn whoever_does_without_it_frees_the_lock_at_once() {
     let server = Server::start();
     let client = server.client();
-    let guards: [&dyn Fn() -> Box<dyn Held>; 4] = [
-        &|| Box::new(client.mutex("job").min_hold(LONG).lock_owned().unwrap()),
-        &|| Box::new(client.fair("job").min_hold(LONG).lock_owned().unwrap()),
-        &|| Box::new(client.rw_lock("job").min_hold(LONG).write_owned().unwrap()),
-        &|| Box::new(client.multi(["job", "other"]).min_hold(LONG).lock_owned().unwrap()),
-    ];
-    for lock in guards {
-        let guard = lock();
-        guard.end_min_hold();
-        guard.end_min_hold();
-        assert!(guard.is_held());
-        drop(guard);
-        assert_eq!(server.lock_keys(), [""; 0]);
-        // It was for that hold alone.
-        drop(lock());
-        assert!(server.lock_keys().contains(&"job".to_owned()));
-        server.cmd::<()>(&["DEL", "job", "other"]);
+    macro_rules! check {
+        ($lock:expr, $take:ident) => {
+            let lock = $lock.min_hold(LONG);
+            let guard = lock.$take().unwrap();
+            guard.end_min_hold();
+            guard.end_min_hold();
+            assert!(guard.is_held());
+            drop(guard);
+            assert_eq!(server.lock_keys(), [""; 0]);
+            // It was for that hold alone.
+            drop(lock.$take().unwrap());
+            assert!(server.lock_keys().contains(&"job".to_owned()));
+            server.cmd::<()>(&["DEL", "job", "other"]);
+        };
     }
+    check!(client.mutex("job"), lock_owned);
+    check!(client.mutex("job"), lock);
+    check!(client.fair("job"), lock_owned);
+    check!(client.rw_lock("job"), write_owned);
+    check!(client.multi(["job", "other"]), lock_owned);
 }

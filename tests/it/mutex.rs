@@ -287,7 +287,7 @@ fn closing_releases_wakes_and_joins() {
         assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
     });
     assert!(!bound.is_held() && !owned.is_held());
-    assert!(bound.wait_lost(ms(1)) && owned.wait_lost(ms(1)));
+    assert!(bound.wait_lost(ms(1)).is_lost() && owned.wait_lost(ms(1)).is_lost());
     assert_eq!(bound.ensure_held().unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(client.lock("z").unwrap_err().kind(), ErrorKind::Closed);
     wait_until("the callback has run", || lost.load(Ordering::SeqCst) == 1);

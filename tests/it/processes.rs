@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use leasehold::{ErrorKind, LockClient};
+use leasehold::{CancelToken, ErrorKind, LockClient};
 
 use crate::rig::{Child, Server, cannot_run, ms, wait_until};
 use crate::support::{Clients, count_under_the_lock};
@@ -39,6 +39,7 @@ fn a_fork_owns_nothing_and_harms_nothing() {
     let server = Server::start();
     let mut child = Child::spawn("processes::forking_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
     assert_eq!(child.expect("child "), "held=false lost=Err(Disconnected) lock=Forked");
+    assert_eq!(child.expect("child waits="), "Released Released");
     assert_eq!(child.expect("child ended, its callback dropped: "), "false");
     assert_eq!(child.expect("parent "), "held=true");
     child.wait();
@@ -50,6 +51,7 @@ pub(crate) fn assert_forks_own_nothing(url: &str) {
     let env = [("LEASEHOLD_TEST_URL", url)];
     let mut child = Child::spawn("processes::forking_process", &env);
     assert_eq!(child.expect("child "), "held=false lost=Err(Disconnected) lock=Forked");
+    assert_eq!(child.expect("child waits="), "Released Released");
     assert_eq!(child.expect("parent "), "held=true");
     child.wait();
     let mut child = Child::spawn("processes::forking_while_others_are_busy", &env);
@@ -77,6 +79,9 @@ fn forking_process() {
         fork::Fork::Child => {
             let (held, lost) = (guard.is_held(), guard.lost().try_recv());
             println!("@@child held={held} lost={lost:?} lock={:?}", client.lock("x").unwrap_err().kind());
+            let (both, token) = (guard.wait_lost(ms(60_000)), CancelToken::new());
+            token.cancel();
+            println!("@@child waits={both:?} {:?}", guard.wait_lost_or_cancelled(ms(60_000), &token).unwrap());
             drop(guard);
             drop(client);
             println!("@@child ended, its callback dropped: {}", DROPPED.load(Ordering::SeqCst));

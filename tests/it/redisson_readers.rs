@@ -188,7 +188,7 @@ fn a_read_hold_that_cannot_be_checked_ends_before_the_shortened_lock_is_free() {
             wait_until("Java has renewed", || server.pttl("w") <= watchdog);
             drop(kill);
             std::thread::scope(|s| {
-                let reported = s.spawn(|| guard.wait_lost(Duration::from_secs(20)));
+                let reported = s.spawn(|| guard.wait_lost(Duration::from_secs(20)).is_lost());
                 wait_until("a writer could be in", || server.pttl("w") == -2);
                 assert!(!guard.is_held(), "the hold still counts for {:?}", guard.remaining());
                 assert!(reported.join().unwrap());

@@ -113,10 +113,10 @@ fn a_renewal_that_too_few_replicas_have_does_not_count() {
     let pair = Pair::start();
     let client = pair.builder().lease(ms(3000)).io_timeout(ms(2800)).build().unwrap();
     let guard = client.lock("l").unwrap();
-    assert!(!guard.wait_lost(ms(4000)), "renewed");
+    assert!(guard.wait_lost(ms(4000)).is_still_held(), "renewed");
     pair.replica.suspend();
     assert_eq!(guard.extend(ms(5000)).unwrap_err().kind(), ErrorKind::NotReplicated);
-    assert!(guard.wait_lost(CAP), "nobody acknowledges it");
+    assert!(guard.wait_lost(CAP).is_lost(), "nobody acknowledges it");
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     pair.replica.resume();
 }

@@ -37,7 +37,7 @@ fn a_restart_without_data_is_a_loss_and_tokens_grow_over_it() {
         assert!(token > last, "{token} after {last}");
         last = token;
         server.restart();
-        assert!(guard.wait_lost(Duration::from_secs(10)));
+        assert!(guard.wait_lost(Duration::from_secs(10)).is_lost());
         assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     }
     let other = server.client().lock("job").unwrap();
@@ -50,7 +50,7 @@ fn flushall_is_a_loss_for_the_holder() {
     let client = server.builder().lease(LEASE).build().unwrap();
     let guard = client.lock("job").unwrap();
     server.cmd::<()>(&["FLUSHALL"]);
-    assert!(guard.wait_lost(Duration::from_secs(10)));
+    assert!(guard.wait_lost(Duration::from_secs(10)).is_lost());
 }
 
 /// Every connection is killed while a call waits, including the subscriber, and the lock is

@@ -195,7 +195,7 @@ fn each_reader_has_a_lease_of_its_own() {
     let kept = long.rw_lock("w").with_lease(Duration::from_secs(300)).read().unwrap();
     let ends = short.rw_lock("w").with_lease(ms(300)).read().unwrap();
     assert!(server.pttl("w") > 290_000);
-    assert!(ends.wait_lost(Duration::from_secs(5)));
+    assert!(ends.wait_lost(Duration::from_secs(5)).is_lost());
     wait_until("its level has ended", || levels(&server).len() == 1);
     assert_eq!(ends.unlock().unwrap_err().kind(), ErrorKind::Lost);
     assert!(kept.is_held() && server.pttl("w") > 290_000);
@@ -466,7 +466,7 @@ fn a_reader_whose_lease_has_ended_is_refused_as_lost_when_it_wants_to_write() {
     let server = Server::start();
     let client = server.client();
     let read = client.rw_lock("w").with_lease(ms(50)).read().unwrap();
-    assert!(read.wait_lost(PROMPT));
+    assert!(read.wait_lost(PROMPT).is_lost());
     assert_eq!(client.rw_lock("w").try_write().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(client.rw_lock("w").try_write_owned().unwrap_err().kind(), ErrorKind::Lost);
     drop(read);

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::{ErrorKind, LockClient, PermitId};
+use leasehold::{ErrorKind, LockClient, PermitId, SetPermits};
 
 use crate::rig::{Child, Fault, PROMPT, Proxy, Server, ms, wait_until};
 use crate::support::Clients;
@@ -28,17 +28,17 @@ fn holders_of_the_client_that_deletes_a_semaphore_are_told_at_once() {
     let server = Server::start();
     let client = server.client();
     let semaphore = client.semaphore("s");
-    assert_eq!(semaphore.try_set_permits(3).unwrap(), leasehold::SetPermits::New);
+    assert_eq!(semaphore.try_set_permits(3).unwrap(), SetPermits::New);
     let (one, two) = (semaphore.acquire().unwrap(), semaphore.acquire_many(2).unwrap());
     let (send, lost) = std::sync::mpsc::channel();
     one.on_lost(move |_| send.send(()).unwrap());
     assert!(client.semaphore("s").delete().unwrap());
-    assert!(!one.is_held() && two.wait_lost(Duration::ZERO));
+    assert!(!one.is_held() && two.wait_lost(Duration::ZERO).is_lost());
     lost.recv_timeout(crate::rig::CAP).unwrap();
     assert_eq!(two.release().unwrap_err().kind(), ErrorKind::Lost);
     assert!(!semaphore.delete().unwrap());
     // What is taken from now on is of another semaphore.
-    assert_eq!(semaphore.try_set_permits(1).unwrap(), leasehold::SetPermits::New);
+    assert_eq!(semaphore.try_set_permits(1).unwrap(), SetPermits::New);
     assert!(semaphore.acquire().unwrap().is_held());
     assert!(semaphore.delete().unwrap());
     drop((one, semaphore, client));
@@ -50,9 +50,9 @@ fn as_many_get_in_as_there_are_permits() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let (one, other) = (a.semaphore("s"), b.semaphore("s"));
-    assert_eq!(one.try_set_permits(3).unwrap(), leasehold::SetPermits::New);
-    assert_eq!(other.try_set_permits(5).unwrap(), leasehold::SetPermits::Different { there_are: 3 });
-    assert_eq!(other.try_set_permits(3).unwrap(), leasehold::SetPermits::Same);
+    assert_eq!(one.try_set_permits(3).unwrap(), SetPermits::New);
+    assert_eq!(other.try_set_permits(5).unwrap(), SetPermits::Different { there_are: 3 });
+    assert_eq!(other.try_set_permits(3).unwrap(), SetPermits::Same);
     let two = one.acquire_many(2).unwrap();
     assert_eq!((two.permits(), other.available_permits().unwrap(), other.acquired_permits().unwrap()), (2, 1, 2));
     assert!(other.try_acquire_many(2).unwrap().is_none(), "all or none");
@@ -92,7 +92,7 @@ fn bad_numbers_are_refused() {
         assert_eq!(kind(client.counting_semaphore("c").acquire_many(bad).map(drop)), ErrorKind::InvalidInput);
         assert_eq!(kind(client.latch("l").try_set_count(bad).map(drop)), ErrorKind::InvalidInput, "{bad}");
     }
-    assert_eq!(semaphore.try_set_permits(2).unwrap(), leasehold::SetPermits::New);
+    assert_eq!(semaphore.try_set_permits(2).unwrap(), SetPermits::New);
     let e = semaphore.acquire_many(3).unwrap_err();
     assert_eq!((e.kind(), e.name()), (ErrorKind::Conflict, Some("s")));
     assert!(e.to_string().contains("2 permits"), "{e}");
@@ -144,10 +144,10 @@ fn permits_are_renewed_and_their_loss_is_reported() {
     // One of its two permits is taken away: the acquisition as a whole is lost.
     let member: Vec<Vec<u8>> = redis::cmd("ZRANGE").arg(LEASES).arg(0).arg(0).query(&mut server.connect()).unwrap();
     redis::cmd("ZREM").arg(LEASES).arg(&member[0]).exec(&mut server.connect()).unwrap();
-    assert!(permit.wait_lost(Duration::from_secs(10)));
+    assert!(permit.wait_lost(Duration::from_secs(10)).is_lost());
     assert_eq!(permit.release().unwrap_err().kind(), ErrorKind::Lost);
     let fixed = semaphore.with_lease(ms(100)).acquire().unwrap();
-    assert!(fixed.wait_lost(Duration::from_secs(10)));
+    assert!(fixed.wait_lost(Duration::from_secs(10)).is_lost());
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn counting_permits_wait_are_given_back_and_forgotten() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let (one, other) = (a.counting_semaphore("c"), b.counting_semaphore("c"));
-    assert!(one.try_set_permits(0).unwrap());
+    assert!(one.try_set_permits(0).unwrap().is_new());
     std::thread::scope(|s| {
         // All of none are taken: the call waits for the first ones.
         let waiter = s.spawn(|| other.acquire_many(2).unwrap());
@@ -345,7 +345,11 @@ fn an_unset_semaphore_refuses(client: &LockClient) {
     assert!(client.latch("unset").try_wait().unwrap(), "a latch that is not set is open");
 
     // Set to nothing, it has callers wait for what others add.
-    assert!(counting.try_set_permits(0).unwrap() && !counting.try_set_permits(5).unwrap());
+    assert_eq!(counting.try_set_permits(0).unwrap(), SetPermits::New);
+    assert_eq!(counting.try_set_permits(5).unwrap(), SetPermits::SetBefore { free: 0 });
+    assert_eq!(counting.add_permits(3).unwrap(), 3);
+    assert_eq!(counting.try_set_permits(5).unwrap(), SetPermits::SetBefore { free: 3 });
+    assert_eq!(counting.add_permits(-3).unwrap(), 0);
     assert!(counting.try_acquire().unwrap().is_none());
     assert_eq!(counting.add_permits(1).unwrap(), 1);
     counting.acquire().unwrap().forget();

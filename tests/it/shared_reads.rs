@@ -141,7 +141,7 @@ fn all_of_them_learn_of_a_loss() {
         }
         force();
         let write = other.rw_lock(NAME).try_write().unwrap().expect("free");
-        assert!(guards.iter().all(|guard| guard.wait_lost(CAP)), "by a visit");
+        assert!(guards.iter().all(|guard| guard.wait_lost(CAP).is_lost()), "by a visit");
         guards.iter().for_each(|_| told.recv_timeout(CAP).unwrap());
         assert!(lock.try_read().unwrap().is_none(), "nobody joins it any more");
         assert!(guards.into_iter().all(|guard| guard.unlock().unwrap_err().kind() == ErrorKind::Lost));
@@ -170,7 +170,7 @@ fn terms_and_levels_are_the_guards_own() {
         holders(&server).len() == 1
     });
     let (short, long) = (short.unwrap(), long.unwrap());
-    assert!(short.wait_lost(CAP) && long.is_held());
+    assert!(short.wait_lost(CAP).is_lost() && long.is_held());
     assert_eq!(short.unlock().unwrap_err().kind(), ErrorKind::Lost);
     std::thread::sleep(ms(700));
     assert!(long.is_held(), "nothing was undone under it");
@@ -352,7 +352,7 @@ fn nobody_joins_a_hold_whose_lease_is_over() {
     let guards = shared(&lock, &server);
     let until = Instant::now() + ms(400);
     server.suspend();
-    assert!(guards.iter().all(|guard| guard.wait_lost(CAP)));
+    assert!(guards.iter().all(|guard| guard.wait_lost(CAP).is_lost()));
     assert!(Instant::now() < until + CAP && guards.iter().all(|guard| guard.remaining() == Duration::ZERO));
     assert_eq!(lock.try_read().unwrap_err().kind(), ErrorKind::Unreachable);
     server.resume();

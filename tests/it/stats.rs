@@ -273,7 +273,7 @@ fn a_lost_hold_is_not_held() {
     let (lost, kept) = (client.lock("lost").unwrap(), client.lock("kept").unwrap());
     assert_eq!(client.stats().holds(), 2);
     server.cmd::<u32>(&["DEL", "lost"]);
-    assert!(lost.wait_lost(CAP));
+    assert!(lost.wait_lost(CAP).is_lost());
     assert_eq!(client.stats().holds(), 1, "its guard still lives");
     assert!(client.stats().to_prometheus().contains("leasehold_holds{client="), "{}", client.stats());
     drop((lost, kept));
@@ -400,7 +400,7 @@ fn renewals_failures_and_losses_are_counted() {
 
     let held = client.lock("job").unwrap();
     server.cmd::<()>(&["DEL", "job"]);
-    assert!(held.wait_lost(CAP));
+    assert!(held.wait_lost(CAP).is_lost());
     assert_eq!(held.unlock().unwrap_err().kind(), ErrorKind::Lost);
     let counted = figures(&client, Primitive::Mutex);
     assert_eq!((counted.lost(), counted.holds().count()), (2, 2), "each once: {}", client.stats());

@@ -36,7 +36,7 @@ fn holds_live_on_until_the_close() {
     client.stop_waiting();
     fixed.extend(LONG).unwrap();
     // Longer than the lease, several times.
-    assert!(!job.wait_lost(ms(3000)), "it is renewed");
+    assert!(job.wait_lost(ms(3000)).is_still_held(), "it is renewed");
     assert!(rw.is_held() && reads.is_held() && permit.is_held() && both.is_held() && fixed.is_held());
     // What waits for nothing goes on.
     let again = client.lock("job").unwrap();

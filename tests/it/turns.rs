@@ -194,7 +194,7 @@ fn max_hold_and_callbacks_are_the_turns_own() {
     in_a_passed_turn(&client, move |guard| {
         let begin = Instant::now();
         guard.on_lost(move |_| tell.send(()).unwrap());
-        assert!(guard.wait_lost(CAP));
+        assert!(guard.wait_lost(CAP).is_lost());
         assert!(begin.elapsed() > ms(400), "renewed up to its max_hold: {:?}", begin.elapsed());
         assert!(told.recv_timeout(CAP).is_ok());
         assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
@@ -242,7 +242,7 @@ fn a_turn_that_is_forced_out_learns_of_it() {
                 server.cmd::<()>(&["FLUSHALL"]);
             }
             let next = other.try_lock(NAME).unwrap();
-            assert!(guard.wait_lost(CAP), "by its renewal");
+            assert!(guard.wait_lost(CAP).is_lost(), "by its renewal");
             assert!(!guard.is_held());
             assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
             drop(next);
@@ -273,7 +273,7 @@ fn a_forced_unlock_reaches_a_hold_whose_grant_is_on_its_way() {
             }
             let late = s.spawn(|| {
                 let guard = lock.lock().unwrap();
-                assert!(guard.wait_lost(ms(3_000)), "it was forced out, and believes");
+                assert!(guard.wait_lost(ms(3_000)).is_lost(), "it was forced out, and believes");
                 assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
             });
             if let Some(held) = held {

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use leasehold::observe::LockHolder;
-use leasehold::{CancelToken, FairMutex, Held, LockClient, ReentrantMutex, Result, RwLock, Semaphore, SetPermits};
+use leasehold::{
+    CancelToken, FairMutex, Held, LockClient, OwnedFairMutexGuard, OwnedMutexGuard, OwnedRwLockReadGuard,
+    OwnedRwLockWriteGuard, ReentrantMutex, Result, RwLock, Semaphore, SemaphorePermit, SetPermits,
+};
 
 use super::args::{RunArgs, Wait};
 use crate::failure::say;
@@ -12,13 +15,32 @@ use crate::failure::say;
 pub(super) trait GuardOfAnyKind: Held {
     /// [`Held::unlock`], which a box cannot call.
     fn give_up(self: Box<Self>) -> Result<()>;
+
+    /// Does without the rest of a `--min-hold`, if this kind of lock has one.
+    fn end_min_hold(&self);
 }
 
-impl<G: Held> GuardOfAnyKind for G {
-    fn give_up(self: Box<Self>) -> Result<()> {
-        (*self).unlock()
-    }
+/// `$end_min_hold` is called with a reference to the guard.
+macro_rules! guard_of_any_kind {
+    ($guard:ident, $end_min_hold:expr) => {
+        impl GuardOfAnyKind for $guard {
+            fn give_up(self: Box<Self>) -> Result<()> {
+                Held::unlock(*self)
+            }
+
+            fn end_min_hold(&self) {
+                let end_min_hold: fn(&Self) = $end_min_hold;
+                end_min_hold(self);
+            }
+        }
+    };
 }
+
+guard_of_any_kind!(OwnedMutexGuard, Self::end_min_hold);
+guard_of_any_kind!(OwnedFairMutexGuard, Self::end_min_hold);
+guard_of_any_kind!(OwnedRwLockWriteGuard, Self::end_min_hold);
+guard_of_any_kind!(OwnedRwLockReadGuard, |_| ());
+guard_of_any_kind!(SemaphorePermit, |_| ());
 
 pub(super) type Guard = Box<dyn GuardOfAnyKind>;
 
@@ -107,7 +129,7 @@ fn describe(holder: &LockHolder) -> String {
     }
 }
 
-fn take<G: Held + 'static>(
+fn take<G: GuardOfAnyKind + 'static>(
     wait: Wait,
     at_once: impl FnOnce() -> Result<Option<G>>,
     within: impl FnOnce(Duration) -> Result<Option<G>>,

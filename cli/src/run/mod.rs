@@ -139,7 +139,7 @@ fn start_command(guard: &dyn GuardOfAnyKind, args: &RunArgs, signals: &Signals) 
     }
     guard.ensure_held()?;
     signals.take_in_those_of_a_command()?;
-    Child::start(&args.command, &args.name, guard.token())
+    Child::start(&args.command, &args.name, guard.fencing_token().ok())
 }
 
 fn run_with(child: Child, guard: Guard, args: &RunArgs, signals: &Signals) -> Result<Ended, Failure> {

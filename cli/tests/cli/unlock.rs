@@ -37,7 +37,7 @@ fn a_holder_that_lives_is_thrown_out_by_force_only() {
     let (status, freed) = json_of("unlock", leasehold(&server, &["unlock", "job", "--force"]));
     assert_eq!((status, &freed["freed"], &freed["refused"]), (0, &json!(true), &Value::Null));
     assert_eq!(freed["holders"][0]["owner"]["label"], "billing-7");
-    assert!(guard.wait_lost(CAP), "it is told");
+    assert!(guard.wait_lost(CAP).is_lost(), "it is told");
     let (status, again) = json_of("unlock", leasehold(&server, &["unlock", "job"]));
     assert_eq!((status, &again["freed"], &again["refused"]), (0, &json!(false), &Value::Null));
     assert_eq!(run(leasehold(&server, &["unlock", "job"])).2, "leasehold: job: it was free");
@@ -177,7 +177,7 @@ fn a_postgres_is_unlocked() {
     let guard = client.lock("job").unwrap();
     assert_eq!(run(crate::program::leasehold_at(&server.url(), &["unlock", "job"])).0, Some(75));
     assert_eq!(run(crate::program::leasehold_at(&server.url(), &["unlock", "job", "--force"])).0, Some(0));
-    assert!(guard.wait_lost(CAP), "it is told");
+    assert!(guard.wait_lost(CAP).is_lost(), "it is told");
 }
 
 /// A lock that `min_hold` keeps is nobody's, however it was held.

@@ -187,7 +187,6 @@ impl MemoryState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::HoldCounts;
     use crate::store::memory::tests::Bench;
 
     #[test]
@@ -200,14 +199,7 @@ mod tests {
         bench.count(&name, Count::Delete, "2");
         bench.count(&latch, Count::Set(1), "3");
         let now = bench.now();
-        let release = |granted| Release {
-            name: &name,
-            holder: &holder,
-            permits: 1,
-            left: HoldCounts::NONE,
-            granted,
-            kept_until: None,
-        };
+        let release = |granted| Release { granted, ..Release::of_all(&name, &holder, 1) };
         for _ in 0..2 {
             let error = bench.state.release(&release(true), now).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::WrongType);

@@ -41,7 +41,7 @@ impl MemoryState {
 mod tests {
     use super::*;
     use crate::store::memory::tests::{Bench, LEASE};
-    use crate::store::{Acquired, HoldCounts, Renewal, Renewed};
+    use crate::store::{Acquired, Renewal, Renewed};
 
     #[test]
     fn it_ends_in_time_and_its_holder_is_gone() {
@@ -52,9 +52,8 @@ mod tests {
                 let (holder, other) = (bench.granted(&name), bench.holder());
                 let (began, until) = (bench.now(), bench.now().plus(least));
                 let release = |bench: &mut Bench, until| {
-                    let (name, holder, left, kept_until) = (&*name, &holder, HoldCounts::NONE, Some(until));
                     let now = bench.now();
-                    let release = Release { name, holder, permits: 1, left, granted: true, kept_until };
+                    let release = Release { kept_until: Some(until), ..Release::of_all(&name, &holder, 1) };
                     bench.state.release(&release, now).unwrap()
                 };
                 assert_eq!(release(&mut bench, until), Released::StillHeld);

@@ -411,9 +411,7 @@ mod tests {
 
         pub(super) fn release_to(&mut self, name: &LockName, holder: &Holder, left: HoldCounts) -> Released {
             let now = self.now();
-            self.state
-                .release(&Release { name, holder, permits: 1, left, granted: true, kept_until: None }, now)
-                .unwrap()
+            self.state.release(&Release { left, ..Release::of_all(name, holder, 1) }, now).unwrap()
         }
 
         pub(super) fn release(&mut self, name: &LockName, holder: &Holder) -> Released {

@@ -73,8 +73,8 @@ impl MemoryState {
 mod tests {
     use super::*;
     use crate::base::error::ErrorKind;
+    use crate::store::TokenRule;
     use crate::store::memory::tests::{Bench, LEASE};
-    use crate::store::{HoldCounts, TokenRule};
 
     #[test]
     fn all_or_none() {
@@ -106,15 +106,7 @@ mod tests {
         let mut bench = Bench::new();
         let names = ["a", "b"].map(|name| bench.name(name, Kind::Mutex));
         let (first, second) = (bench.granted(&names[0]), bench.holder());
-        let release = |name, holder| Release {
-            name,
-            holder,
-            permits: 1,
-            left: HoldCounts::NONE,
-            granted: true,
-            kept_until: None,
-        };
-        let releases = [release(&*names[0], &first), release(&*names[1], &second)];
+        let releases = [Release::of_all(&names[0], &first, 1), Release::of_all(&names[1], &second, 1)];
         let freed = Released::Freed { listeners: Some(0), next: None };
         assert_eq!(bench.state.release_all(&releases, bench.now()), [freed, Released::NotHeld]);
         let write = bench.name("a", Kind::Write);

@@ -31,9 +31,8 @@ impl MemoryStore {
             thread::sleep(late);
             let name = crate::base::lock_name::LockName::new("", &key, kind).expect("it was asked for");
             let mut state = memory.state.lock();
-            let (left, granted, kept_until) = (HoldCounts::NONE, true, None);
             let now = state.clock.now();
-            let _ = state.release(&Release { name: &name, holder: &holder, permits, left, granted, kept_until }, now);
+            let _ = state.release(&Release::of_all(&name, &holder, permits), now);
         };
         thread::Builder::new().name("lh-late-release".to_owned()).spawn(release).expect("it can always be run");
         Some(Error::new(ErrorKind::Unreachable, "no replica confirmed the grant in time, as the test wants it"))

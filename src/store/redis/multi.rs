@@ -169,12 +169,5 @@ impl RedisStore {
 }
 
 fn fresh_releases<'a>(parts: impl Iterator<Item = &'a Part<'a>>) -> impl Iterator<Item = Release<'a>> {
-    parts.filter(|part| part.held == 0).map(|part| Release {
-        name: part.name,
-        holder: part.holder,
-        permits: 1,
-        left: HoldCounts::NONE,
-        granted: false,
-        kept_until: None,
-    })
+    parts.filter(|part| part.held == 0).map(|part| Release::of_attempt(part.name, part.holder, 1))
 }

@@ -14,7 +14,7 @@ use crate::base::holder::is_foreign;
 use crate::base::lease::Moment;
 use crate::store::redis::script::{self, NodeReply};
 use crate::store::redis::wire::{Connection, RedisFailure, Reply};
-use crate::store::{Acquire, HoldCounts, Release, Spent, TokenRule, UnknownOutcomes};
+use crate::store::{Acquire, Release, Spent, TokenRule, UnknownOutcomes};
 
 /// How far ahead of a master's clock a client may propose a token, in microseconds.
 const DAY: u64 = 24 * 60 * 60 * 1_000_000;
@@ -163,7 +163,7 @@ impl RedlockStore {
         // third when they have two, and nothing but this message would wake them.
         let seen_redisson = self.seen_redisson.load(Ordering::Relaxed);
         let Acquire { name, holder, permits, .. } = *acquire;
-        let release = Release { name, holder, permits, left: HoldCounts::NONE, granted: false, kept_until: None };
+        let release = Release::of_attempt(name, holder, permits);
         let ask = |_: usize, _: &Connection, _: &str| match is_quiet {
             true if seen_redisson => {
                 vec![script::take_back(name, holder), script::wake_redisson(name)]

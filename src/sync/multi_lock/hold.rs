@@ -8,6 +8,7 @@ use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event::Event;
 use crate::base::lease::LeaseState;
+use crate::base::loss::LossWait;
 use crate::base::names::label;
 use crate::hold::guarded::{Hold, Side};
 use crate::hold::leaving::Leaving;
@@ -55,10 +56,10 @@ impl HeldLock for MultiHold {
     }
 
     /// As [`Tenure::wait_lost`](crate::lease::records::Tenure::wait_lost), for the first of
-    /// several leases that ends.
-    fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> bool {
+    /// several leases that ends. A loss of one counts before the release of another.
+    fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> LossWait {
         if self.client.is_forked() {
-            return false;
+            return LossWait::Released;
         }
         let deadline = Deadline::after(os::now(), timeout);
         let watch = LossWatch::new(&self.parts);
@@ -69,7 +70,7 @@ impl HeldLock for MultiHold {
             let (mut pause, mut released) = (Duration::MAX, false);
             for hold in &self.parts {
                 match hold.state() {
-                    LeaseState::Lost | LeaseState::Closed => return true,
+                    LeaseState::Lost | LeaseState::Closed => return LossWait::Lost,
                     LeaseState::Released => released = true,
                     LeaseState::Held | LeaseState::Suspect => {
                         pause = pause.min(hold.pause());
@@ -77,8 +78,11 @@ impl HeldLock for MultiHold {
                 }
             }
             let left = deadline.remaining(os::now()).unwrap_or(Duration::MAX);
-            if released || left.is_zero() || cancel.is_some_and(CancelToken::is_cancelled) {
-                return false;
+            if released {
+                return LossWait::Released;
+            }
+            if left.is_zero() || cancel.is_some_and(CancelToken::is_cancelled) {
+                return LossWait::StillHeld;
             }
             watch.event.wait(pause.min(left).max(Duration::from_micros(50)));
         }

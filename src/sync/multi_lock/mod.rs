@@ -155,7 +155,7 @@ impl MultiLock {
 #[clippy::has_significant_drop]
 pub struct MultiLockGuard(Guard<MultiHold, ThreadBound>);
 
-guard_methods!(MultiLockGuard);
+guard_methods!(MultiLockGuard: held, unlock, min_hold);
 
 impl MultiLockGuard {
     /// The names, sorted, each once. No I/O.
@@ -194,7 +194,7 @@ impl MultiLockGuard {
 #[clippy::has_significant_drop]
 pub struct OwnedMultiLockGuard(Guard<MultiHold, Movable>);
 
-guard_methods!(OwnedMultiLockGuard);
+guard_methods!(OwnedMultiLockGuard: held, unlock, min_hold);
 
 impl OwnedMultiLockGuard {
     /// The names, sorted, each once. No I/O.

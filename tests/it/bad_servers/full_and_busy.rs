@@ -31,7 +31,7 @@ fn a_full_server_takes_no_lock_but_gives_back_those_it_has() {
     std::thread::spawn(move || owned.unlock()).join().unwrap().unwrap();
     assert!(late.mutex("taken").force_unlock().unwrap());
     // Still held after a whole lease, so it was renewed.
-    assert!(!renewed.wait_lost(ms(1800)));
+    assert!(renewed.wait_lost(ms(1800)).is_still_held());
     renewed.unlock().unwrap();
     server.cmd::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     nothing_left(&server);

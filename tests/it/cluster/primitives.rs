@@ -73,7 +73,7 @@ fn latches_counts_and_fenced_values_work_on_the_node_of_their_slot() {
             assert!(waiter.join().unwrap(), "{name}");
         });
         let permits = one.counting_semaphore(format!("{name}-permits"));
-        assert!(permits.try_set_permits(1).unwrap());
+        assert!(permits.try_set_permits(1).unwrap().is_new());
         let permit = permits.acquire().unwrap();
         assert!(two.counting_semaphore(format!("{name}-permits")).try_acquire().unwrap().is_none());
         permit.release().unwrap();

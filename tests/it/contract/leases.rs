@@ -19,7 +19,7 @@ pub(super) fn a_successful_unlock_reports_no_loss(case: &mut Case) {
     for _ in 0..3 {
         let guard = client.lock().unwrap();
         reported.push(count_losses(&*guard));
-        assert!(!guard.wait_lost(ms(1)), "{primitive}: not lost yet");
+        assert!(guard.wait_lost(ms(1)).is_still_held(), "{primitive}: not lost yet");
         guard.unlock().unwrap();
         case.assert_free("unlocked");
     }
@@ -67,7 +67,7 @@ fn lost_by_time(case: &Case, client: &dyn Exclusive, cut: impl Fn(), mend: impl 
     let inner = std::thread::scope(|s| s.spawn(|| client.try_lock().unwrap().is_none()).join().unwrap());
     assert!(inner, "{primitive}: held");
     cut();
-    assert!(guard.wait_lost(CAP), "{primitive}: time alone ends it");
+    assert!(guard.wait_lost(CAP).is_lost(), "{primitive}: time alone ends it");
     mend();
     assert_lost(primitive, guard, &reported);
     let next = case.open().try_lock_for(SOON).unwrap();
@@ -172,7 +172,7 @@ pub(super) fn renewal_keeps_it_for_many_leases(case: &mut Case) {
     let lease = ms(2500);
     let (a, b) = (case.open_with(|builder| short(builder).lease(lease)), case.open());
     let guard = a.lock().unwrap();
-    assert!(!guard.wait_lost(lease * 5 / 2), "{primitive}: renewed");
+    assert!(guard.wait_lost(lease * 5 / 2).is_still_held(), "{primitive}: renewed");
     assert!(guard.is_held() && guard.remaining() <= lease, "{primitive}: {:?}", guard.remaining());
     assert!(b.try_lock().unwrap().is_none(), "{primitive}: at the server as well");
     guard.unlock().expect(primitive);

@@ -180,7 +180,7 @@ fn count_losses(guard: &dyn Held) -> Arc<AtomicU32> {
 /// Checks that a hold reports its loss in every way, and unlocks it.
 #[track_caller]
 fn assert_lost(primitive: &str, guard: Guard, reported: &AtomicU32) {
-    assert!(guard.wait_lost(CAP), "{primitive}: wait_lost");
+    assert!(guard.wait_lost(CAP).is_lost(), "{primitive}: wait_lost");
     assert!(!guard.is_held(), "{primitive}: is_held");
     assert_eq!(guard.remaining(), Duration::ZERO, "{primitive}: remaining");
     assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Lost, "{primitive}: ensure_held");

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use leasehold::{
-    CancelToken, FairMutex, FairMutexGuard, LockClient, Loss, MultiLock, MultiLockGuard, OwnedFairMutexGuard,
+    CancelToken, FairMutex, FairMutexGuard, LockClient, Loss, LossWait, MultiLock, MultiLockGuard, OwnedFairMutexGuard,
     OwnedMultiLockGuard, OwnedMutexGuard, OwnedRwLockWriteGuard, ReentrantMutex, ReentrantMutexGuard, Result, RwLock,
     RwLockWriteGuard, Semaphore, SemaphorePermit,
 };
@@ -15,8 +15,8 @@ pub(crate) trait Held: Sync {
     fn is_held(&self) -> bool;
     fn remaining(&self) -> Duration;
     fn ensure_held(&self) -> Result<()>;
-    fn wait_lost(&self, timeout: Duration) -> bool;
-    fn wait_lost_or_cancelled(&self, timeout: Duration, token: &CancelToken) -> Result<bool>;
+    fn wait_lost(&self, timeout: Duration) -> LossWait;
+    fn wait_lost_or_cancelled(&self, timeout: Duration, token: &CancelToken) -> Result<LossWait>;
     fn on_lost(&self, callback: Box<dyn FnOnce(&Loss) + Send>);
     fn extend(&self, lease: Duration) -> Result<()>;
     fn unlock(self: Box<Self>) -> Result<()>;
@@ -95,11 +95,11 @@ macro_rules! held {
                 self.ensure_held()
             }
 
-            fn wait_lost(&self, timeout: Duration) -> bool {
+            fn wait_lost(&self, timeout: Duration) -> LossWait {
                 self.wait_lost(timeout)
             }
 
-            fn wait_lost_or_cancelled(&self, timeout: Duration, token: &CancelToken) -> Result<bool> {
+            fn wait_lost_or_cancelled(&self, timeout: Duration, token: &CancelToken) -> Result<LossWait> {
                 self.wait_lost_or_cancelled(timeout, token)
             }
 

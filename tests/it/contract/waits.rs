@@ -62,7 +62,7 @@ pub(super) fn a_wait_for_a_loss_can_be_cancelled(case: &mut Case) {
     let label = case.primitive.label;
     let guard = case.open().lock().unwrap();
     let (token, held) = (CancelToken::new(), &*guard);
-    assert!(!held.wait_lost_or_cancelled(ms(1), &token).unwrap(), "{label}: it is held");
+    assert!(held.wait_lost_or_cancelled(ms(1), &token).unwrap().is_still_held(), "{label}: it is held");
     std::thread::scope(|s| {
         let child = token.child();
         let waiter = s.spawn(move || held.wait_lost_or_cancelled(LONG, &child));

@@ -219,7 +219,7 @@ fn a_counting_semaphore_has_redisson_s_names() {
     let mut bench = Bench::new(&server, &mut subscriber);
     for (name, tag) in NAMES {
         let (semaphore, channel) = (client.counting_semaphore(name), format!("redisson_sc:{tag}"));
-        assert!(semaphore.try_set_permits(2).unwrap());
+        assert!(semaphore.try_set_permits(2).unwrap().is_new());
         let permits = semaphore.acquire_many(2).unwrap();
         assert_eq!(server.lock_keys(), [name]);
         assert_eq!((bench.cmd::<String>(&["GET", name]), bench.pttl(name)), ("0".to_owned(), -1));

@@ -44,7 +44,7 @@ fn without_time(loss: &Loss) -> String {
 /// registered while it was held.
 #[track_caller]
 fn lost(guard: &dyn Held, before: &Receiver<Loss>, reason: LossReason, cause: Option<ErrorKind>) -> Loss {
-    assert!(guard.wait_lost(CAP), "it is lost");
+    assert!(guard.wait_lost(CAP).is_lost(), "it is lost");
     let loss = guard.loss().expect("it is lost");
     assert_eq!((loss.reason(), loss.cause().map(leasehold::Error::kind)), (reason, cause), "{loss}");
     // Ready, and not just for the first one that looks.

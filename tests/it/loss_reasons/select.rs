@@ -122,7 +122,7 @@ fn one_function_takes_any_guard() {
         guard.ensure_held()?;
         guard.extend(LONG)?;
         assert!(guard.is_held() && !guard.remaining().is_zero() && guard.loss().is_none());
-        assert!(!guard.wait_lost(ms(1)));
+        assert!(guard.wait_lost(ms(1)).is_still_held());
         Ok(guard.hold_count())
     }
     fn end(guard: impl Held) {
@@ -138,7 +138,7 @@ fn one_function_takes_any_guard() {
         ($($guard:expr, $name:literal, $has_token:literal);+ $(;)?) => {$(
             let guard = $guard;
             assert_eq!(work(&guard).unwrap(), 1, $name);
-            assert_eq!((Held::name(&guard), guard.token().is_some()), ($name, $has_token));
+            assert_eq!((Held::name(&guard), Held::fencing_token(&guard).is_ok()), ($name, $has_token));
             assert!(from_elsewhere(&guard));
             end(guard);
         )+};
@@ -156,7 +156,13 @@ fn one_function_takes_any_guard() {
         client.multi(["x"]).lock_owned().unwrap(), "x", false;
     );
     let boxed: Box<dyn Held> = Box::new(client.multi(["x", "y"]).lock().unwrap());
-    assert!(boxed.is_held() && boxed.token().is_none());
+    assert!(boxed.is_held());
+    let why = boxed.fencing_token().unwrap_err();
+    assert!(why.to_string().contains("MultiLockGuard::fencing_token"), "{why}");
+    let downgraded = client.rw_lock("rw").write().unwrap().downgrade().unwrap();
+    let why = Held::fencing_token(&downgraded).unwrap_err();
+    assert!(why.to_string().contains("a read hold has no fencing token"), "{why}");
+    downgraded.unlock().unwrap();
     drop(boxed);
     client.semaphore("s").delete().unwrap();
     drop(client);

@@ -62,7 +62,7 @@ fn told(guard: &dyn Held) -> Receiver<()> {
 
 #[track_caller]
 fn assert_lost(primitive: &str, guard: Guard, told: &Receiver<()>) {
-    assert!(guard.wait_lost(AT_ONCE), "{primitive}: wait_lost");
+    assert!(guard.wait_lost(AT_ONCE).is_lost(), "{primitive}: wait_lost");
     assert!(told.recv_timeout(AT_ONCE).is_ok(), "{primitive}: on_lost");
     assert!(!guard.is_held() && guard.remaining().is_zero(), "{primitive}: is_held");
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost, "{primitive}: unlock");
@@ -249,11 +249,11 @@ fn readers_are_lost_together() {
         assert!(faults.lose(NAME));
         writer.join().unwrap().unwrap();
     });
-    assert!(one.wait_lost(AT_ONCE) && two.wait_lost(AT_ONCE));
+    assert!(one.wait_lost(AT_ONCE).is_lost() && two.wait_lost(AT_ONCE).is_lost());
     drop((one, two));
     let guard = client.rw_lock(NAME).write().unwrap().downgrade().unwrap();
     faults.advance(LEASE);
-    assert!(guard.wait_lost(AT_ONCE));
+    assert!(guard.wait_lost(AT_ONCE).is_lost());
 }
 
 #[test]
@@ -325,5 +325,5 @@ fn a_fair_lock_keeps_its_order_when_the_clock_is_moved() {
     });
     drop(tell);
     assert_eq!(order.iter().collect::<Vec<_>>(), [0, 1, 2]);
-    assert!(guard.wait_lost(AT_ONCE));
+    assert!(guard.wait_lost(AT_ONCE).is_lost());
 }

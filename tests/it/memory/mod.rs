@@ -96,7 +96,7 @@ fn fenced_values_refuse_stale_holders() {
     let stale = client.lock("job").unwrap();
     let token = stale.fencing_token().unwrap();
     faults.lose("job");
-    assert!(stale.wait_lost(CAP));
+    assert!(stale.wait_lost(CAP).is_lost());
     drop(stale);
     let guard = client.lock("job").unwrap();
     assert!(guard.fencing_token().unwrap() > token);

@@ -129,7 +129,7 @@ fn semaphore(mut run: Run) {
                     run.stands(true, &wanted, || {
                         let semaphore = clients[0].semaphore(NAME);
                         let free = semaphore.available_permits().unwrap();
-                        (free, semaphore.acquired_permits().unwrap().cast_signed())
+                        (free, i64::from(semaphore.acquired_permits().unwrap()))
                     });
                 }
                 soon = run.answered(outcome, &[wanted], broken);
@@ -220,7 +220,7 @@ fn semaphore(mut run: Run) {
                 run.note("look".into());
                 let (free, held) = (handle.available_permits().unwrap(), handle.acquired_permits().unwrap());
                 model.sweep();
-                run.same("free, held", &(free, held.cast_signed()), &(model.free.unwrap_or(0), model.at_server()));
+                run.same("free, held", &(free, i64::from(held)), &(model.free.unwrap_or(0), model.at_server()));
             }
             18 if run.chance(8) => {
                 run.note("delete".into());
@@ -295,7 +295,8 @@ fn counting_semaphore(mut run: Run) {
                 let permits = run.roll(6) as u32;
                 run.note(format!("set {permits}"));
                 run.maybe_break();
-                run.same("set", &handle.try_set_permits(permits).unwrap(), &free.is_none());
+                let wanted = free.map_or(SetPermits::New, |free| SetPermits::SetBefore { free });
+                run.same("set", &handle.try_set_permits(permits).unwrap(), &wanted);
                 free.get_or_insert(i64::from(permits));
             }
             13 | 14 => {

@@ -128,9 +128,9 @@ fn the_loss_of_one_is_the_loss_of_all() {
             ($guard:expr) => {{
                 let guard = $guard;
                 guard.on_lost(callback);
-                assert!(!guard.wait_lost(ms(1)) && guard.is_held());
+                assert!(guard.wait_lost(ms(1)).is_still_held() && guard.is_held());
                 server.cmd::<u32>(&["DEL", "b"]);
-                assert!(guard.wait_lost(CAP));
+                assert!(guard.wait_lost(CAP).is_lost());
                 assert!(!guard.is_held() && guard.remaining().is_zero());
                 refused(guard.ensure_held(), ErrorKind::Lost, Some("b"));
                 refused(guard.extend(LONG), ErrorKind::Lost, Some("b"));
@@ -153,7 +153,7 @@ fn the_loss_of_one_is_the_loss_of_all() {
             count.fetch_add(1, Ordering::SeqCst);
         });
         server.cmd::<()>(&["FLUSHALL"]);
-        assert!(guard.wait_lost(CAP));
+        assert!(guard.wait_lost(CAP).is_lost());
         wait_until("the callback has run", || reported.load(Ordering::SeqCst) == 2);
         refused(guard.unlock(), ErrorKind::Lost, Some("a"));
         let guard = multi.lock().unwrap();
@@ -170,7 +170,7 @@ fn closing_the_client_is_reported_like_a_loss() {
     let client = patient(&server);
     let guard = client.multi(["a", "b"]).lock_owned().unwrap();
     std::thread::scope(|s| {
-        let waiter = s.spawn(|| guard.wait_lost(LONG));
+        let waiter = s.spawn(|| guard.wait_lost(LONG).is_lost());
         client.close(SOON).unwrap();
         let start = Instant::now();
         assert!(waiter.join().unwrap(), "a thread that waits for a loss");

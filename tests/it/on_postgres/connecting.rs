@@ -114,7 +114,7 @@ fn a_role_needs_few_rights() {
         .build()
         .unwrap();
     let guard = client.lock("k").unwrap();
-    assert!(!guard.wait_lost(ms(1200)), "it is renewed");
+    assert!(guard.wait_lost(ms(1200)).is_still_held(), "it is renewed");
     let mut db = server.connect();
     db.batch_execute("SET ROLE app").unwrap();
     let fence = guard.fence_sql().unwrap();

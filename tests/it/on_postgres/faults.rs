@@ -55,7 +55,7 @@ fn ended_backends_are_replaced() {
     for _ in 0..3 {
         server.end_backends();
         client.lock("k").unwrap().unlock().unwrap();
-        assert!(!guard.wait_lost(ms(1200)), "renewals go on");
+        assert!(guard.wait_lost(ms(1200)).is_still_held(), "renewals go on");
     }
     // The listener too: the waiter hears of the release again.
     std::thread::scope(|s| {
@@ -136,7 +136,7 @@ fn a_suspended_server_costs_the_lease_and_nothing_stays() {
     server.suspend();
     let error = client.try_lock("other").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error:?}");
-    assert!(guard.wait_lost(CAP) && !guard.is_held());
+    assert!(guard.wait_lost(CAP).is_lost() && !guard.is_held());
     server.resume();
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     wait_until("nothing is held", || server.held().is_empty());
@@ -161,7 +161,7 @@ fn a_server_that_is_full_is_ridden_out() {
     .collect();
     let full = LockClient::open(&url).unwrap_err();
     assert_eq!(full.kind(), ErrorKind::NotReady, "{full:?}");
-    assert!(!guard.wait_lost(ms(3000)), "its connections still serve");
+    assert!(guard.wait_lost(ms(3000)).is_still_held(), "its connections still serve");
     drop(others);
     wait_until("a new client is served", || LockClient::open(&url).is_ok());
     guard.unlock().unwrap();
@@ -187,7 +187,7 @@ fn a_promoted_standby_goes_on() {
     primary.stop("immediate");
     standby.promote();
     wait_until("the hold is renewed there", || client.try_lock("other").is_ok_and(|won| won.is_some()));
-    assert!(!kept.wait_lost(ms(5000)), "what the standby had is respected");
+    assert!(kept.wait_lost(ms(5000)).is_still_held(), "what the standby had is respected");
     let other = standby.client();
     assert!(other.try_lock("kept").unwrap().is_none());
     kept.unlock().unwrap();
@@ -197,7 +197,7 @@ fn a_promoted_standby_goes_on() {
     let forgotten = client.lock("forgotten").unwrap();
     let token = forgotten.fencing_token().unwrap();
     standby.run_sql("DELETE FROM leasehold.lock WHERE name = 'forgotten'");
-    assert!(forgotten.wait_lost(CAP));
+    assert!(forgotten.wait_lost(CAP).is_lost());
     assert!(other.try_lock("forgotten").unwrap().unwrap().fencing_token().unwrap() > token);
     drop((forgotten, client, other));
     standby.assert_clean();

@@ -124,7 +124,7 @@ fn a_full_disk_takes_no_new_lock_and_loses_none() {
     });
     assert!(refused.into_inner() > 0);
     // Those who have a row go on: renewed, released, taken again.
-    assert!(!held.wait_lost(ms(2500)), "it is renewed");
+    assert!(held.wait_lost(ms(2500)).is_still_held(), "it is renewed");
     assert!(fair.is_held() && read.is_held() && permit.is_held());
     held.unlock().unwrap();
     other.lock("held").unwrap().unlock().unwrap();
@@ -207,11 +207,11 @@ fn a_database_that_is_read_only_is_told_as_that() {
         let error = LockClient::open(&server.url()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ReadOnly, "{whose}: {error:?}");
         assert!(error.to_string().contains("read-only"), "{error}");
-        assert!(!guard.wait_lost(ms(1000)), "{whose}: the connections that are there go on");
+        assert!(guard.wait_lost(ms(1000)).is_still_held(), "{whose}: the connections that are there go on");
         server.end_backends();
         assert_eq!(client.try_lock("other").unwrap_err().kind(), ErrorKind::ReadOnly, "{whose}");
         // One who comes to wait is told, too; one who waits rides it out.
-        assert!(guard.wait_lost(CAP), "{whose}: nobody renews it");
+        assert!(guard.wait_lost(CAP).is_lost(), "{whose}: nobody renews it");
         assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
         let mut db = server.connect();
         db.batch_execute("SET default_transaction_read_only = off").unwrap();

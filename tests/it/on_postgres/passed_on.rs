@@ -61,7 +61,7 @@ fn all_readers_of_a_hold_learn_that_it_is_lost() {
         }
         lose();
         let write = other.rw_lock(NAME).try_write().unwrap().expect("free");
-        assert!(guards.iter().all(|guard| guard.wait_lost(CAP)));
+        assert!(guards.iter().all(|guard| guard.wait_lost(CAP).is_lost()));
         guards.iter().for_each(|_| told.recv_timeout(CAP).unwrap());
         assert!(lock.try_read().unwrap().is_none(), "nobody joins it any more");
         assert!(guards.into_iter().all(|guard| guard.unlock().unwrap_err().kind() == ErrorKind::Lost));
@@ -110,7 +110,7 @@ fn nobody_joins_a_hold_of_a_suspended_server() {
     let lock = client.rw_lock(NAME);
     let guards = shared(&lock, &server);
     server.suspend();
-    assert!(guards.iter().all(|guard| guard.wait_lost(CAP) && guard.remaining().is_zero()));
+    assert!(guards.iter().all(|guard| guard.wait_lost(CAP).is_lost() && guard.remaining().is_zero()));
     assert_eq!(lock.try_read().unwrap_err().kind(), ErrorKind::Unreachable);
     server.resume();
     guards.into_iter().for_each(|guard| assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost));
@@ -131,7 +131,7 @@ fn a_turn_whose_hold_is_lost_learns_of_it() {
                 forget(&server);
             }
             let next = other.try_lock(NAME).unwrap();
-            assert!(guard.wait_lost(CAP), "by its renewal");
+            assert!(guard.wait_lost(CAP).is_lost(), "by its renewal");
             assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
             drop(next);
         });

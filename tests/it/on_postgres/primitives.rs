@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold::ErrorKind;
+use leasehold::{ErrorKind, SetPermits};
 
 use super::server;
 use crate::rig::{PROMPT, ms, wait_until};
@@ -138,7 +138,8 @@ fn permits_are_counted() {
     a.lock("pool").unwrap().unlock().unwrap();
 
     let counting = a.counting_semaphore("count");
-    assert!(counting.try_set_permits(2).unwrap());
+    assert_eq!(counting.try_set_permits(2).unwrap(), SetPermits::New);
+    assert_eq!(counting.try_set_permits(3).unwrap(), SetPermits::SetBefore { free: 2 });
     let permit = counting.acquire_many(2).unwrap();
     assert!(b.counting_semaphore("count").try_acquire_for(ms(50)).unwrap().is_none());
     std::thread::scope(|s| {

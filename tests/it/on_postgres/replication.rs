@@ -114,8 +114,8 @@ fn what_an_asynchronous_standby_did_not_have_is_told_as_lost() {
     let other = standby.client();
     let next = other.try_lock_for("forgotten", CAP).unwrap().expect("the new primary knows nothing of it");
     assert!(next.fencing_token().unwrap() > token, "a fence refuses the one that is forgotten");
-    assert!(forgotten.wait_lost(CAP), "told by its next renewal");
-    assert!(!kept.wait_lost(ms(200)) && other.try_lock("kept").unwrap().is_none());
+    assert!(forgotten.wait_lost(CAP).is_lost(), "told by its next renewal");
+    assert!(kept.wait_lost(ms(200)).is_still_held() && other.try_lock("kept").unwrap().is_none());
     next.unlock().unwrap();
     kept.unlock().unwrap();
     drop((forgotten, client, other));

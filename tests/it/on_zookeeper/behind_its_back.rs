@@ -35,7 +35,7 @@ fn data_in_the_node_of_a_holder_is_no_loss() {
     }
     wait_until("it is watched again", || !server.watches().is_empty());
     look.delete(&node).unwrap();
-    assert!(guard.wait_lost(CAP));
+    assert!(guard.wait_lost(CAP).is_lost());
     drop(guard);
     look.close();
     drop(client);
@@ -58,12 +58,12 @@ fn a_node_that_is_deleted_is_a_loss_at_once() {
     let start = Instant::now();
     let node = only_node(&mut look, "/one");
     look.delete(&node).unwrap();
-    assert!(guards[0].wait_lost(PROMPT / 2), "by the watch, not by the next visit");
+    assert!(guards[0].wait_lost(PROMPT / 2).is_lost(), "by the watch, not by the next visit");
     assert!(client.mutex("two").force_unlock().unwrap());
-    assert!(guards[1].wait_lost(PROMPT / 2));
+    assert!(guards[1].wait_lost(PROMPT / 2).is_lost());
     let lease = children(&mut look, "/permits/leases").pop().unwrap();
     look.delete(&format!("/permits/leases/{lease}")).unwrap();
-    assert!(three.wait_lost(PROMPT / 2));
+    assert!(three.wait_lost(PROMPT / 2).is_lost());
     wait_until("the other permits are given back", || children(&mut look, "/permits/leases").is_empty());
     assert!(start.elapsed() < PROMPT && guards[2].is_held());
     drop((guards, three));

@@ -85,7 +85,7 @@ fn round(ensemble: &Ensemble, number: usize, cut: Cut, kind: Client) {
             Cut::Reset => ensemble.depose(leader),
             Cut::Silent => ensemble.cut_off(leader, true),
         }
-        let is_lost = guard.wait_lost(CAP);
+        let is_lost = guard.wait_lost(CAP).is_lost();
         let (both, mode) = next.join().unwrap();
         assert!(!both, "{cut:?} {kind:?}: two believed at the same time");
         assert!(is_lost, "{cut:?} {kind:?}");

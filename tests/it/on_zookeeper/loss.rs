@@ -85,7 +85,7 @@ fn a_cut_off_client_loses_by_time_and_begins_anew() {
             assert!(!guard.is_held(), "the holder believed longer than the server");
             next
         });
-        assert!(guard.wait_lost(CAP));
+        assert!(guard.wait_lost(CAP).is_lost());
         assert!(!guard.is_held());
         next.join().unwrap().unlock().unwrap();
         wait_until("the place of the waiter goes with the session", || near.fair("theirs").queue_len().unwrap() == 0);
@@ -155,7 +155,7 @@ fn a_server_that_lost_its_data_is_used_again() {
     server.kill();
     std::fs::remove_dir_all(server.dir().join("data")).unwrap();
     server.start_again();
-    assert!(guard.wait_lost(CAP));
+    assert!(guard.wait_lost(CAP).is_lost());
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     let mut next = None;
     wait_until("it has a session again", || {
@@ -176,7 +176,7 @@ fn a_fixed_lease_and_a_longest_hold_end_by_themselves() {
     assert!(guard.remaining() <= ms(1000));
     std::thread::scope(|s| {
         let next = s.spawn(|| other.mutex("job").lock_owned().unwrap());
-        assert!(guard.wait_lost(CAP) && !guard.is_held());
+        assert!(guard.wait_lost(CAP).is_lost() && !guard.is_held());
         assert!(next.join().unwrap().is_held());
     });
     drop(guard);
@@ -186,7 +186,7 @@ fn a_fixed_lease_and_a_longest_hold_end_by_themselves() {
     drop(guard);
     let brief = short(&server.url());
     let most = brief.mutex("job").max_hold(ms(1000)).lock().unwrap();
-    assert!(most.wait_lost(CAP));
+    assert!(most.wait_lost(CAP).is_lost());
     wait_until("its node goes", || client.try_lock("job").unwrap().is_some());
     drop((most, brief, client, other));
     server.assert_clean();
@@ -213,7 +213,7 @@ fn a_client_whose_server_is_cut_off_from_the_leader_says_false_first() {
         });
         wait_until("it waits", || other.fair("job").queue_len().unwrap() == 1);
         ensemble.cut_off(follower, true);
-        assert!(guard.wait_lost(CAP));
+        assert!(guard.wait_lost(CAP).is_lost());
         assert!(start.elapsed() < lease + CAP / 2, "{:?}", start.elapsed());
         next.join().unwrap().unlock().unwrap();
     });
@@ -237,7 +237,7 @@ fn without_a_majority_a_hold_ends_in_time_and_nobody_gets_in() {
     let token = guard.fencing_token().unwrap();
     let gone = ensemble.followers();
     gone.iter().for_each(|index| ensemble.server(*index).suspend());
-    assert!(guard.wait_lost(CAP) && !guard.is_held());
+    assert!(guard.wait_lost(CAP).is_lost() && !guard.is_held());
     for client in [&a, &b] {
         let error = client.try_lock("other").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");

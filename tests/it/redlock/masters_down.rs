@@ -113,7 +113,7 @@ fn without_a_majority_a_hold_ends_in_time() {
     let guard = a.lock("l").unwrap();
     masters.0[0].suspend();
     masters.0[1].suspend();
-    assert!(guard.wait_lost(CAP));
+    assert!(guard.wait_lost(CAP).is_lost());
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(b.try_lock("l").unwrap_err().kind(), ErrorKind::NoQuorum);
     masters.0[0].resume();

@@ -79,7 +79,7 @@ fn all_flushed_the_hold_is_lost_and_nobody_has_the_lock_for_the_longest_lease() 
     let error = client.try_lock_for("other", ms(1)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NoQuorum);
     assert!(error.to_string().contains("no vote yet"), "{error}");
-    assert!(guard.wait_lost(CAP));
+    assert!(guard.wait_lost(CAP).is_lost());
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     wait_for_votes(&client, 3);
     assert!(start.elapsed() >= LONGEST);

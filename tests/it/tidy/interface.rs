@@ -83,6 +83,7 @@ fn send_and_sync_are_promised() {
     sync::<Box<dyn Held>>();
     both::<Loss>();
     both::<LossReason>();
+    both::<LossWait>();
     both::<RenewalTrouble>();
     both::<SetPermits>();
     both::<Error>();

@@ -41,7 +41,7 @@ pub(crate) fn counting() {
 /// Permits that are added while threads wait for them.
 pub(crate) fn added() {
     let stage = Stage::new();
-    assert!(stage.one.counting_semaphore("pool").try_set_permits(0).expect("the store answers"));
+    assert!(stage.one.counting_semaphore("pool").try_set_permits(0).expect("the store answers").is_new());
     let waiting = [true, false].map(|is_one| {
         stage.spawn(move |stage| {
             stage.client(is_one).counting_semaphore("pool").acquire().expect("it is added").release().expect("taken");

@@ -217,7 +217,7 @@ pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
 }
 
 fn one_token(guard: &impl Held) -> Vec<u64> {
-    guard.token().map(|token| token.get()).into_iter().collect()
+    guard.fencing_token().map(|token| token.get()).into_iter().collect()
 }
 
 fn sleep_unless(span: Duration, done: &AtomicBool) {

@@ -1,0 +1,101 @@
+//! The terms on which a handle takes its holds: their lease, longest and shortest time and token,
+//! and who ends the waits for them.
+
+use std::time::Duration;
+
+use crate::base::cancel::CancelToken;
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::limits::{LONGEST_LEASE, check_lease};
+use crate::lease::records::{Owner, StoreHold, User};
+use crate::store::{LockStore, TokenRule};
+use crate::wait::client_state::Config;
+
+/// The terms of an outermost acquire.
+#[derive(Debug, Clone)]
+pub(crate) struct Terms {
+    pub(crate) lease: Duration,
+    /// Renewed by the watchdog, up to `max_hold` if that is set; else the lease is fixed.
+    pub(crate) renewed: bool,
+    pub(crate) max_hold: Option<Duration>,
+    /// How long the lock stays taken at least; zero: for no longer than it is held.
+    pub(crate) min_hold: Duration,
+    pub(crate) token: TokenRule,
+    /// Whether a thread that has the lock may enter it again.
+    pub(crate) reentrant: bool,
+    /// Ends the waits of the handle.
+    pub(crate) cancel: Option<CancelToken>,
+}
+
+impl Terms {
+    /// Those of a client's settings.
+    pub(crate) fn of(config: &Config) -> Self {
+        Self {
+            lease: config.lease,
+            renewed: true,
+            max_hold: config.max_hold,
+            min_hold: Duration::ZERO,
+            token: if config.fencing { TokenRule::On } else { TokenRule::Off },
+            reentrant: true,
+            cancel: None,
+        }
+    }
+
+    /// Whether they fit each other and the store. No I/O.
+    pub(crate) fn check(&self, store: &dyn LockStore) -> Result<()> {
+        if !self.renewed {
+            check_lease(self.lease)?;
+        }
+        if self.max_hold.is_some_and(|most| most.is_zero()) {
+            return Err(Error::new(ErrorKind::InvalidInput, "a max_hold of zero; use with_lease"));
+        }
+        if self.min_hold.is_zero() {
+            return Ok(());
+        }
+        self.check_min_hold()?;
+        store.check_min_hold(self.min_hold)
+    }
+
+    /// The least time must not be more than the most: when the job hangs, the lock would be free
+    /// before that time.
+    fn check_min_hold(&self) -> Result<()> {
+        let least = self.min_hold;
+        let refuse = |why: String| Err(Error::new(ErrorKind::InvalidInput, why));
+        match self.max_hold {
+            _ if least > LONGEST_LEASE => refuse(format!("a min_hold of {least:?} is more than 365 days")),
+            _ if !self.renewed && self.lease < least => refuse(format!(
+                "a min_hold of {least:?} is longer than the fixed lease of {:?}: give it a lease that is as long",
+                self.lease
+            )),
+            Some(most) if self.renewed && most < least => refuse(format!(
+                "a min_hold of {least:?} is longer than the max_hold of {most:?}: set a max_hold that is as long"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a reader may have them.
+    pub(crate) fn check_read(&self) -> Result<()> {
+        if self.min_hold.is_zero() {
+            return Ok(());
+        }
+        let why = "readers share the lock, and a min_hold would keep out writers for a reader that has left: read \
+                   through a handle without it";
+        Err(Error::new(ErrorKind::InvalidInput, why))
+    }
+
+    /// Whether a hold of these terms may pass to another thread of the client. A lock that stays
+    /// taken passes to nobody, and who asks for that begins its time anew.
+    pub(super) fn may_pass_on(&self) -> bool {
+        self.renewed && self.min_hold.is_zero()
+    }
+
+    /// The user has got this hold.
+    pub(crate) fn begin_min_hold(&self, hold: &StoreHold) {
+        hold.begin_min_hold(self.min_hold);
+    }
+
+    pub(crate) fn user(&self, owner: Owner) -> User {
+        let max_hold = self.max_hold.filter(|_| self.renewed);
+        User { owner, reentrant: self.reentrant, max_hold }
+    }
+}
