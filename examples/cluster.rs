@@ -1,12 +1,12 @@
 //! A pool of workers on a cluster of three primaries, while the slot of their lock moves from one
 //! to the next.
 //!
-//! Only the URLs and `cluster()` make the difference to one server. Each name is served by the
+//! Only the URLs and `cluster()` differ from a program for one server. Each name is served by the
 //! primary that has its slot; requests, renewals and wake-ups follow a slot that moves. The last
 //! part takes locks in slots of different primaries as one.
 //!
 //! It starts the primaries itself (LEASEHOLD_SERVER, or redis-server) in a temporary directory, and
-//! ends them.
+//! stops them.
 //!
 //! `cargo run --example cluster`
 
@@ -25,10 +25,10 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 const WORKERS: u32 = 4;
 const TURNS: u32 = 2000;
 const SLOTS: u16 = 16384;
-/// For everything that the servers must do before the example can go on.
+/// How long the servers may take for each step that the example waits for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// One primary. It ends with this value.
+/// One primary. It is stopped when this value is dropped.
 struct Node {
     process: Child,
     port: u16,
@@ -41,7 +41,7 @@ impl Drop for Node {
     }
 }
 
-/// A directory that goes with it.
+/// A directory that is removed when this is dropped.
 struct Dir(PathBuf);
 
 impl Drop for Dir {
@@ -92,7 +92,7 @@ impl Node {
     }
 }
 
-/// With room for the port of the cluster bus, which is 10 000 above.
+/// Low enough that the port of the cluster bus, 10 000 above it, is valid too.
 fn free_port() -> Outcome<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let free = |port: &u16| [*port, port + 10_000].iter().all(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
@@ -145,8 +145,8 @@ fn move_slot(nodes: &[Node], slot: &str, from: usize, to: usize) -> Outcome<()> 
     for node in [target, source].into_iter().chain(nodes) {
         node.ask::<()>(&["CLUSTER", "SETSLOT", slot, "NODE", &target.id()?])?;
     }
-    // The nodes tell each other. One that had not heard of this move yet when the slot moves on
-    // could take late news for a newer owner, and drop the keys that it has.
+    // The nodes notify each other. If one had not received this move yet when the slot moves again,
+    // it could take the late message for a newer owner, and drop the keys that it has.
     wait_until("all nodes know who has which slots", || {
         let seen = nodes[0].slots_of_all().ok();
         seen.is_some() && nodes.iter().all(|node| node.slots_of_all().ok() == seen)

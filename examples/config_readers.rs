@@ -1,8 +1,8 @@
 //! Many read a config of two values, one changes both, and nobody sees it half changed.
 //!
-//! A read-write lock: readers do not wait for each other, and a writer has it alone. When it has
-//! written, the writer goes on as a reader (`downgrade`): the others may read again while it checks
-//! what it wrote, and no other writer comes in between.
+//! A read-write lock: readers do not wait for each other, and a writer excludes everybody. After
+//! its write, the writer goes on as a reader (`downgrade`): the others may read again while it
+//! checks what it wrote, and no other writer comes in between.
 //!
 //! `cargo run --example config_readers -- redis://127.0.0.1/`
 
@@ -40,15 +40,15 @@ fn run(url: &str, lock: &RwLock, db: &mut redis::Connection) -> Outcome<usize> {
         let before = all(start(scope, url, 1))?;
         assert!(before.iter().all(|config| is(config, "db-1", "5001")));
 
-        // Of this closure: should it fail, the lock comes free, and the readers do not wait for
-        // ever.
+        // The guard is moved into this closure: if the closure fails, the lock is released, and the
+        // readers do not wait for ever.
         let guard = lock.write()?;
         set(db, HOST, "db-2")?;
         let readers = start(scope, url, 2);
-        // Half changed, and somebody wants to read. Without the lock there is time enough here to
-        // do so.
+        // The config is half changed now. Without the lock, a reader would have enough time to see
+        // that.
         thread::sleep(Duration::from_millis(30));
-        // One who lost the lock meanwhile must not write any more.
+        // A writer that has lost the lock must not write any more.
         guard.ensure_held()?;
         set(db, PORT, "5002")?;
         let guard = guard.downgrade()?;
@@ -96,12 +96,12 @@ fn is(config: &Config, host: &str, port: &str) -> bool {
     (&*config.0, &*config.1) == (host, port)
 }
 
-/// Two commands, on purpose: what they read or write together only the lock keeps together.
+/// Uses two commands on purpose: only the lock makes both values change as one.
 fn get(db: &mut redis::Connection) -> redis::RedisResult<Config> {
     Ok((redis::cmd("GET").arg(HOST).query(db)?, redis::cmd("GET").arg(PORT).query(db)?))
 }
 
 fn set(db: &mut redis::Connection, key: &str, value: &str) -> redis::RedisResult<()> {
-    // With an end, so that an example that is interrupted leaves nothing behind.
+    // The values expire, so that an interrupted example leaves nothing behind.
     redis::cmd("SET").arg(key).arg(value).arg("EX").arg(60).exec(db)
 }

@@ -1,10 +1,10 @@
-//! A holder that is suspended past its lease wakes up, and its late write is refused: by an SQLite
-//! table and by a Redis key.
+//! A holder that was suspended past its lease resumes, and an SQLite table and a Redis key refuse
+//! its late write.
 //!
 //! The suspension is real: the program runs itself as a second process, sends it SIGSTOP between
 //! its read and its write, takes the lock when the lease has ended, does its own work, and sends
 //! SIGCONT. The late process does not ask whether it still has the lock, as if it had been
-//! suspended between the question and the write: no library can close that gap. The resource can,
+//! suspended between the check and the write: no library can close that gap. The resource can,
 //! because it remembers the highest fencing token that has claimed it.
 //!
 //! `cargo run --example fencing_sqlite -- redis://127.0.0.1/`
@@ -44,7 +44,7 @@ fn claim_and_read(db: &Connection, token: FencingToken) -> Outcome<i64> {
     Ok(db.query_row("SELECT balance FROM account WHERE id = 1", [], |row| row.get(0))?)
 }
 
-/// Writes under exactly that claim.
+/// Writes only under exactly that claim.
 fn write(db: &Connection, token: FencingToken, balance: i64) -> Outcome<()> {
     let fence = fence()?;
     fence.expect_one(db.execute(&fence.write(&["balance"])?, params![balance, 1, token.as_i64()])?, token)?;
@@ -70,7 +70,8 @@ fn late_holder(url: &str, file: &str) -> Outcome<()> {
     let balance = claim_and_read(&db, token)?;
     let claim = client.fenced_value("fencing-example").claim(token)?;
     println!("read, about to write");
-    // Suspended here, for longer than its lease; wakes up and writes without another look.
+    // It is suspended here for longer than its lease; then it resumes and writes without another
+    // check.
     std::io::stdin().read_line(&mut String::new())?;
     let sqlite = write(&db, token, balance + 1000).unwrap_err();
     let redis = claim.write("1000").unwrap_err();
@@ -81,7 +82,8 @@ fn late_holder(url: &str, file: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// The second process. Killed when this program gives up: suspended, it would stay for ever.
+/// The second process. It is killed when this program fails: a suspended process would stay for
+/// ever.
 struct Late(Child);
 
 impl Drop for Late {

@@ -1,9 +1,9 @@
 //! A fixed lease: the lock ends after a time that is known beforehand, whether or not its holder
 //! hangs.
 //!
-//! Right for work with a known longest time. A holder that needs longer extends the lease *before*
-//! it ends; once it has ended nothing brings it back. Wrong for work of unknown length: let the
-//! watchdog renew, with `max_hold` against holders that hang.
+//! A fixed lease fits work with a known maximum duration. A holder that needs longer extends the
+//! lease *before* it ends; nothing brings back a lease that has ended. It does not fit work of
+//! unknown duration: let the watchdog renew that, with `max_hold` against holders that hang.
 //!
 //! `cargo run --example fixed_lease -- redis://127.0.0.1/`
 

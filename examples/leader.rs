@@ -1,12 +1,12 @@
 //! Cron-style: many processes wake up at the same time, one of them runs the job.
 //!
-//! `try_lock` and not `lock`: those that come second have nothing to do. The lock stays taken for a
-//! minimum time, also when the job is over and its process has ended: clocks differ between
-//! machines, and without it a process whose clock is a little behind would wake up when the job is
-//! already over, find the lock free, and run it once more.
+//! It calls `try_lock` and not `lock`, because those that come second have nothing to do. The lock
+//! stays taken for a minimum time, even when the job is over and its process has ended. Otherwise a
+//! process whose clock is a little behind would wake up after the job, find the lock free, and run
+//! the job once more.
 //!
-//! Not for jobs that must run exactly once: a holder can lose its lease while it works. Such a job
-//! hands the fencing token to what it changes (see `fencing_sqlite`).
+//! This is not enough for jobs that must run exactly once, because a holder can lose its lease
+//! while it works. Such a job passes the fencing token to what it changes (see `fencing_sqlite`).
 //!
 //! `cargo run --example leader -- redis://127.0.0.1/`
 
@@ -15,14 +15,14 @@ use std::time::Duration;
 
 use leasehold::{LockClient, Result};
 
-/// More than the clocks of the machines differ by, and less than the time from one run to the next.
+/// More than the difference between the machines' clocks, and less than the time between two runs.
 const MINIMUM_HOLD: Duration = Duration::from_secs(2);
 
 fn main() -> Result<()> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1/".to_owned());
     let runs = AtomicU32::new(0);
     std::thread::scope(|scope| {
-        // Each stands for a process of its own, with clocks up to 200 ms apart.
+        // Each thread represents a process, with clocks up to 200 ms apart.
         let processes: Vec<_> = (0..8)
             .map(|n| {
                 let (url, runs) = (&url, &runs);
@@ -47,6 +47,6 @@ fn process(n: u32, url: &str, runs: &AtomicU32) -> Result<()> {
     println!("process {n}: runs the job");
     runs.fetch_add(1, Ordering::SeqCst);
     // ... the job ...
-    // At once: the process may end, and the lock stays taken until its time is over.
+    // This returns at once: the process may end, and the lock stays taken until its time is over.
     guard.unlock()
 }

@@ -1,9 +1,9 @@
-//! Losing a lock, the ways to be told (by asking, by blocking, by callback, by a channel), and why
-//! it was lost.
+//! Losing a lock: four ways to notice it (polling, blocking, a callback, a channel), and the
+//! reason.
 //!
 //! Here an operator frees the lock by force. A pause longer than the lease, a failover or a restart
-//! of the server would look the same to the holder. It is told at the next renewal, a third of the
-//! lease later, or at once when the lease has ended by time.
+//! of the server would look the same to the holder. It notices the loss at the next renewal, a
+//! third of the lease later, or as soon as the lease has ended by time.
 //!
 //! `cargo run --example lost_lease -- redis://127.0.0.1/`
 
@@ -22,13 +22,13 @@ fn main() -> Result<()> {
     guard.on_lost(move |loss| {
         let _ = called.send(format!("on_lost: {loss}"));
     });
-    // Called before the lease is lost: when the first renewal fails. Here none does.
+    // Called before the lease is lost, when the first renewal fails. Here none does.
     guard.on_renewal_trouble(|trouble| println!("on_renewal_trouble: {trouble}"));
-    // A channel that is disconnected at the loss, for `select!`: see the example `select_jobs`.
+    // This channel is disconnected at the loss, for `select!`: see the example `select_jobs`.
     let lost = guard.lost();
 
     std::thread::scope(|scope| {
-        // A guard is bound to its thread, but another may look at it.
+        // A guard is bound to its thread, but another thread may check it.
         let blocked = scope.spawn(|| guard.wait_lost(Duration::from_secs(10)));
         println!("the operator frees the lock: {}", operator.mutex("job").force_unlock()?);
         assert_eq!(blocked.join().expect("the watching thread does not panic"), LossWait::Lost);
@@ -42,15 +42,15 @@ fn main() -> Result<()> {
     assert!(lost.recv().is_err());
     println!("lost: ready, and it stays so");
 
-    // Why: an alarm for the operator, or a longer lease, or nothing, because it was asked for.
+    // Depending on the reason: alert an operator, set a longer lease, or do nothing because it was
+    // intended.
     let loss = guard.loss().expect("it is lost");
     assert_eq!(loss.reason(), LossReason::TakenAway);
     println!("loss: {:?} after {:.1?}", loss.reason(), loss.held_for());
 
     // Checked before each step that must not overlap with somebody else's.
     assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Lost);
-    // A thread whose hold is lost does not quietly get a new one while it still believes in the
-    // old.
+    // A thread whose hold was lost cannot silently get a new one while it still has the old guard.
     assert_eq!(client.lock("job").unwrap_err().kind(), ErrorKind::Lost);
     println!("unlock: {}", guard.unlock().unwrap_err());
 

@@ -1,11 +1,11 @@
-//! A scrape: what the locks of a service do, for Prometheus, without a web framework.
+//! The metrics of a service's locks for Prometheus, without a web framework.
 //!
 //! Workers share a lock; a thread answers `GET /metrics` with the client's figures. A service that
 //! has a web server already answers with the same text from a route of its own:
 //! `client.stats().to_prometheus()`.
 //!
 //! `cargo run --example metrics -- redis://127.0.0.1/ 127.0.0.1:9184`, then
-//! `curl http://127.0.0.1:9184/metrics`. With a number behind the address it ends after so many
+//! `curl http://127.0.0.1:9184/metrics`. With a number after the address it ends after that many
 //! scrapes.
 
 use std::error::Error;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use leasehold::LockClient;
 
-/// Whoever connects and says nothing must not keep others from scraping.
+/// A client that connects and sends nothing must not keep others from scraping.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         while served < scrapes {
             match listener.accept().and_then(|(stream, _)| answer(&stream, &client)) {
                 Ok(is_scrape) => served += usize::from(is_scrape),
-                // Such as a scraper that has gone: the next one is served all the same.
+                // For example, the scraper has disconnected. The next one is served as usual.
                 Err(e) => eprintln!("a scrape failed: {e}"),
             }
         }
@@ -54,21 +54,21 @@ fn work(client: &LockClient, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         match client.lock("invoices") {
             Ok(_guard) => std::thread::sleep(Duration::from_millis(2)),
-            // Counted by its kind, too.
+            // The error is also counted, by its kind.
             Err(e) => eprintln!("no lock: {e}"),
         }
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// Answers one request. True: it was a scrape.
+/// Answers one request. Returns whether it was a scrape.
 fn answer(stream: &TcpStream, client: &LockClient) -> std::io::Result<bool> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut reader = BufReader::new(stream);
     let mut request = String::new();
     reader.read_line(&mut request)?;
-    // The headers, up to the empty line: a socket closed with unread input would be reset.
+    // Reads the headers up to the empty line: closing a socket with unread input would reset it.
     let mut header = String::new();
     while reader.read_line(&mut header)? > 2 {
         header.clear();

@@ -1,9 +1,9 @@
 //! Guards that change threads: one thread takes the locks, a pool of workers does the work and
-//! gives them up.
+//! releases them.
 //!
 //! `lock_owned` binds a hold to its guard and not to the thread, so it never re-enters: a second
-//! `lock_owned` of the same name waits, also on the same thread. The workers here take one job
-//! after the other; on a pool that steals work, where a thread can begin a job in the middle of
+//! `lock_owned` of the same name waits, even on the same thread. The workers here take one job
+//! after the other; for a pool that steals work, where a thread can begin a job in the middle of
 //! another, see `rayon_pool`.
 //!
 //! `cargo run --example owned_pool -- redis://127.0.0.1/`

@@ -1,13 +1,13 @@
 //! The data and the lock in one database, and in one transaction: a holder that is suspended in the
-//! middle of a transfer wakes up, and its COMMIT fails.
+//! middle of a transfer resumes, and its COMMIT fails.
 //!
 //! Accounts owe each other, and each payment is a read, a computation and two writes. The
-//! suspension is real: the program runs itself as a second process, sends it SIGSTOP inside of its
+//! suspension is real: the program runs itself as a second process, sends it SIGSTOP inside its
 //! transaction, takes the lock when the lease has ended, pays, and sends SIGCONT. The late process
 //! does not ask whether it still has the lock. The database does.
 //!
-//! Then many threads pay across the web of accounts, with leases that are too short on purpose.
-//! Nothing but the locks and the fence orders them, and no money is lost.
+//! Then many threads make payments between the accounts, with leases that are too short on purpose.
+//! Only the locks and the fence keep them apart, and no money is lost.
 //!
 //! `cargo run --features postgres --example postgres -- postgres://user@host/database`
 
@@ -42,7 +42,7 @@ fn name(account: i32) -> String {
     format!("account {account}")
 }
 
-/// Reads, computes and writes: without an order of the payments, some would be lost.
+/// Reads, computes and writes: if payments overlapped, some would be lost.
 fn pay(transaction: &mut postgres::Transaction<'_>, from: i32, to: i32, amount: i64) -> Result<(), postgres::Error> {
     for (account, change) in [(from, -amount), (to, amount)] {
         let sql = "SELECT balance FROM leasehold_example WHERE id = $1";
@@ -57,8 +57,8 @@ fn fenced(transaction: &mut postgres::Transaction<'_>, fence: &TransactionFence)
     transaction.execute(fence.sql_at_commit(), &[&fence.name(), &fence.token().as_i64()]).map(drop)
 }
 
-/// Its lock was lost; or a transaction whose lock was lost stands in its way, and PostgreSQL has ended
-/// the circle of the two (40P01).
+/// Its lock was lost; or it was in a deadlock with a transaction whose lock was lost, which
+/// PostgreSQL has ended (40P01).
 fn is_refused(error: &postgres::Error) -> bool {
     error.code().is_some_and(|code| [TransactionFence::STALE, "40P01"].contains(&code.code()))
 }
@@ -70,7 +70,7 @@ fn late_holder(url: &str) -> Outcome<()> {
     let mut transaction = db.transaction()?;
     fenced(&mut transaction, &guard.fence_sql()?)?;
     println!("in the middle");
-    // Here it is suspended: the next line is read only after SIGCONT.
+    // The process is suspended here: the next line is read only after SIGCONT.
     std::io::stdin().lock().read_line(&mut String::new())?;
     pay(&mut transaction, 1, 2, 100)?;
     match transaction.commit() {
@@ -112,7 +112,7 @@ fn play(url: &str) -> Outcome<()> {
     transaction.commit()?;
     println!("B has paid");
     signal(&late, "CONT")?;
-    // Its standard input ends: it goes on.
+    // Its standard input is closed, so it goes on.
     drop(late.stdin.take());
     let outcome = lines.next().ok_or("it ended")??;
     println!("A wakes up and commits: {outcome}");
@@ -152,7 +152,7 @@ fn web_of_payments(url: &str) -> Outcome<(u32, u32)> {
                             continue;
                         }
                         let both = client.multi([name(from), name(to)]).with_lease(Duration::from_millis(60));
-                        // Too short: the lock may be lost before it is used.
+                        // This is too short on purpose: the lock may be lost before it is used.
                         let Ok(guard) = both.lock() else { continue };
                         std::thread::sleep(Duration::from_millis(u64::from(turn.unsigned_abs()) * 9));
                         let mut run = || -> Result<(), postgres::Error> {
@@ -169,7 +169,7 @@ fn web_of_payments(url: &str) -> Outcome<(u32, u32)> {
                             Err(error) if is_refused(&error) => refused.fetch_add(1, Ordering::SeqCst),
                             Err(error) => return Err(error.to_string()),
                         };
-                        // It says Lost where it was: the fence has decided.
+                        // This may return `Lost`; the fence has decided already.
                         let _ = guard.unlock();
                     }
                     Ok(())

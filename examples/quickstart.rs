@@ -1,4 +1,4 @@
-//! The main job in a few lines: one at a time, across threads, processes and machines.
+//! A lock in a few lines: one holder at a time, across threads, processes and machines.
 //!
 //! `cargo run --example quickstart -- redis://127.0.0.1/`
 
@@ -11,13 +11,14 @@ fn main() -> leasehold::Result<()> {
     let guard = client.lock("job")?;
     println!("have the lock for {:?}, renewed while the guard lives", guard.remaining());
 
-    // A second handle stands for another process: it is told that somebody else has the lock.
+    // A second client acts like another process: it gets `None`, because somebody else has the
+    // lock.
     let other = LockClient::open(&url)?;
     assert!(other.try_lock("job")?.is_none());
     println!("another client does not get it");
 
     guard.ensure_held()?; // before each step that must not overlap
-    guard.unlock()?; // what dropping it does, with the outcome told
+    guard.unlock()?; // like dropping it, but reports the outcome
 
     assert!(other.try_lock("job")?.is_some());
     println!("released: now it does");

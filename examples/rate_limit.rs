@@ -1,13 +1,13 @@
-//! An API that stands three calls at a time, held to it across processes, one of which is killed in
+//! At most three calls at a time to an API, from several processes, one of which is killed during
 //! its call.
 //!
-//! A semaphore whose permits have leases: the dead worker's permit comes back by itself. A counting
-//! semaphore, or an INCR and a DECR, would have one permit less from then on. Three calls at a time
-//! are not three calls a second: that is another kind of limit.
+//! The limit is a semaphore whose permits have leases: the dead worker's permit comes back by
+//! itself. A counting semaphore, or an INCR and a DECR, would have one permit less from then on.
+//! Three calls at a time are not three calls a second: that is another kind of limit.
 //!
-//! It starts itself as the workers. A lease of half a second is for the sake of a short example:
-//! with the usual 30 s a dead worker's permit is missed for so long, but a worker may be held up
-//! for so long, too.
+//! The program starts itself as the workers. The lease of half a second keeps the example short:
+//! with the usual 30 s a dead worker's permit is missing for that long, but a worker may also be
+//! held up for that long.
 //!
 //! `cargo run --example rate_limit -- redis://127.0.0.1/`
 
@@ -24,25 +24,24 @@ const PERMITS: u32 = 3;
 const WORKERS: u32 = 5;
 const CALLS: u32 = 4;
 const LEASE: Duration = Duration::from_millis(500);
-/// When the API gives up a call whose caller is silent: before the caller's permit comes back,
-/// which is two seconds after its lease has ended (Java's clocks may differ by that).
+/// How long the API works on a call whose caller is silent: it stops before the caller's permit
+/// comes back, which is two seconds after its lease has ended (Java's clocks may differ by that).
 const API_TIMEOUT: Duration = Duration::from_secs(1);
-/// Stands for the API: a sorted set of the calls that it works on, by when it gives them up.
+/// Represents the API: a sorted set of its present calls, by the time at which it gives each up.
 const LIVE: &str = "example-api:live";
 
 fn main() -> Outcome<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let url = args.first().map_or("redis://127.0.0.1/", String::as_str);
-    // An I/O timeout of a quarter of that lease, the default, would be short for a machine with
-    // much to do.
+    // The default I/O timeout, a quarter of that lease, would be short for a busy machine.
     let client = LockClient::builder().url(url).lease(LEASE).io_timeout(LEASE / 5 * 4).build()?;
     let semaphore = client.semaphore("example-api");
     let mut db = redis::Client::open(url)?.get_connection()?;
     if let Some(number) = args.get(1) {
         return worker(number.parse()?, &semaphore, &mut db);
     }
-    // At the start as well: what a run left behind that was killed. Permits are the one thing here
-    // without an end.
+    // This is also done at the start, for what a killed run left behind: the number of permits
+    // never expires.
     let mut clear = || -> Outcome<()> {
         semaphore.delete()?;
         Ok(redis::cmd("DEL").arg(LIVE).exec(&mut db)?)
@@ -54,8 +53,8 @@ fn main() -> Outcome<()> {
 }
 
 fn supervise(url: &str, semaphore: &Semaphore) -> Outcome<()> {
-    // Whoever comes first sets them; a service does this at each start, and does not mind that they
-    // are there.
+    // The first one sets the number; a service does this at each start, whether or not it is set
+    // already.
     semaphore.try_set_permits(PERMITS)?;
     let mut doomed = start(url, 0)?;
     let others = (1..WORKERS).map(|number| start(url, number)).collect::<Outcome<Vec<_>>>()?;
@@ -81,7 +80,7 @@ fn supervise(url: &str, semaphore: &Semaphore) -> Outcome<()> {
         return Err(format!("{peak} calls at once").into());
     }
 
-    // All or none: that works only with the dead worker's permit among them.
+    // All or none: this succeeds only once the dead worker's permit is back.
     let all = semaphore.try_acquire_many_for(PERMITS, Duration::from_secs(10))?;
     all.ok_or("the dead worker's permit did not come back")?.release()?;
     println!("its permit is back {:.1} s after its death", killed.elapsed().as_secs_f32());
@@ -91,12 +90,12 @@ fn supervise(url: &str, semaphore: &Semaphore) -> Outcome<()> {
 
 fn start(url: &str, number: u32) -> Outcome<Child> {
     let mut command = Command::new(std::env::current_exe()?);
-    // The supervisor has the other end of both: they tell the workers when it is gone.
+    // The supervisor has the other end of both pipes, so the workers notice when it is gone.
     command.args([url, &number.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
     Ok(command.spawn()?)
 }
 
-/// Prints how many calls it saw, its own among them, one line a call.
+/// Prints for each call how many calls it saw, its own included.
 fn worker(number: u32, semaphore: &Semaphore, db: &mut redis::Connection) -> Outcome<()> {
     for call in 0..CALLS {
         let permit = semaphore.acquire()?;
@@ -106,7 +105,7 @@ fn worker(number: u32, semaphore: &Semaphore, db: &mut redis::Connection) -> Out
         begin.cmd("PEXPIRE").arg(LIVE).arg(60_000).ignore();
         begin.cmd("ZCOUNT").arg(LIVE).arg(now.as_millis() as u64).arg("+inf");
         let (live,): (u32,) = begin.query(db)?;
-        // Not println, which panics when nobody reads it because the supervisor is gone.
+        // Not `println!`, which panics when the supervisor is gone and nobody reads.
         writeln!(std::io::stdout(), "{live}")?;
         if number == 0 {
             std::io::stdin().read_line(&mut String::new())?;
@@ -114,8 +113,8 @@ fn worker(number: u32, semaphore: &Semaphore, db: &mut redis::Connection) -> Out
         std::thread::sleep(Duration::from_millis(15));
         redis::cmd("ZREM").arg(LIVE).arg(&call).exec(db)?;
         if let Err(e) = permit.release() {
-            // A call that took longer than the lease: the API may have seen one too many, and that
-            // is all.
+            // The call took longer than the lease. The only consequence is that the API may have
+            // seen one call too many.
             eprintln!("worker {number}: {e}");
         }
     }

@@ -6,11 +6,11 @@
 //!
 //! - the re-entrant `lock` lets it in: two jobs are inside at once, with one fencing token;
 //! - a `non_reentrant` handle refuses it with `Conflict`, in every form;
-//! - an owned guard belongs to no thread, so `try_lock_owned` says that the lock is taken. The
-//!   blocking `lock_owned` would wait for ever here, for the job that lies beneath it on its own
-//!   stack, as any mutex would.
+//! - an owned guard belongs to no thread, so `try_lock_owned` finds the lock taken. The blocking
+//!   `lock_owned` would wait here for ever, like any mutex: for the job that is further down on its
+//!   own stack.
 //!
-//! A job that is refused can be put off. Better still: hold no lock across a `join`.
+//! A job that is refused can be postponed. Better still, hold no lock across a `join`.
 //!
 //! `cargo run --example rayon_pool -- redis://127.0.0.1/`
 
@@ -48,9 +48,9 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Two jobs that take the lock, the second of which comes to the thread of the first while that one
-/// waits for a part of its work. The most that were inside at once; `take` answers `None` when it
-/// is refused.
+/// Runs two jobs that take the lock; the second comes to the thread of the first while that one
+/// waits for a part of its work. Returns how many were inside at once, at most; `take` returns
+/// `None` when it is refused.
 fn jobs_inside<G>(pool: &rayon::ThreadPool, take: impl Fn() -> Result<Option<G>> + Sync) -> Result<u32> {
     let (inside, most) = (AtomicU32::new(0), AtomicU32::new(0));
     let job = |work: &dyn Fn()| -> Result<()> {
@@ -63,7 +63,7 @@ fn jobs_inside<G>(pool: &rayon::ThreadPool, take: impl Fn() -> Result<Option<G>>
     };
     let (stolen, second_is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     let second = Mutex::new(Ok(()));
-    // The other thread of the pool steals this half, brings the second job, and is busy until that
+    // The other thread of the pool steals this half, spawns the second job, and is busy until that
     // is over.
     let other_half = || {
         stolen.store(true, Ordering::SeqCst);

@@ -2,7 +2,7 @@
 //! crossbeam-channel.
 //!
 //! Only one worker of many takes jobs, the one that holds the lock. When it loses the lock, it
-//! stops at once, also while it waits for a job, and another worker goes on.
+//! stops at once, even while it waits for a job, and another worker takes over.
 //!
 //! `cargo run --example select_jobs -- redis://127.0.0.1/`
 
@@ -18,7 +18,7 @@ enum Ended {
     Lost(LossReason),
 }
 
-/// Takes jobs for as long as the lock is held. Any guard will do.
+/// Takes jobs for as long as the lock is held. It accepts any guard.
 fn work(guard: &impl Held, jobs: &Receiver<u32>, done: &mut Vec<u32>) -> Ended {
     let lost = guard.lost();
     loop {
@@ -51,7 +51,7 @@ fn main() -> Result<()> {
     to_workers.send(1).expect("the worker has not gone");
     let guard = client.lock("worker")?;
     std::thread::scope(|scope| {
-        // It waits for the next job, or for the loss, whichever comes first.
+        // The worker now waits for the next job or for the loss, whichever comes first.
         let waiting = scope.spawn(|| work(&guard, &jobs, &mut done));
         while !jobs.is_empty() {
             std::thread::yield_now();

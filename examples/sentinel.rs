@@ -1,13 +1,12 @@
 //! A pool of workers with a lock on the master that sentinels name, while that master is killed.
 //!
-//! Only the URLs and the master's name make the difference to one server. While the sentinels
+//! Only the URLs and the master's name differ from a program for one server. While the sentinels
 //! choose another master, a call that already waits goes on waiting, and a first attempt fails: the
 //! workers try again. Replication is asynchronous, so a failover can forget a lock that was just
-//! granted; the gate refuses whoever held it then by its fencing token, and so the total stays
-//! exact.
+//! granted; the gate refuses its former holder by the fencing token, so the total stays exact.
 //!
 //! It starts a master, two replicas and three sentinels itself (LEASEHOLD_SERVER, or redis-server)
-//! in a temporary directory, and ends them.
+//! in a temporary directory, and stops them.
 //!
 //! `cargo run --example sentinel`
 
@@ -25,7 +24,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const WORKERS: u32 = 4;
 const TURNS: u32 = 500;
-/// For everything that the servers must do before the example can go on.
+/// How long the servers may take for each step that the example waits for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Process(Child);
@@ -37,7 +36,7 @@ impl Drop for Process {
     }
 }
 
-/// A directory that goes with it.
+/// A directory that is removed when this is dropped.
 struct Dir(PathBuf);
 
 impl Drop for Dir {
@@ -121,7 +120,8 @@ fn work(client: &LockClient, total: &FenceGate<u32>) -> Outcome<()> {
         if claim.write(|total| *total = old + 1).is_ok() {
             turns += 1;
         }
-        // The guard is dropped, which releases it: if that fails, it is done in the background.
+        // Dropping the guard releases the lock; if that fails, the release is repeated in the
+        // background.
     }
     Ok(())
 }

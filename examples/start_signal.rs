@@ -1,9 +1,9 @@
-//! A start signal: many workers wait until all of them are ready, begin together, and somebody
+//! A start signal: many workers wait until all of them are ready and begin together, and one thread
 //! waits until all are done.
 //!
-//! Three count-down latches, as a load test or a migration needs them. A latch has no lease: a
-//! worker that dies before it has counted down is missed for ever. So everybody waits with a
-//! time-out, and whoever set the latches removes them, whatever happened.
+//! Three count-down latches, as a load test or a migration needs them. A latch has no lease: the
+//! count of a worker that dies before it has counted down never comes. So everybody waits with a
+//! timeout, and the thread that set the latches removes them in any case.
 //!
 //! `cargo run --example start_signal -- redis://127.0.0.1/`
 
@@ -17,17 +17,17 @@ use leasehold::{CountDownLatch, LockClient};
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const WORKERS: u32 = 4;
-/// Much longer than any of it takes: it is for workers that died.
+/// Much longer than the example takes; it matters only if a worker dies.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn main() -> Outcome<()> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1/".to_owned());
     let client = LockClient::open(&url)?;
     let latches = Latches::new(&client);
-    // One that was killed may have left its latches behind, and those would count on.
+    // A run that was killed may have left its latches behind, with their old counts.
     latches.delete()?;
     let outcome = run(&url, &latches);
-    // Also lets those go on who still wait after a failure.
+    // This also ends the waits of workers that still wait after a failure.
     latches.delete()?;
     outcome
 }
@@ -52,8 +52,7 @@ impl Latches {
 }
 
 fn run(url: &str, latches: &Latches) -> Outcome<()> {
-    // All before the first worker is there: a latch that is not set yet looks like one that is
-    // open.
+    // All are set before the first worker starts: a latch that was never set looks open.
     latches.ready.set_count(WORKERS)?;
     latches.start.set_count(1)?;
     latches.finished.set_count(WORKERS)?;

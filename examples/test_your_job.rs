@@ -10,7 +10,7 @@ use leasehold::{Error, ErrorKind, Held, LockClient, LossReason};
 /// Why the job under test ended early.
 #[derive(Debug)]
 enum Stopped {
-    /// The lock was lost. What is booked may be booked again by the next holder.
+    /// The lock was lost. The next holder may book the same amounts again.
     Lost(LossReason),
     Failed(Error),
 }
@@ -21,7 +21,7 @@ impl From<Error> for Stopped {
     }
 }
 
-/// Goes on, or says how the lock was lost.
+/// Continues, or returns how the lock was lost.
 fn check(guard: &impl Held) -> Result<(), Stopped> {
     guard.loss().map_or(Ok(()), |loss| Err(Stopped::Lost(loss.reason())))
 }
@@ -75,7 +75,7 @@ fn main() -> Result<(), Stopped> {
     assert!(error.is_transient() && error.kind() == ErrorKind::Unreachable);
     println!("reports a server that cannot be reached");
 
-    // Another client on the same locks stands for another process.
+    // Another client on the same locks acts like another process.
     let other = LockClient::in_memory_shared(&client)?;
     assert!(other.try_lock("ledger")?.is_some());
     println!("and leaves nothing behind");

@@ -1,12 +1,12 @@
 //! A pool of workers with a lock on three independent masters, one of which is killed while they
 //! work.
 //!
-//! The workers are the same code as with one server: the list of URLs makes the difference. What
-//! they change is a total that is read and written apart, so only the lock keeps it exact; a gate
-//! checks the fencing token of every write, because no lock can promise that nobody is late.
+//! The workers run the same code as with one server; only the list of URLs differs. They read and
+//! write a total in separate steps, so only the lock keeps it exact; a gate checks the fencing
+//! token of every write, because no lock can promise that nobody is late.
 //!
 //! It starts the masters itself (LEASEHOLD_SERVER, or redis-server) in a temporary directory, and
-//! ends them.
+//! stops them.
 //!
 //! `cargo run --example three_masters`
 
@@ -34,7 +34,7 @@ impl Drop for Master {
     }
 }
 
-/// A directory that goes with it.
+/// A directory that is removed when this is dropped.
 struct Dir(PathBuf);
 
 impl Drop for Dir {

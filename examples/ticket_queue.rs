@@ -1,8 +1,8 @@
 //! A ticket counter: first come, first served, across threads and processes.
 //!
-//! A fair lock, because here the order is what people care about. A plain lock is quicker, and
-//! between processes nobody can tell who gets it next. The queue stands in Redis: whoever waits can
-//! be shown how long it is, and how many are before him.
+//! It takes a fair lock, because here people care about the order. A plain lock is faster, but
+//! between processes its order is undefined. The queue is in Redis: a waiting customer can see how
+//! long it is, and how many are ahead.
 //!
 //! `cargo run --example ticket_queue -- redis://127.0.0.1/`
 
@@ -16,34 +16,34 @@ const CUSTOMERS: usize = 5;
 
 fn main() -> Result<()> {
     let url = std::env::args().nth(1).unwrap_or_else(|| "redis://127.0.0.1/".to_owned());
-    // Each stands for a process of its own: three web servers, say, with customers on all of them.
+    // Each client acts like a process: three web servers, say, with customers on all of them.
     let servers = [LockClient::open(&url)?, LockClient::open(&url)?, LockClient::open(&url)?];
     let clerk = LockClient::open(&url)?;
     let counter = clerk.fair("ticket-counter");
     let served = Mutex::new(Vec::new());
 
     thread::scope(|scope| {
-        // Not open yet. The guard is of this closure: should it fail, the counter opens, and nobody
-        // waits for ever.
+        // The counter is not open yet. The guard is moved into this closure: if the closure fails,
+        // the counter opens, and nobody waits for ever.
         let closed = counter.lock()?;
         let mut customers = Vec::new();
         for number in 1..=CUSTOMERS {
             let (server, served) = (&servers[number % servers.len()], &served);
             customers.push(scope.spawn(move || buy(number, server, served)));
-            // A place is where the first try reached the server. Of customers who come together,
-            // any could be first.
+            // A customer's place is determined when its first request reaches the server. Of
+            // customers who come together, any could be first.
             wait_until("the customer stands in the queue", || Ok(counter.queue_len()? == number))?;
             println!("customer {number} comes, {} wait", counter.queue_len()?);
         }
         for (n, server) in servers.iter().enumerate() {
-            // Of the first that waits on this server, so it is asked from outside: those who wait
-            // are blocked.
+            // The position of the first waiter of this server. Another thread asks for it, because
+            // the waiters are blocked.
             if let Some(before) = server.fair("ticket-counter").position()? {
                 println!("server {n} shows: {before} before you");
             }
         }
 
-        // Whoever gives up leaves the queue, and whoever only tries takes no place in it.
+        // A waiter that gives up leaves the queue, and a call that only tries does not enter it.
         assert!(servers[0].fair("ticket-counter").try_lock_for(Duration::from_millis(20))?.is_none());
         assert!(servers[1].fair("ticket-counter").try_lock()?.is_none());
         assert_eq!(counter.queue_len()?, CUSTOMERS);

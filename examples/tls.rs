@@ -1,7 +1,8 @@
 //! A lock over TLS, with a client certificate, from an authority of our own.
 //!
 //! With a URL it asks that server; without one it makes certificates in a temporary directory and
-//! starts a server with them (LEASEHOLD_SERVER, or redis-server, built with TLS), and ends both.
+//! starts a server with them (LEASEHOLD_SERVER, or redis-server, built with TLS), and removes both
+//! at the end.
 //!
 //! `cargo run --features tls --example tls`
 //!
@@ -17,7 +18,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// A server that ends with it, and its directory.
+/// A server and its directory, both removed when this is dropped.
 struct Server {
     process: Option<Child>,
     dir: PathBuf,
@@ -37,7 +38,7 @@ impl Drop for Server {
 fn make_certificates(dir: &Path) -> Outcome<()> {
     let mut params = CertificateParams::default();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    // Not the name that the certificates below have by default, or they would look self-signed.
+    // Different from the default name of the certificates below, or they would look self-signed.
     params.distinguished_name.push(DnType::CommonName, "our own authority");
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
     std::fs::write(dir.join("ca.pem"), authority.pem())?;
@@ -50,7 +51,7 @@ fn make_certificates(dir: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// Returns the URL as well.
+/// Also returns the URL.
 fn start() -> Outcome<(Server, String)> {
     let dir = std::env::temp_dir().join(format!("leasehold-tls-{}", std::process::id()));
     std::fs::create_dir_all(&dir)?;
@@ -84,7 +85,7 @@ fn main() -> Outcome<()> {
     let deadline = Instant::now() + Duration::from_secs(10);
     let client = loop {
         match LockClient::builder().url(&url).tls(tls.clone()).build() {
-            // The server of our own is still starting.
+            // Our own server is still starting.
             Err(e) if e.kind() == ErrorKind::Unreachable && Instant::now() < deadline => {
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -95,7 +96,7 @@ fn main() -> Outcome<()> {
     println!("have the lock for {:?}, over TLS", guard.remaining());
     guard.unlock()?;
 
-    // What goes wrong is said, before anything of ours is sent.
+    // The errors say what is wrong, before any request is sent.
     for (what, tls) in [
         ("without its authority", Tls::new()),
         ("under another name", tls.server_name("redis.example")),

@@ -1,13 +1,12 @@
-//! Money moved between accounts by threads of two processes, each naming the accounts in whatever
-//! order they come.
+//! Threads of two processes move money between accounts, and name the accounts in any order.
 //!
 //! With one lock after the other, a transfer from 1 to 2 and one from 2 to 1 would wait for each
-//! other for ever, and one from an account to itself would wait for itself or be forgotten in the
-//! code. `client.multi` takes all names at once or none of them, counts a name that comes twice
-//! once, and holds nothing while it waits.
+//! other for ever, and one from an account to itself would wait for itself or need code of its own.
+//! `client.multi` takes all names at once or none of them, counts a name that comes twice once, and
+//! holds nothing while it waits.
 //!
-//! It starts itself as the second process. Balances are read and written apart, so only the locks
-//! keep the total.
+//! The program starts itself as the second process. Balances are read and written in separate
+//! steps, so only the locks keep the total.
 //!
 //! `cargo run --example transfer -- redis://127.0.0.1/`
 
@@ -75,11 +74,11 @@ fn move_around(client: &LockClient, url: &str, seed: u64) -> Outcome<()> {
         (random >> 33) % below
     };
     for _ in 0..TRANSFERS {
-        // Now and then from an account to itself.
+        // Some transfers are from an account to itself.
         let (from, to, amount) = (draw(ACCOUNTS), draw(ACCOUNTS), draw(20) as i64);
         let both = client.multi([from, to].map(|account| format!("example-transfer:{account}"))).lock()?;
         add(&mut db, from, -amount)?;
-        // Where money is more than an example, the tokens go along: both.fencing_token(name).
+        // With real money, pass the tokens along: both.fencing_token(name).
         both.ensure_held()?;
         add(&mut db, to, amount)?;
         both.unlock()?;

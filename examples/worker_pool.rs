@@ -1,25 +1,25 @@
 //! A worker pool of several *processes* that take jobs and add up a result in an SQLite file, one
 //! at a time, while one of them is killed in its critical section, one is suspended past its lease,
-//! and the server is killed and comes back empty. The total is exact all the same.
+//! and the server is killed and comes back empty. The total stays exact.
 //!
 //! `sh examples/try.sh` runs it. Without arguments it is the supervisor: it starts a private server
 //! (the program named by LEASEHOLD_SERVER, or redis-server) and the workers, plays the faults, and
-//! checks the result. The lock keeps the workers apart for speed; what keeps the total exact is the
-//! fencing token, which the table checks: for a third of a lease after the restart two workers may
-//! both believe that they have the lock.
+//! checks the result. The lock saves the workers duplicate work; the fencing token, which the table
+//! checks, keeps the total exact: for a third of a lease after the restart two workers may both
+//! believe that they have the lock.
 //!
 //! With `--store postgres` (cargo feature `postgres`) the locks are in PostgreSQL, under the same
-//! faults: there the server crashes, and comes back with the locks that it had. Its programs are
-//! those on the path, of Debian's package, or in LEASEHOLD_POSTGRES. With `--store zookeeper`
-//! (cargo feature `zookeeper`) they are in ZooKeeper, which comes back with them too; it runs from
-//! the jar that LEASEHOLD_ZOOKEEPER_JAR names, and `try.sh` has Maven make that.
+//! faults: there the server crashes, and comes back with its locks. Its programs are taken from
+//! LEASEHOLD_POSTGRES, from the path, or from Debian's package. With `--store zookeeper` (cargo
+//! feature `zookeeper`) they are in ZooKeeper, which also comes back with its locks; it runs from
+//! the jar that LEASEHOLD_ZOOKEEPER_JAR names, which `try.sh` builds with Maven.
 //!
-//! Nothing outlives it, whatever ends it (Ctrl-C, SIGTERM, SIGKILL): a second process, the sweeper,
-//! reads from a pipe which processes to end, and the end of that pipe is the signal to do so.
+//! No process outlives it, even after Ctrl-C, SIGTERM or SIGKILL: a second process, the sweeper,
+//! reads from a pipe which processes to end, and ends them when that pipe is closed.
 //!
-//! Where it is wrong: a hand-over is timed by the workers' own lines, so the write of a line is in
-//! it; and which turns had to wait is worked out from those lines, so a wait of less than a line's
-//! time counts as none.
+//! Its inaccuracies: a hand-over is timed by the workers' own lines, so it includes the write of a
+//! line; and the lines also show which turns had to wait, so a wait shorter than the write of a
+//! line is not counted.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -40,11 +40,11 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const WORKERS: usize = 5;
-/// So many that the slowest hundredth of the hand-overs is more than one of them.
+/// Enough that the slowest hundredth of the hand-overs is more than one of them.
 const JOBS: i64 = 1000;
 const LEASE: Duration = Duration::from_millis(1500);
 const WORK: Duration = Duration::from_millis(4);
-/// Which worker meets which fate, in its how-manieth job.
+/// Which worker meets which fault, and in which of its jobs.
 const KILLED: (usize, u32) = (1, 12);
 const SUSPENDED: (usize, u32) = (2, 18);
 /// How many turns of others the suspended one sleeps through.
@@ -66,8 +66,8 @@ fn main() -> Outcome<()> {
             let sweeper = Sweeper::start(&dir)?;
             std::fs::create_dir(&dir)?;
             let outcome = supervise(store, &dir, &sweeper);
-            // The sweeper removes the directory, now or when this process is killed before it comes
-            // here.
+            // The sweeper removes the directory, now or when this process is killed before this
+            // point.
             outcome.and(sweeper.end())
         }
         _ => Err("usage: worker_pool [--store redis|postgres|zookeeper]".into()),
@@ -84,10 +84,11 @@ fn micros() -> u64 {
 
 // ---------------------------------------------------------------- a worker
 
-/// What a worker tells its supervisor, one line each.
+/// What a worker reports to its supervisor, one line each.
 fn tell(event: &str) {
     if writeln!(std::io::stdout(), "{} {event}", micros()).is_err() {
-        // Nobody reads it: the supervisor is gone, and the sweeper is on its way.
+        // Nobody reads the line: the supervisor is gone, and the sweeper is about to end this
+        // process.
         std::process::exit(1);
     }
 }
@@ -99,8 +100,8 @@ fn worker(number: usize, url: &str, file: &str, fate: u32) -> Outcome<()> {
     let mut jobs = 0;
     loop {
         tell("ask");
-        // A first attempt against a dead server fails at once; a call that is already waiting rides
-        // it out.
+        // A first attempt against a dead server fails at once; a call that is already waiting goes
+        // on waiting.
         let guard = match client.lock("pool") {
             Ok(guard) => guard,
             Err(e) => {
@@ -112,7 +113,8 @@ fn worker(number: usize, url: &str, file: &str, fate: u32) -> Outcome<()> {
         tell("take");
         jobs += 1;
         let outcome = one_job(&mut db, &guard, number, jobs == fate);
-        // Told before it is sent: the next holder may have the lock before the reply is here.
+        // Reported before the request is sent: the next holder may have the lock before the reply
+        // arrives.
         tell("free");
         let released = guard.unlock();
         match outcome {
@@ -121,8 +123,8 @@ fn worker(number: usize, url: &str, file: &str, fate: u32) -> Outcome<()> {
                 tell("done");
                 return Ok(());
             }
-            // Refused: nothing was written, so the job is still to be done, by whoever comes next.
-            // Any other failure is one of this program, and ends it.
+            // Refused: nothing was written, so the next holder still has to do the job. Any other
+            // failure is a bug in this program, and ends it.
             Err(e) => match e.downcast_ref::<leasehold::Error>() {
                 Some(stale) if stale.kind() == ErrorKind::Stale => tell(&format!("refused {stale}")),
                 _ => return Err(e),
@@ -134,16 +136,16 @@ fn worker(number: usize, url: &str, file: &str, fate: u32) -> Outcome<()> {
     }
 }
 
-/// Read, work, write. False when there is nothing left to do.
+/// Reads, works, writes. Returns false when nothing is left to do.
 fn one_job(db: &mut Connection, guard: &ReentrantMutexGuard, number: usize, fateful: bool) -> Outcome<bool> {
     let token: FencingToken = guard.fencing_token()?;
     let fence = fence()?;
-    // Claimed *before* it is read: from here on no older holder can write any more.
+    // Claims *before* it reads: from here on no older holder can write any more.
     fence.expect_one(db.execute(&fence.claim(), params![token.as_i64(), 1, token.as_i64()])?, token)?;
     let total: i64 = db.query_row("SELECT total FROM result WHERE id = 1", [], |row| row.get(0))?;
-    // Each prefers a share of its own. If all took the first one, the mark of a job done meanwhile
-    // would refuse a late write as well, and the token would not be needed. The total is what all
-    // shares have in common.
+    // Each worker prefers a share of its own. If all took the first one, the mark of a job done
+    // meanwhile would refuse a late write too, and the token would not be needed. All shares add to
+    // one total.
     let next = db
         .query_row(
             "SELECT id, amount FROM job WHERE done = 0 ORDER BY id % ?1 = ?2 DESC, id LIMIT 1",
@@ -157,7 +159,8 @@ fn one_job(db: &mut Connection, guard: &ReentrantMutexGuard, number: usize, fate
         tell("critical");
         std::io::stdin().read_line(&mut String::new())?;
     }
-    // The result and the job's mark in one transaction: neither can be without the other.
+    // The result and the job's mark are written in one transaction: neither can exist without the
+    // other.
     let write = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let rows = write.execute(&fence.write(&["total"])?, params![total + amount, 1, token.as_i64()])?;
     fence.expect_one(rows, token)?;
@@ -194,7 +197,7 @@ impl Store {
         let found = all.find(|dir| dir.join("initdb").exists() && dir.join("postgres").exists());
         let found =
             found.ok_or("no initdb and postgres (Debian: apt-get install postgresql; or LEASEHOLD_POSTGRES)")?;
-        // A link may lead there, and the programs look for each other beside themselves.
+        // The path may be a link, and the programs look for each other in their own directory.
         let program = std::fs::canonicalize(found.join("postgres"))?;
         Ok(Self::Postgres(program.parent().ok_or("no directory")?.to_owned()))
     }
@@ -204,8 +207,8 @@ impl Store {
         let jar = jar.ok_or(
             "LEASEHOLD_ZOOKEEPER_JAR names no jar of a ZooKeeper: `sh examples/try.sh --store zookeeper` makes one",
         )?;
-        // Below those that the system gives to outgoing connections: one that tries to reach a server
-        // that is down could get the server's port, and connect to itself.
+        // Below the ports that the system uses for outgoing connections: a connection to a server
+        // that is down could get the server's own port, and connect to itself.
         let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
         let first = 20_000 + (std::process::id() % 10_000) as u16;
         let port = (first..first + 1000).find(is_free).ok_or("no free port")?;
@@ -227,7 +230,7 @@ impl Store {
         }
     }
 
-    /// Once, before the first start.
+    /// Called once, before the first start.
     fn prepare(&self, dir: &Path) -> Outcome<()> {
         let programs = match self {
             Self::Redis(_) => return Ok(()),
@@ -273,7 +276,7 @@ impl Store {
     }
 }
 
-/// PostgreSQL refuses to run as root: this is who it runs as then (nobody).
+/// PostgreSQL refuses to run as root: then it runs as this user (nobody).
 const NOBODY: u32 = 65534;
 
 fn is_root() -> bool {
@@ -318,7 +321,7 @@ impl Server {
     fn wait_ready(&self) -> Outcome<()> {
         let start = Instant::now();
         while let Err(e) = LockClient::open(&self.url()) {
-            // A Java program takes seconds to start, more of them on a busy machine.
+            // A Java program takes seconds to start, and longer on a busy machine.
             if start.elapsed() > Duration::from_secs(30) {
                 return Err(format!("the server does not answer: {e}").into());
             }
@@ -327,10 +330,10 @@ impl Server {
         Ok(())
     }
 
-    /// As by a crash.
+    /// Ends the server as a crash does.
     fn kill(&mut self) -> Outcome<()> {
         if matches!(self.store, Store::Postgres(_)) {
-            // It has children, and ends them.
+            // It has child processes, and ends them.
             signal(self.process.process.id(), "QUIT")?;
             self.process.process.wait()?;
             return Ok(());
@@ -348,9 +351,9 @@ impl Server {
         self.wait_ready()
     }
 
-    /// Commands that clients sent, as far as the locks are concerned (what a connection asks when
-    /// it is made is not). Told by the server and not by the workers; `eval` and `evalsha` never
-    /// run inside a script, so none counts twice. `None` where the server does not count them.
+    /// Commands that clients sent, for their locks (without the handshakes of connections). The
+    /// server counts them, not the workers; `eval` and `evalsha` never run inside a script, so none
+    /// counts twice. `None` where the server does not count them.
     fn commands(&self) -> Outcome<Option<u64>> {
         if !matches!(self.store, Store::Redis(_)) {
             return Ok(None);
@@ -367,14 +370,14 @@ impl Server {
 
 // ---------------------------------------------------------------- what ends with the supervisor
 
-/// Ends the processes it was told of, also when the supervisor had no chance to: `Drop` does not
-/// run on a signal.
+/// Ends the processes it was given, even when the supervisor could not: `Drop` does not run on a
+/// signal.
 #[derive(Clone)]
 struct Sweeper {
     process: Arc<Mutex<Child>>,
 }
 
-/// A process that the sweeper knows of as long as it lives.
+/// A process that the sweeper knows for as long as the process lives.
 struct Swept {
     process: Child,
     sweeper: Sweeper,
@@ -386,7 +389,7 @@ impl Sweeper {
             .arg("sweep")
             .arg(dir)
             .stdin(Stdio::piped())
-            // A group of its own: Ctrl-C goes to the whole group of the supervisor.
+            // It gets a process group of its own: Ctrl-C goes to the whole group of the supervisor.
             .process_group(0)
             .spawn()?;
         Ok(Self { process: Arc::new(Mutex::new(process)) })
@@ -414,7 +417,8 @@ impl Swept {
     fn end(&mut self) {
         let pid = self.process.id();
         let _ = self.process.kill();
-        // Forgotten before it is reaped: from then on the number may be another process's.
+        // The sweeper forgets it before it is reaped: after that, the id may belong to another
+        // process.
         let _ = self.sweeper.tell(&format!("forget {pid}"));
         let _ = self.process.wait();
     }
@@ -436,10 +440,10 @@ fn sweep(dir: &Path) -> Outcome<()> {
         }
     }
     if !pids.is_empty() {
-        // Fails where one of them has ended by itself. SIGKILL also ends what is suspended.
+        // This fails if one of them has ended by itself. SIGKILL also ends a suspended process.
         let _ = Command::new("kill").arg("-KILL").args(&pids).stderr(Stdio::null()).status();
     }
-    // What is being killed may still make a file.
+    // A process that is being killed may still create a file.
     let removed = || std::fs::remove_dir_all(dir).is_ok() || !dir.exists();
     let gone = (0..100).any(|_| {
         removed() || {
@@ -463,7 +467,7 @@ struct Event {
     what: String,
 }
 
-/// What all workers are given.
+/// The arguments of all workers.
 struct Post<'a> {
     url: &'a str,
     file: &'a Path,
@@ -505,7 +509,7 @@ fn sum(before: Option<u64>, more: Option<u64>) -> Option<u64> {
     Some(before? + more?)
 }
 
-/// What was done to whom, and when.
+/// Which fault was injected into which worker, and when.
 #[derive(Default)]
 struct Faults {
     killed: Option<u64>,
@@ -581,7 +585,7 @@ fn supervise(store: Store, dir: &Path, sweeper: &Sweeper) -> Outcome<()> {
         {
             println!("  worker {} is continued, {SLEEPS_THROUGH} turns of others later", SUSPENDED.0);
             let worker = workers.get_mut(&SUSPENDED.0).ok_or("the worker is gone")?;
-            // It stands before a line that has come meanwhile: what it does when it wakes up is
+            // The worker waits for this line, so the first thing that it does when it resumes is
             // write.
             worker.stdin.write_all(b"\n")?;
             signal(worker.process.process.id(), "CONT")?;
@@ -593,9 +597,9 @@ fn supervise(store: Store, dir: &Path, sweeper: &Sweeper) -> Outcome<()> {
         if takes % 100 == 0 && log.last().is_some_and(|e| e.what == "take") {
             println!("  {takes} turns taken");
         }
-        // Not before the killed one's lease has ended and its successor has had a turn: an empty
-        // server has forgotten that lease, and a process that starts while there is no server has
-        // nothing to wait with.
+        // Not before the killed worker's lease has ended and its successor has had a turn: an empty
+        // server has forgotten that lease, and a process that starts while the server is down
+        // cannot wait.
         if faults.down.is_none() && replaced && faults.suspended.is_some() && takes > 180 {
             commands = sum(commands, server.commands()?);
             println!("  the server is killed; it comes back {}", server.store.after_a_crash());
@@ -615,8 +619,8 @@ fn supervise(store: Store, dir: &Path, sweeper: &Sweeper) -> Outcome<()> {
     report(&db, log, &faults, commands)
 }
 
-/// The first that the suspended one tells after it was continued has to be the refusal: a later one
-/// is of another write.
+/// The first report of the suspended worker after it was continued has to be the refusal: a later
+/// one concerns another write.
 fn note_refusal(event: &Event, faults: &mut Faults) -> Outcome<()> {
     if event.worker != SUSPENDED.0 || faults.suspended.is_none() || faults.refused.is_some() {
         return Ok(());
@@ -716,9 +720,9 @@ fn time_line(holds: &[Held], faults: &Faults) {
     println!("  server   {}\n", (0..COLUMNS).map(|c| if down(c) { 'X' } else { ' ' }).collect::<String>());
 }
 
-/// From a release to the next holder in another process, where no fault is in between: after a kill
-/// or a suspension the next one waits for the end of the lease, and after the restart for
-/// connections.
+/// The time from a release to the next holder in another process, if no fault lies between them:
+/// after a kill or a suspension the next holder waits for the end of the lease, and after the
+/// restart for connections.
 fn hand_overs(holds: &[Held], faults: &Faults) {
     let faulty = |before: &Held, after: &Held| {
         let killed = faults.killed == Some(before.to);
@@ -745,11 +749,12 @@ fn hand_overs(holds: &[Held], faults: &Faults) {
     );
 }
 
-/// A turn that finds the lock free costs two commands, an acquire and a release; the rest was sent
-/// for those that waited.
+/// A turn that finds the lock free costs two commands, an acquire and a release; the other commands
+/// were sent for waiters.
 fn commands_per_wait(holds: &[Held], commands: u64) {
     let waits = holds.windows(2).filter(|pair| {
-        // A lease that ended by time ended when the next one began, whatever its holder believed.
+        // A lease that ended by time counts as ended when the next one began, whatever its holder
+        // believed.
         pair[0].worker != pair[1].worker && pair[0].to.min(pair[1].from) > pair[1].asked
     });
     let waits = waits.count() as u64;

@@ -1,11 +1,11 @@
-//! A nightly report that one of several instances writes, elected by a lock in ZooKeeper. The one
-//! that holds it is cut off in the middle of its work: its guard says so before anybody else has
+//! A nightly report that one of several instances writes, elected by a lock in ZooKeeper. The
+//! holder is cut off in the middle of its work: its guard reports the loss before anybody else has
 //! the lock, and its late write is refused.
 //!
 //! The cut is real: the connections of one instance run through a relay in this program, which
-//! stops to pass anything on and closes nothing, as a firewall or a dead switch does.
+//! stops forwarding and closes nothing, as a firewall or a dead switch does.
 //!
-//! A service in Java takes its turns on the same lock with Curator. Below the same chroot:
+//! A Java service takes turns on the same lock with Curator, under the same chroot:
 //!
 //! ```java
 //! InterProcessMutex lock = new InterProcessMutex(curator, "/nightly/report");
@@ -13,8 +13,8 @@
 //!
 //! `cargo run --features zookeeper --example zookeeper -- zookeeper://localhost:2181/example`
 //!
-//! Any ZooKeeper from 3.5 on will do, such as that of `docker run -p 2181:2181 zookeeper`. A node
-//! for the chroot is all that stays there.
+//! Any ZooKeeper from 3.5 on works, such as that of `docker run -p 2181:2181 zookeeper`. Only a
+//! node for the chroot stays there.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -29,12 +29,12 @@ use leasehold::{ErrorKind, LockClient, OwnedMutexGuard};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// The session that is asked for. A server of the default settings gives no less than 4 s.
+/// The session timeout that is requested. A server with default settings grants no less than 4 s.
 const LEASE: Duration = Duration::from_secs(2);
 const LONGEST_CUT: Duration = Duration::from_secs(60);
 
-/// Which instance wrote the report of each night. Here it is in this process; where it is a table,
-/// `SqlFence` does the same.
+/// Which instance wrote the report of each night. Here it is in this process; for a table use
+/// `SqlFence`.
 type Reports = FenceGate<BTreeMap<u32, &'static str>>;
 
 struct Instance {
@@ -44,21 +44,22 @@ struct Instance {
 
 impl Instance {
     fn start(name: &'static str, url: &str) -> leasehold::Result<Self> {
-        // A session of its own, as it would be on a machine of its own.
+        // Each instance has its own session, as if it ran on its own machine.
         let client = LockClient::builder().url(url).lease(LEASE).client_name(name).build()?;
         Ok(Self { name, client })
     }
 
-    /// Waits to be elected, and claims the reports: from then on no earlier holder can write them.
+    /// Waits until it is elected, and claims the reports: from then on no earlier holder can write
+    /// them.
     fn elected<'r>(&self, reports: &'r Reports) -> leasehold::Result<(OwnedMutexGuard, Claim<'r, Nights>)> {
         let guard = self.client.mutex("nightly/report").lock_owned()?;
-        // The number of the change that made the node of this holder: the next holder's is larger.
+        // The number of the change that created this holder's node: the next holder's is larger.
         let token: FencingToken = guard.fencing_token()?;
         let claim = reports.claim(token)?;
         Ok((guard, claim))
     }
 
-    /// One night's job. False if another instance has done it.
+    /// One night's job. Returns false if another instance has done it.
     fn write_report(&self, night: u32, reports: &Reports) -> leasehold::Result<bool> {
         let (guard, claim) = self.elected(reports)?;
         let is_due = claim.read(|all| !all.contains_key(&night))?;
@@ -117,7 +118,7 @@ fn cut_off(night: u32, late: &Instance, next: &Instance, relay: &Relay, reports:
             theirs.unlock()?;
             Ok(believed)
         });
-        // In a loop of its own, a job asks `is_held` before each step.
+        // A job with a loop of its own checks `is_held` before each step.
         if !guard.wait_lost(LONGEST_CUT).is_lost() {
             return Err("the holder was cut off, and believes".into());
         }
@@ -131,7 +132,7 @@ fn cut_off(night: u32, late: &Instance, next: &Instance, relay: &Relay, reports:
         }
         Ok(())
     })?;
-    // As if it had been suspended between its last look and its write: nothing but the token helps.
+    // As if it had been suspended between its last check and its write: only the token helps.
     match claim.write(|all| all.insert(night, late.name)) {
         Err(error) if error.kind() == ErrorKind::Stale => println!("  the late write is refused: {error}"),
         _ => return Err("a late write was taken".into()),
@@ -143,7 +144,7 @@ fn cut_off(night: u32, late: &Instance, next: &Instance, relay: &Relay, reports:
     }
 }
 
-/// What stands between an instance and ZooKeeper.
+/// The relay between an instance and ZooKeeper.
 struct Relay {
     url: String,
     state: Arc<State>,
@@ -156,7 +157,7 @@ struct State {
 }
 
 impl Relay {
-    /// Before the first server of the URL.
+    /// Starts a relay to the first server of the URL.
     fn before(url: &str) -> Outcome<Self> {
         let rest = url.strip_prefix("zookeeper://").ok_or("the URL is not zookeeper://host:2181/chroot")?;
         let (authority, chroot) = rest.split_once('/').unwrap_or((rest, ""));
@@ -181,12 +182,12 @@ impl Relay {
         Ok(Self { url, state })
     }
 
-    /// From now on nothing arrives, in either direction.
+    /// From now on nothing is forwarded, in either direction.
     fn cut(&self) {
         self.state.is_cut.store(true, Ordering::SeqCst);
     }
 
-    /// The connections end, because what they carried is incomplete; new ones work.
+    /// Ends the connections, because their streams are incomplete; new ones work.
     fn heal(&self) {
         self.state.is_cut.store(false, Ordering::SeqCst);
         for stream in self.state.streams.lock().expect("no panic").drain(..) {

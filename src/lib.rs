@@ -1,9 +1,9 @@
 //! Distributed locks over Redis, PostgreSQL or ZooKeeper, for Rust programs that use threads and
 //! not async.
 //!
-//! You hold a *lease*. A background thread renews it until you drop the guard, and the guard tells
-//! you when the lease is gone. Java services with Redisson and Rust services with leasehold share
-//! the same locks.
+//! You hold a *lease*. A background thread renews it until you drop the guard, and the guard
+//! reports when the lease is gone. Java services with Redisson and Rust services with leasehold
+//! share the same locks.
 //!
 //! # Install
 //!
@@ -13,21 +13,21 @@
 //!
 //! You need Rust 1.88, and Redis 6.2 or later, or Valkey 7.2 or later: one server, a primary behind
 //! [sentinels](Sentinel), a [cluster](Cluster), or [several independent servers](Redlock). See
-//! [`guide::servers`], and [`guide::choosing_a_store`] for which to take: PostgreSQL and ZooKeeper
-//! keep the same locks.
+//! [`guide::servers`]. PostgreSQL and ZooKeeper can keep the same locks:
+//! [`guide::choosing_a_store`] compares them.
 //!
-//! Only the cargo feature `redis` is on by default. A program whose locks are in another store, or
-//! in memory, does without it: `default-features = false`.
+//! Only the cargo feature `redis` is on by default. A program that keeps its locks in another
+//! store, or in memory, can leave it out: `default-features = false`.
 //!
 //! | feature | what it adds |
 //! |---|---|
-//! | `redis` | [`Redis`], [`Sentinel`] and [`Cluster`]: `redis://` URLs. 43 crates more than without it |
-//! | `redlock` | [`Redlock`], and the feature `redis`. No crate more |
-//! | `tls` | `rediss://` and `zookeeper+tls://` URLs and `Tls`, by rustls. 14 crates more, three of which only build ring, for which they need a C compiler |
-//! | `postgres` | `postgres://` URLs: the same locks in a [PostgreSQL database](guide::postgres). About 20 small crates more |
-//! | `zookeeper` | `zookeeper://` URLs: the same locks in a [ZooKeeper ensemble](guide::zookeeper), in turns with Apache Curator. No crate more than `redis` has |
-//! | `metrics` | `Stats::publish`: the figures for the facade of the crate `metrics`. Three small crates more, that one included |
-//! | `serde` | `Serialize` for what [`observe`] shows, and with `Deserialize` for [`FencingToken`](fencing::FencingToken). Two small crates more, without macros |
+//! | `redis` | [`Redis`], [`Sentinel`] and [`Cluster`]: `redis://` URLs. 43 additional crates |
+//! | `redlock` | [`Redlock`], and the feature `redis`. No additional crates |
+//! | `tls` | `rediss://` and `zookeeper+tls://` URLs and `Tls`, by rustls. 14 additional crates; three of them only build ring, which needs a C compiler |
+//! | `postgres` | `postgres://` URLs: the same locks in a [PostgreSQL database](guide::postgres). About 20 small additional crates |
+//! | `zookeeper` | `zookeeper://` URLs: the same locks in a [ZooKeeper ensemble](guide::zookeeper), shared with Apache Curator. No additional crates |
+//! | `metrics` | `Stats::publish`: the figures, for the crate `metrics`. Three small additional crates, including that one |
+//! | `serde` | `Serialize` for what [`observe`] shows, and with `Deserialize` for [`FencingToken`](fencing::FencingToken). Two small additional crates, without macros |
 //! | `testing` | [`testing`](guide::testing): a clock that your test moves, and faults, for clients in memory |
 //!
 //! # The first lock
@@ -54,7 +54,7 @@
 //! compiler does not warn.
 //!
 //! `Ok(None)` means that somebody else has the lock. An [`Error`] means that the input is bad, that
-//! the hold is lost, or that the server could not be asked.
+//! the hold is lost, or that the server could not carry out the request.
 //!
 //! Unit tests need no server: [`LockClient::in_memory`] makes a client whose locks live in the
 //! process. See [`guide::testing`].
@@ -65,28 +65,28 @@
 //! |---|---|---|
 //! | one at a time | [`lock(name)`](LockClient::lock), [`mutex(name)`](LockClient::mutex) | unordered, but no client starves; the fastest |
 //! | one at a time, in the order of arrival | [`fair(name)`](LockClient::fair) | first come, first served |
-//! | several locks as one, such as the two accounts of a transfer | [`multi([a, b])`](LockClient::multi) | all or none; unordered, and a set of busy names may wait long |
+//! | several locks as one, such as the two accounts of a transfer | [`multi([a, b])`](LockClient::multi) | all or none; unordered, and a call for busy names may wait long |
 //! | many readers or one writer | [`rw_lock(name)`](LockClient::rw_lock) | waiting writers go before new readers |
 //! | at most *n* at a time | [`semaphore(name)`](LockClient::semaphore) | unordered, but no client starves |
 //! | a start signal, or to wait until *n* things are done | [`latch(name)`](LockClient::latch) | all waiters continue together |
-//! | a count shared with Java's `RSemaphore`, or a count of things that nobody holds | [`counting_semaphore(name)`](LockClient::counting_semaphore) | as `semaphore` |
-//! | one at a time, also when a server is lost | `lock` or `mutex` with [`Redlock`] | as `lock` |
+//! | a count shared with Java's `RSemaphore`, or a count of things that nobody holds | [`counting_semaphore(name)`](LockClient::counting_semaphore) | like `semaphore` |
+//! | one at a time, even when a server is lost | `lock` or `mutex` with [`Redlock`] | like `lock` |
 //!
 //! All but the latch and the counting semaphore are leases. Their guards have the same methods,
-//! which the trait [`Held`] has as well; what gives up a permit is called
-//! [`release`](SemaphorePermit::release) and not `unlock`. The exclusive ones also give a fencing
-//! token, and can [stay taken](ReentrantMutex::min_hold) for a least time. For names that come from
-//! your users there is [`escape_name`].
+//! which the trait [`Held`] has as well; a permit is [released](SemaphorePermit::release) and not
+//! unlocked. The exclusive ones also have a fencing token, and can [stay
+//! taken](ReentrantMutex::min_hold) for a minimum time. [`escape_name`] turns input from your users
+//! into a valid name.
 //!
 //! # What has to be set first
 //!
-//! A lock is there as soon as somebody names it. A semaphore and a latch are numbers, and somebody
-//! has to say which:
+//! A lock exists as soon as somebody names it. A semaphore and a latch have a number, which
+//! somebody has to set:
 //!
 //! | not set yet | what its callers get | who sets it |
 //! |---|---|---|
-//! | [`semaphore`](LockClient::semaphore), [`counting_semaphore`](LockClient::counting_semaphore) | an error, [`Conflict`](ErrorKind::Conflict), which says so: nobody waits for permits that may never come | every program when it begins, with [`try_set_permits`](Semaphore::try_set_permits): the first one sets them |
-//! | [`latch`](LockClient::latch) | it is open, as it is once its count is down: nothing tells the two apart | one program, with [`set_count`](CountDownLatch::set_count), before anybody waits |
+//! | [`semaphore`](LockClient::semaphore), [`counting_semaphore`](LockClient::counting_semaphore) | an error, [`Conflict`](ErrorKind::Conflict), rather than a wait for permits that may never come | every program when it starts, with [`try_set_permits`](Semaphore::try_set_permits): the first one sets them |
+//! | [`latch`](LockClient::latch) | it is open: a latch that was never set looks like one whose count has reached zero | one program, with [`set_count`](CountDownLatch::set_count), before anybody waits |
 //!
 //! ```
 //! # let client = leasehold::LockClient::in_memory();
@@ -111,15 +111,15 @@
 //!
 //! 1. **A guard never believes in a lock that it may have lost.**
 //!    [`is_held`](ReentrantMutexGuard::is_held) is false from the first instruction after the lease
-//!    may have ended, also when the process was stopped or the machine was asleep (see
+//!    may have ended, even when the process was stopped or the machine was asleep (see
 //!    [Versions](#versions) for the clocks).
 //! 2. **Nothing is left behind.** A lost reply, a dead server, a wait that timed out, a panic or a
 //!    killed process leaves no lock for longer than one lease (permits: two seconds more), and no
 //!    place in a queue for longer than [`waiter_timeout`](Builder::waiter_timeout) ([longer beside
 //!    Java](FairMutex#order)). While the process lives, it undoes what is left as soon as the
 //!    server answers again. Latches and counting semaphores have no lease: what a killed process
-//!    leaves of those stays.
-//! 3. **Redisson's protocol.** Keys, values, channels and messages are Redisson's own.
+//!    leaves there stays.
+//! 3. **It speaks Redisson's protocol.** Keys, values, channels and messages are Redisson's own.
 //! 4. **One round trip per call, and no polling.** A client has two background threads whatever the
 //!    load, one more behind [sentinels](Builder::sentinel), and one more if you set `on_lost`
 //!    callbacks.
@@ -131,17 +131,17 @@
 //! - *That nobody else works at the same time.* Your process can be suspended for longer than the
 //!   lease between your last check and your write. Clocks can be stepped. A hypervisor pause, CRIU
 //!   or a time namespace that also stops the boot-time clock cannot be seen from inside. (A jump of
-//!   the wall clock reveals most of these, a moment late.)
-//! - *That one Redis remembers.* A failover to a replica that lags, or a restart without
-//!   persistence, forgets who holds what. The holder learns that at its next renewal, a third of a
-//!   lease later.
+//!   the wall clock reveals most of these, shortly afterwards.)
+//! - *That one Redis remembers.* A failover to a lagging replica, or a restart without persistence,
+//!   forgets who holds what. The holder learns that at its next renewal, a third of a lease later.
 //!
 //! The remedy is the **fencing token**: each exclusive hold has a number that is larger than all
 //! earlier ones of its name, and a resource that remembers the highest number refuses the late
 //! writer. See [`guide::fencing`].
 //!
-//! Rule of thumb: where a doubled run costs time or money (a cron job, a cache fill), one Redis and
-//! a lock are enough. Where it costs correctness, check the token at the resource as well.
+//! Rule of thumb: where a job that runs twice costs time or money (a cron job, a cache fill), one
+//! Redis and a lock are enough. Where it would corrupt data, check the token at the resource as
+//! well.
 //!
 //! # What is not supported
 //!
@@ -159,12 +159,12 @@
 //! | [`guide::waiting`] | How do I wait, for how long, and who is next? How do I take several locks? |
 //! | [`guide::losing_a_lock`] | How do I learn that a lock is lost, and what happens then? |
 //! | [`guide::choosing_a_lease`] | How long should the lease and the timeouts be? |
-//! | [`guide::choosing_a_store`] | Redis, Redlock, PostgreSQL or ZooKeeper: what does each cost, and do under each fault? |
+//! | [`guide::choosing_a_store`] | Redis, Redlock, PostgreSQL or ZooKeeper: what does each cost, and what happens with each fault? |
 //! | [`guide::servers`] | Which servers work, and what happens when one fails? |
 //! | [`guide::postgres`] | How do I keep locks in my PostgreSQL, and fence a transaction? |
-//! | [`guide::zookeeper`] | How do locks outlive any server, and how do I share them with Apache Curator? |
+//! | [`guide::zookeeper`] | How do locks survive the loss of any server, and how do I share them with Apache Curator? |
 //! | [`guide::redlock`] | How do locks survive the loss of a server? |
-//! | [`guide::fencing`] | How do I stop a holder that is late? |
+//! | [`guide::fencing`] | How do I stop a late holder? |
 //! | [`guide::worker_pools`] | Which guard fits a thread pool, rayon, clones and forks? |
 //! | [`guide::shutdown`] | How do I end a program cleanly? |
 //! | [`guide::testing`] | How do I test code that takes locks? |
@@ -189,14 +189,14 @@
 //!
 //! Leases are measured by a clock that keeps counting while the machine sleeps: `CLOCK_BOOTTIME` on
 //! Linux, Android and OpenBSD, `CLOCK_MONOTONIC` on macOS and Apple's other systems. Elsewhere the
-//! clock is [`Instant`](std::time::Instant), which may stop during sleep. There a jump of
-//! the wall clock reveals the sleep, but only a moment after the machine is awake; until then a
-//! guard can believe in a lease that has ended.
+//! clock is [`Instant`](std::time::Instant), which may stop during sleep. There a jump of the wall
+//! clock reveals the sleep, but only shortly after the machine is awake; until then a guard can
+//! believe in a lease that has ended.
 
-// The published pages say of each item which feature it needs.
+// The pages on docs.rs show which feature each item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-// Some of what stores share is used by only one of them, and is dead in a build without that store.
-// The build with all features has no dead code.
+// Some code that stores share is used by only one of them, and is dead in a build without that
+// store. The build with all features has no dead code.
 #![cfg_attr(
     not(all(feature = "postgres", feature = "redlock", feature = "zookeeper")),
     allow(dead_code, unused_imports)
@@ -213,7 +213,7 @@ mod lease;
 pub mod observe;
 #[cfg(not(shuttle))]
 mod os;
-// The tests in `tests/scheduler` wait, spawn and read clocks by it.
+// The tests in `tests/scheduler` use it to wait, to spawn threads and to read clocks.
 #[cfg(shuttle)]
 #[doc(hidden)]
 #[allow(missing_docs, missing_debug_implementations, unreachable_pub)]

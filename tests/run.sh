@@ -1,31 +1,31 @@
 #!/bin/sh
-# Passes the tests, from any directory, with a summary at the end. A failed step
-# does not stop the ones after it, so that one run tells all that is wrong. It
-# finds or installs the servers it needs (server.sh).
+# Runs the tests, from any directory, and prints a summary at the end. A failed
+# step does not stop the ones after it, so one run reports everything that is
+# wrong. It finds or installs the servers that it needs (server.sh).
 #
-#   sh tests/run.sh              all that must hold before a change lands
-#   sh tests/run.sh --quick      the least: format, lints, unit tests, the kernel
+#   sh tests/run.sh              everything that must pass before a change lands
+#   sh tests/run.sh --quick      the minimum: format, lints, unit tests, the kernel
 #                                under a scheduler, the contract on one Redis and
 #                                in memory
-#   sh tests/run.sh --all        what CI runs: other servers, versions, platforms,
-#                                and a second pass of the documentation as well
+#   sh tests/run.sh --all        what CI runs: also other servers, versions and
+#                                platforms, and more checks of the documentation
 #
 #   LEASEHOLD_SERVER=path        the server of the main test run
-#   LEASEHOLD_REDIS62=path       and of the further runs; looked for when not set
-#   LEASEHOLD_VALKEY=path
+#   LEASEHOLD_REDIS62=path       the servers of the further runs; looked for if
+#   LEASEHOLD_VALKEY=path        not set
 #   LEASEHOLD_NO_INSTALL=1       install and download no server
-#   LEASEHOLD_MSRV_CARGO=path    the cargo of a Rust 1.88, when rustup has none
+#   LEASEHOLD_MSRV_CARGO=path    the cargo of Rust 1.88, if rustup has none
 #   LEASEHOLD_POSTGRES=dir       the directory of PostgreSQL's initdb and pg_ctl;
-#                                0: do without
-#   LEASEHOLD_INTEROP=0          do not run against a live Redisson, which is done
-#                                where a JDK 17 and Maven are; 1: fail if it can't
+#                                0: skip PostgreSQL
+#   LEASEHOLD_INTEROP=0          skip the tests against a live Redisson, which run
+#                                if there is a JDK 17 and Maven; 1: fail without
 #   LEASEHOLD_ZOOKEEPER=0        the same for ZooKeeper and a live Curator
-#   LEASEHOLD_UNSTEADY=n         up to n tests may fail once and pass when they run
-#                                again, alone and three times; 0 if not set
-#   RUST_TEST_THREADS=n          tests beside each other; most of them wait, so
-#                                at least 10 on a small machine
-#   CI=true                      a missing rustfmt or clippy is a failure; rustup installs
-#                                Rust 1.88 and the platforms that are checked
+#   LEASEHOLD_UNSTEADY=n         up to n tests may fail once if they then pass
+#                                three times when run alone; default 0
+#   RUST_TEST_THREADS=n          number of tests run in parallel; most of them wait,
+#                                so the default is at least 10
+#   CI=true                      a missing rustfmt or clippy is a failure; rustup
+#                                installs Rust 1.88 and the platforms to check
 set -u
 
 cd "$(dirname "$0")/.." || exit 1
@@ -43,27 +43,27 @@ esac
 
 msrv='1.88'
 platforms='x86_64-pc-windows-gnu x86_64-unknown-linux-musl aarch64-apple-darwin'
-# The features of the library for which no C is compiled.
+# The features of the library that compile no C.
 without_c='metrics,postgres,redlock,serde,testing,zookeeper'
-# Of each test program: Maven may hang at a repository, and an election that never
-# ends is a failure.
+# Seconds for each test program: Maven may hang at a repository, and an election that never ends is
+# a failure.
 longest=900
 work=$(mktemp -d "${TMPDIR:-/tmp}/leasehold-run.XXXXXX") || exit 1
 compiling=
-# What compiles beside the tests begins no other step then.
+# Stops the lane that compiles, so that it starts no further step.
 trap '[ -z "$compiling" ] || kill "$compiling" 2>/dev/null; rm -rf "$work"' EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 started=$(date +%s)
-# There tests say what this user has no right to do, see `cannot_run` of tests/rig.
+# Tests write here what this user has no right to do, see `cannot_run` in tests/rig.
 export LEASEHOLD_SKIPPED="$work/skipped"
 : >"$work/unsteady"
 
 # ---- steps and the summary ---------------------------------------------------
 
-# Steps run in two lanes, each of which writes a file of its own: `tests`, which
-# mostly wait, and beside them `checks`, which compile.
+# Steps run in two lanes, each of which writes its own file: `tests`, which mostly
+# waits, and in parallel `checks`, which compiles.
 lane=tests
 
 record() { # record NAME OUTCOME SECONDS [KIND]
@@ -80,7 +80,7 @@ step() { # step NAME COMMAND...
     shift
     printf '\n== %s: %s\n' "$name" "$*"
     began=$(date +%s)
-    # No step may wait for somebody to type.
+    # No step may wait for input.
     if "$@" </dev/null; then
         record "$name" ok $(($(date +%s) - began)) "${kind:-}"
     else
@@ -96,19 +96,19 @@ build() { # build NAME COMMAND...
     kind=
 }
 
-# Runs steps in the other lane, beside those that follow.
+# Runs steps in the other lane, in parallel with those that follow.
 beside() { # beside COMMAND...
     (
         lane=checks
-        # The tests go first: some of them must answer within a part of a second.
+        # The tests have priority: some of them must answer within a fraction of a second.
         renice -n 19 -p "$(exec sh -c 'echo "$PPID"')" >/dev/null 2>&1
         "$@"
     ) >"$work/checks" 2>&1 &
     compiling=$!
 }
 
-# A Rust without these is a fine one to run the tests with, but CI must not pass
-# because a check was left out.
+# A Rust without these components can run the tests, but CI must not pass because a check was
+# skipped.
 step_with_component() { # step_with_component CARGO_SUBCOMMAND NAME COMMAND...
     if cargo "$1" --version >/dev/null 2>&1; then
         shift
@@ -127,21 +127,21 @@ find_servers() {
     sh tests/server.sh --extra >"$work/servers" || return 1
     LEASEHOLD_SERVER=$(head -n 1 "$work/servers")
     export LEASEHOLD_SERVER
-    # What the caller named wins over what was found.
+    # What the caller set takes precedence over what was found.
     [ -n "${LEASEHOLD_REDIS62:-}" ] || LEASEHOLD_REDIS62=$(sed -n 's/^LEASEHOLD_REDIS62=//p' "$work/servers")
     [ -n "${LEASEHOLD_VALKEY:-}" ] || LEASEHOLD_VALKEY=$(sed -n 's/^LEASEHOLD_VALKEY=//p' "$work/servers")
-    # Set and empty is not the same as unset to a program that asks for them.
+    # A program that reads the variable treats an empty value differently from an unset one.
     if [ -n "$LEASEHOLD_REDIS62" ]; then export LEASEHOLD_REDIS62; else unset LEASEHOLD_REDIS62; fi
     if [ -n "$LEASEHOLD_VALKEY" ]; then export LEASEHOLD_VALKEY; else unset LEASEHOLD_VALKEY; fi
     [ -n "${LEASEHOLD_POSTGRES:-}" ] || LEASEHOLD_POSTGRES=$(sed -n 's/^LEASEHOLD_POSTGRES=//p' "$work/servers")
     if [ -n "$LEASEHOLD_POSTGRES" ]; then export LEASEHOLD_POSTGRES; else unset LEASEHOLD_POSTGRES; fi
 }
 
-# The test programs, once for all steps that run them. They are run without cargo, which
-# would wait for whatever else compiles.
+# The test programs, built once for all steps. They are run without cargo, which would wait for any
+# other build to finish.
 build_tests() { # build_tests ARGUMENTS OF cargo test...
     cargo test --all-features --no-run "$@" 2>&1 | tee -a "$work/programs"
-    # A pipe has the status of its end.
+    # The exit status of a pipe is that of its last command.
     grep -q 'Executable' "$work/programs"
 }
 
@@ -149,7 +149,7 @@ program() { # program it|cli|interop|curator
     sed -n "s:.*Executable tests/$1/main.rs (\(.*\))$:\1:p" "$work/programs"
 }
 
-# With a limit, if this system has a command for it.
+# With a time limit, if this system has `timeout`.
 in_time() {
     if command -v timeout >/dev/null 2>&1; then timeout "$longest" "$@"; else "$@"; fi
 }
@@ -159,18 +159,19 @@ run_tests() { # run_tests PROGRAM ARGUMENTS...
     shift
     [ -n "$program" ] || { echo 'it was not built'; return 1; }
     output="$work/output.$lane"
-    # A pipe has the status of its end.
+    # The exit status of a pipe is that of its last command.
     { in_time "$program" "$@" 2>&1 && echo passed >"$output.passed"; } | tee "$output"
     [ ! -e "$output.passed" ] || { rm "$output.passed"; return 0; }
-    # What each said comes once more at the end, where somebody finds it.
+    # The output of each failed test is repeated at the end, where it is easy to find.
     awk '/^---- .* stdout ----$/ { said = 1 } /^failures:$/ { said = 0 } said' "$output" >>"$work/reasons.$lane"
     failed=$(sed -n '/^failures:$/,$ s/^    \([a-z0-9_:]*\)$/\1/p' "$output" | sort -u)
     # shellcheck disable=SC2086  # several tests
     unsteady "$program" $failed
 }
 
-# A machine that others use can stand still for seconds. A test that fails is run again by itself, three times: one that
-# passes then is unsteady, which is named in the summary and a bug to find. As many are tolerated as was said.
+# A shared machine can stall for seconds. A test that fails is run again by itself, three times; if
+# it passes each time it is unsteady: a bug to find, which the summary names. LEASEHOLD_UNSTEADY
+# says how many are tolerated.
 unsteady() { # unsteady PROGRAM TEST...
     program=$1
     shift
@@ -197,9 +198,10 @@ run_unit_tests() {
     done
 }
 
-# Where another server or version can make a difference: what is stored and how, scripts, replicas and failovers, slots,
-# users and their rights, what a server says of itself and when it refuses. The promises of the kernel are tested over
-# one server of it; the rest of `contract` differs by this library only. These servers are built without TLS.
+# The tests for which another server or version can make a difference: what is stored and how,
+# scripts, replicas and failovers, slots, users and their rights, what a server reports about itself
+# and when it refuses. The promises of the kernel are tested on one server; the rest of `contract`
+# depends on this library only. These servers are built without TLS.
 differs_by_server='contract::redis:: bad_servers::acl bad_servers::foreign_data bad_servers::full_and_busy
     bad_servers::roles bad_servers::unsupported cluster:: credentials:: diagnosis::redis diagnosis::rights fair:: golden::
     late_releases:: latch:: listing::on_redis mixed_kinds:: model:: multi:: redlock::quarantine redlock::tokens
@@ -215,7 +217,7 @@ test_on() { # test_on NAME SERVER
     fi
 }
 
-# Where nobody can say, it has it.
+# If the build options are unknown, TLS is assumed.
 postgres_lacks_tls() {
     programs=$(dirname "$(readlink -f "$LEASEHOLD_POSTGRES/pg_ctl")")
     [ -x "$programs/pg_config" ] && ! "$programs/pg_config" --configure | grep -q ssl
@@ -226,7 +228,7 @@ test_on_postgres() {
     if [ "${LEASEHOLD_POSTGRES:-}" = 0 ]; then
         skip "$name" 'LEASEHOLD_POSTGRES=0'
     elif [ -z "${LEASEHOLD_POSTGRES:-}" ]; then
-        skip "$name" 'no initdb and pg_ctl, and the wheel pgserver of PyPI could not be had'
+        skip "$name" 'no initdb and pg_ctl, and the wheel pgserver could not be fetched from PyPI'
     elif postgres_lacks_tls; then
         skip 'TLS with PostgreSQL' 'it is built without'
         step "$name" with RUST_TEST_THREADS=6 run_tests it postgres --skip postgres::secure
@@ -235,24 +237,24 @@ test_on_postgres() {
     fi
 }
 
-# Says what is missing for ZooKeeper or a live Redisson, if anything is.
+# Prints what is missing for ZooKeeper or a live Redisson, if anything is.
 lacks_for_java() {
     for tool in java javac mvn; do
         command -v "$tool" >/dev/null 2>&1 || { echo "no $tool (a JDK 17 and Maven are needed)"; return; }
     done
-    # 1.8 stands for 8.
+    # 1.8 means 8.
     java=$(javac -version 2>&1 | sed -n 's/^javac \([0-9]*\).*/\1/p')
     [ "${java:-0}" -ge 17 ] || echo "javac is ${java:-unknown} and not 17 or newer"
 }
 
-# Where it can run it must: a build by Maven that failed is no reason to skip.
+# If it can run it must: a failed Maven build is no reason to skip.
 test_with_java() { # test_with_java NAME WISH COMMAND...
     name=$1
     wish=$2
     shift 2
     lacks=$(lacks_for_java)
     if [ "$wish" = 0 ]; then
-        skip "$name" 'asked to do without'
+        skip "$name" 'disabled by its variable'
     elif [ -n "$lacks" ] && [ "$wish" != 1 ]; then
         skip "$name" "$lacks"
     else
@@ -260,21 +262,21 @@ test_with_java() { # test_with_java NAME WISH COMMAND...
     fi
 }
 
-# Of the newest version, or of the newest before 4.
+# Against the newest version, or the newest before 4.
 test_with_redisson() { # test_with_redisson VERSION
     test_with_java "tests with Redisson $1" "${LEASEHOLD_INTEROP:-}" \
         with LEASEHOLD_REDISSON="$1" run_tests interop
 }
 
-# On ZooKeepers, one and three, and in turns with a live Curator.
+# On single ZooKeepers and ensembles of three, and against a live Curator.
 test_on_zookeeper() {
-    # A JVM for many tests: fewer beside each other.
+    # Each of many tests runs a JVM, so fewer run in parallel.
     test_with_java 'tests on ZooKeeper' "${LEASEHOLD_ZOOKEEPER:-}" \
         with RUST_TEST_THREADS=6 run_tests it zookeeper
     test_with_java 'tests with Curator' "${LEASEHOLD_ZOOKEEPER:-}" with RUST_TEST_THREADS=6 run_tests curator
 }
 
-# Each feature without the others, so that none needs another one that it does not name.
+# Each feature without the others, so that none uses another one that it does not list.
 lint_features_alone() {
     cargo clippy --lib --no-default-features -- -D warnings || return 1
     for feature in metrics postgres redis redlock serde testing tls zookeeper; do
@@ -283,8 +285,8 @@ lint_features_alone() {
     cargo clippy -p leasehold-cli --no-default-features -- -D warnings
 }
 
-# Sets msrv_cargo, if there is a toolchain: nothing here may make rustup download
-# one, which asking for `cargo +1.88` does.
+# Sets msrv_cargo, if that toolchain is installed. Nothing here may make rustup download one, which
+# `cargo +1.88` would do.
 find_msrv_cargo() {
     msrv_cargo=${LEASEHOLD_MSRV_CARGO:-}
     [ -z "$msrv_cargo" ] || return 0
@@ -300,9 +302,8 @@ find_msrv_cargo() {
 }
 
 check_msrv() {
-    # Not rustup's rustc, which would be the default toolchain's: the one beside
-    # this cargo. Its own target directory, or each run would rebuild everything
-    # for the other compiler.
+    # Not rustup's rustc, which would be the default toolchain's, but the one beside this cargo. It
+    # has its own target directory, or each run would rebuild everything for the other compiler.
     beside=$(dirname "$msrv_cargo")/rustc
     [ -x "$beside" ] || beside=rustc
     "$beside" --version
@@ -317,8 +318,8 @@ check_msrv() {
         --target-dir target/msrv
 }
 
-# What can be said about the MSRV without that toolchain: no dependency asks for
-# more. (Clippy, which reads rust-version, refuses what std has only had since.)
+# What can be checked about the MSRV without that toolchain: no dependency requires a newer Rust.
+# (Clippy, which reads rust-version, rejects what std has only had since.)
 check_msrv_of_dependencies() {
     cargo metadata --format-version 1 --all-features >"$work/metadata" || return 1
     tr ',' '\n' <"$work/metadata" | awk -F '"' -v msrv="$msrv" '
@@ -337,8 +338,8 @@ check_msrv_of_dependencies() {
         }'
 }
 
-# Licences, sources and known advisories of the dependencies, as deny.toml says. The advisories come from the network:
-# without it that half is left out, and says so.
+# Licences, sources and known advisories of the dependencies, according to deny.toml. The advisories
+# come from the network: without it that half is skipped, and the summary says so.
 check_dependencies() {
     if ! cargo deny --version >/dev/null 2>&1; then
         skip 'licences and advisories' 'no cargo deny (cargo install cargo-deny)'
@@ -348,12 +349,12 @@ check_dependencies() {
     if cargo deny fetch db >"$work/advisories" 2>&1; then
         step 'advisories' cargo deny --offline check advisories
     else
-        skip 'advisories' "the list of advisories cannot be had: $(grep . "$work/advisories" | tail -n 1)"
+        skip 'advisories' "the list of advisories could not be fetched: $(grep . "$work/advisories" | tail -n 1)"
     fi
 }
 
-# What CI checks must not depend on what was installed there before. Elsewhere nothing is installed
-# that was not asked for.
+# CI must not depend on what was installed before. Elsewhere nothing is installed that was not asked
+# for.
 install_rust() {
     [ "${CI:-}" = true ] && command -v rustup >/dev/null 2>&1 || return 0
     if [ -z "${LEASEHOLD_MSRV_CARGO:-}" ]; then
@@ -363,8 +364,8 @@ install_rust() {
     step 'install platforms' rustup target add $platforms
 }
 
-# Compiles for other platforms, as far as their standard library is installed. What needs a C
-# compiler for the platform is a step of its own.
+# Compiles for other platforms whose standard library is installed. TLS, which needs a C compiler
+# for the platform, is a step of its own.
 check_platforms() {
     installed=$(rustup target list --installed 2>/dev/null) || installed=
     for platform in $platforms; do
@@ -373,7 +374,7 @@ check_platforms() {
             continue
         fi
         step "check for $platform" cargo check --lib --features "$without_c" --target "$platform"
-        # The command passes signals on.
+        # The command forwards Unix signals.
         case $platform in
         *windows*) ;;
         *) step "the command for $platform" cargo check -p leasehold-cli --target "$platform" ;;
@@ -391,7 +392,7 @@ c_compiler_for() { # c_compiler_for PLATFORM
     case $1 in
     *windows-gnu) candidates='x86_64-w64-mingw32-gcc' ;;
     *musl) candidates='musl-gcc x86_64-linux-musl-gcc' ;;
-    # With Apple's headers, which only a Mac has.
+    # It needs Apple's headers, which only a Mac has.
     *apple*) [ "$(uname -s)" = Darwin ] && candidates='cc' || candidates='' ;;
     *) candidates='' ;;
     esac
@@ -400,14 +401,14 @@ c_compiler_for() { # c_compiler_for PLATFORM
     done
 }
 
-# Sets nightly, if there is a toolchain: `cargo +nightly` may download one.
+# Sets nightly, if that toolchain is installed: `cargo +nightly` may download one.
 find_nightly() {
     nightly=$(rustup toolchain list 2>/dev/null | sed -n 's/^\(nightly-[^ ]*\).*/\1/p' | head -n 1)
     [ -n "$nightly" ]
 }
 
-# A copy of the manifest with the oldest version of each dependency that it permits,
-# fetched. Always in the same place, so that what was compiled is used again.
+# Copies the manifest, lowers each dependency to the oldest version that it permits, and fetches
+# them. The copy is always in the same place, so that compiled dependencies are reused.
 fetch_minimal_versions() {
     mkdir -p target/minimal || return 1
     for path in cli src tests benches examples README.md; do
@@ -448,7 +449,7 @@ format_and_lints() {
     kind=
 }
 
-# Its build has a target directory of its own, and waits for no other.
+# It builds in its own target directory, so it waits for no other build.
 scheduler() { # scheduler SECONDS
     step 'the kernel under a scheduler' sh tests/scheduler.sh --seconds "$1"
 }
@@ -462,7 +463,7 @@ quick() {
     step 'the contract' run_tests it contract::redis contract::memory tidy
 }
 
-# Waits for servers, for most of its time.
+# Mostly waits for servers.
 tests() {
     step 'unit tests' run_unit_tests
     if [ -n "${LEASEHOLD_SERVER:-}" ]; then
@@ -474,7 +475,7 @@ tests() {
     fi
     test_on_postgres
     test_on_zookeeper
-    # As `tests/storm.sh --short` does.
+    # The same as `tests/storm.sh --short`.
     step 'a short storm' with LEASEHOLD_ZOOKEEPER="${LEASEHOLD_ZOOKEEPER:-1}" \
         run_tests storm storm:: --test-threads="${STORM_THREADS:-5}"
     [ "$form" = all ] || return 0
@@ -483,7 +484,7 @@ tests() {
     test_with_redisson 3.52.0
 }
 
-# Compiles, for all of its time.
+# Mostly compiles.
 checks() {
     step 'docs' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features
     step 'doc tests' cargo test --all-features --doc
@@ -525,7 +526,7 @@ else
     [ "$form" = plain ] || install_rust
     format_and_lints
     build 'build' build_tests -p leasehold -p leasehold-cli
-    # One after the other where a test that is late by a part of a second costs a landing.
+    # In sequence on CI, where a test that is a fraction of a second late would block a landing.
     [ "${CI:-}" = true ] || beside checks
     tests
     [ "${CI:-}" != true ] || beside checks

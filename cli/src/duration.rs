@@ -7,7 +7,7 @@ const UNITS: [(&str, u64); 5] = [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3
 
 const SHAPE: &str = "a time is a number and its unit (ms, s, m, h, d), such as 500ms, 30s, 5m or 1h30m";
 
-/// Whole numbers, each with its unit, one behind the other without spaces.
+/// Parses whole numbers with units, one after the other and without spaces.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let mut millis = 0u64;
     let mut rest = text;

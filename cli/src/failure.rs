@@ -1,4 +1,4 @@
-//! How the command ends when it does not end well, and how it says so.
+//! Errors of the command: their exit statuses and messages.
 
 use std::error::Error as _;
 use std::fmt;
@@ -9,7 +9,7 @@ use leasehold::{Error, ErrorKind};
 use crate::text::visible;
 use crate::words::in_words_of_the_command;
 
-/// The exit statuses. Those from 64 to 77 are of BSD's `sysexits.h`, the others those of shells.
+/// The exit statuses. 64 to 77 come from BSD's `sysexits.h`, the others from shells.
 pub(crate) mod status {
     pub(crate) const USAGE: u8 = 64;
     pub(crate) const UNAVAILABLE: u8 = 69;
@@ -21,11 +21,11 @@ pub(crate) mod status {
     pub(crate) const DENIED: u8 = 77;
     pub(crate) const NOT_EXECUTABLE: u8 = 126;
     pub(crate) const NOT_FOUND: u8 = 127;
-    /// With the number of the signal added to it.
+    /// The number of the signal is added to it.
     pub(crate) const BY_SIGNAL: u8 = 128;
 }
 
-/// A line for people, and the exit status.
+/// A message in one line, and the exit status.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: u8,
@@ -90,10 +90,10 @@ pub(crate) fn chain(error: &Error) -> String {
     in_words_of_the_command(&line)
 }
 
-/// One line on stderr. Never panics, as `eprintln` does where stderr is closed: that would give up
-/// the lock, and the command would go on.
+/// Writes one line to stderr. Unlike `eprintln`, it does not panic if stderr is closed: a panic
+/// would release the lock while the command goes on.
 pub(crate) fn say(line: impl fmt::Display) {
-    // It may quote what other programs have written into the store.
+    // The line may quote text that other programs wrote to the store.
     let line = visible(&line.to_string().replace('\n', " "));
     let _ = writeln!(std::io::stderr(), "leasehold: {line}");
 }

@@ -4,7 +4,7 @@ use leasehold::observe::{HolderOwner, LockHolder};
 
 use crate::text::visible;
 
-/// Who holds it: what it says of itself, or else its id.
+/// Who holds the lock: the owner or, if it is not known, the id.
 pub(crate) fn who(holder: &LockHolder) -> String {
     if holder.is_kept() {
         return "nobody (min_hold)".to_owned();

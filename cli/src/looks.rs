@@ -1,5 +1,5 @@
-//! A store that is asked again and again, on a thread of its own: whoever shows the answers must
-//! not hang with it. And the signals that end that.
+//! Polls a store on a thread of its own, so that a screen does not hang when the store does. Also
+//! receives the signals that end the screen.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,27 +12,27 @@ use crate::duration;
 use crate::failure::{Failure, status};
 use crate::run::is_ignored;
 
-/// What the store said, or why it could not be asked.
+/// One poll: the store's answer, or why it could not be queried.
 pub(crate) struct Look<T> {
     pub(crate) begun: Instant,
     pub(crate) took: Duration,
     pub(crate) answer: leasehold::Result<T>,
 }
 
-/// The thread that asks. It ends with the process.
+/// The thread that polls. It ends with the process.
 pub(crate) struct Looks<T> {
     pub(crate) received: Receiver<Look<T>>,
     is_paused: Arc<AtomicBool>,
 }
 
 impl<T: Send + 'static> Looks<T> {
-    /// Asks at once, and then each time `interval` after it has asked before, or later: after an
-    /// answer that took long, not before [`rest`] is over.
+    /// Polls at once, and then `interval` after the beginning of each poll, or later: after a slow
+    /// answer, not before [`rest`] is over.
     pub(crate) fn start(
         interval: Duration,
         ask: impl FnMut() -> leasehold::Result<T> + Send + 'static,
     ) -> Result<Self, Failure> {
-        // An answer that nobody has taken yet keeps the next one back.
+        // The thread does not poll again until its last answer has been received.
         let (sender, received) = bounded(0);
         let is_paused = Arc::new(AtomicBool::new(false));
         let asker = Asker { interval, ask, sender, is_paused: Arc::clone(&is_paused) };
@@ -70,14 +70,14 @@ impl<T, A: FnMut() -> leasehold::Result<T>> Asker<T, A> {
     }
 }
 
-/// From the beginning of this look to that of the next: the store has ten times as long for others
-/// as it had to work for this one. What it did not answer costs it nothing.
+/// The time from the beginning of this poll to that of the next: other clients have the store for
+/// ten times as long as it worked for this poll. A poll that failed costs it nothing.
 pub(crate) fn rest<T>(interval: Duration, look: &Look<T>) -> Duration {
     if look.answer.is_ok() { interval.max(look.took * 11) } else { interval }
 }
 
-/// From now on these signals come out of a channel, except those that whoever started this process
-/// wants ignored.
+/// From now on these signals arrive on a channel, except those that were ignored when this process
+/// started.
 pub(crate) fn take_in(signals: &[i32]) -> Result<Receiver<i32>, Failure> {
     let mut incoming =
         Signals::new(signals.iter().filter(|signal| !is_ignored(**signal))).map_err(|e| no_thread(&e))?;
@@ -90,20 +90,20 @@ pub(crate) fn take_in(signals: &[i32]) -> Result<Receiver<i32>, Failure> {
 
 #[cold]
 fn no_thread(e: &std::io::Error) -> Failure {
-    Failure::new(status::UNAVAILABLE, format!("a thread or signals cannot be had: {e}"))
+    Failure::new(status::UNAVAILABLE, format!("cannot start a thread or handle signals: {e}"))
 }
 
-/// The thread that asks has panicked, and has said so.
+/// The thread that polls has panicked, and its message was printed.
 #[cold]
 pub(crate) fn asker_has_ended() -> Failure {
-    Failure::new(status::UNAVAILABLE, "the thread that asks the store has ended")
+    Failure::new(status::UNAVAILABLE, "the thread that polls the store has panicked")
 }
 
-/// A time between looks, for an argument.
+/// Parses the time between two polls.
 pub(crate) fn interval(text: &str, shortest: Duration) -> Result<Duration, String> {
     let interval = duration::parse(text)?;
     if interval < shortest {
-        return Err(format!("{text} is below {shortest:?}: the store has other things to do"));
+        return Err(format!("{text} is shorter than {shortest:?}, the shortest interval"));
     }
     Ok(interval)
 }

@@ -1,4 +1,4 @@
-//! `leasehold ls`: what stands in the store.
+//! `leasehold ls`: lists the locks in the store.
 
 use std::time::Duration;
 
@@ -12,34 +12,37 @@ use crate::store::StoreArgs;
 use crate::text::{padded, time, visible, width};
 
 const DETAILS: &str = "\
-In Redis it lists what clients of this library say that they hold, and what somebody waits for, in any language: it reads the
-index of clients and the names of channels, and looks at 25 names in one request. That costs the server some hundred
-microseconds, and some 20 for each lock, however many other keys it has. Not listed are, unless somebody waits for them: holds
-that have lasted for less than a second, locks of clients of Java and of releases before this one, what --min-hold keeps taken
-after its client has ended, and of a client with very many holds those that it took last (stderr says how many).
+In Redis it lists the holds that clients of this library announce, and the locks that somebody waits for, in any
+language: it reads the index of clients and the names of channels, and queries 25 names in one request. That costs the
+server some hundred microseconds, and about 20 for each lock, however many other keys it has. Not listed, unless
+somebody waits for them: holds that have lasted for less than a second, locks of clients of Java and of earlier
+releases, locks that --min-hold keeps taken after their client has ended, and, if a client has very many holds, those
+that it took last (stderr says how many).
 
-With --all it also finds these: it goes over all keys, twice, 500 at a time, with rests between. 400 000 keys cost the server
-1 s of its time, in 1 600 portions of 0.6 ms for which other clients have to wait, and take 10 s in all. Even so it shows what nothing else looks like: latches and counting semaphores are plain numbers in Redis, and so is
-a semaphore of which no permit is taken. `leasehold show NAME` shows those. Other stores have nothing but locks: there both
-list everything.
+With --all it also finds these: it scans all keys, twice, 500 at a time, with pauses in between. With 400 000 keys, that
+costs the server 1 s of its time, in 1 600 portions of 0.6 ms for which other clients have to wait, and takes 10 s in
+all. Even so it lists only what it can identify: in Redis, latches and counting semaphores are plain numbers, and so is
+a semaphore of which no permit is taken. `leasehold show NAME` shows those. Other stores contain nothing but locks:
+there, everything is listed with and without --all.
 
-HELD BY is what a holder says of itself, or its id: Redisson says nothing. FOR is known of holders that say who they are. LEFT
-is what is left of the lease; who lives renews it. WAITING is the queue of a fair lock and of everything over ZooKeeper; in
-Redis otherwise the clients that listen for a release (`w`: for a lock that is read); `-` if it is not known. A semaphore shows
-its free and taken permits, Redlock on how many masters a lock stands.
+HELD BY is the owner's name, or the holder's id: Redisson announces no owner. FOR is known for holders that announce
+themselves. LEFT is the remaining lease, which a living holder renews. WAITING is the length of the queue of a fair
+lock, and of every lock in ZooKeeper; for other locks in Redis, it is the number of clients that are subscribed to the
+release (`w`: writers wait for a read lock); `-` means unknown. For a semaphore the free and taken permits are shown,
+for Redlock the number of masters on which the lock is held.
 
-With --json an array. Status 0 also if there are none.";
+With --json it prints an array. The status is 0 even if there are no locks.";
 
-/// List locks: what is held, by whom, for how long
+/// List locks: who holds them, and for how long
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = DETAILS)]
 pub(crate) struct LsArgs {
-    /// Which names, as in a shell: * is any text, ? one character, [a-z] one of these
+    /// The names to list, as a shell pattern: * is any text, ? one character, [a-z] one of these
     #[arg(default_value = "*", hide_default_value = true)]
     pattern: String,
 
-    /// Find all, also those of other libraries, by a search over all keys. Slow, and felt by others
-    /// who use a large Redis
+    /// Find all locks, also those of other libraries, by a search over all keys. Slow, and it slows
+    /// down other clients of a large Redis
     #[arg(long)]
     all: bool,
 
@@ -109,7 +112,7 @@ fn time_or_dash(known: Option<Duration>) -> String {
     known.map_or_else(|| "-".to_owned(), time)
 }
 
-/// Rows with the columns below each other. The last column is not padded.
+/// Aligns the columns. The last one is not padded.
 fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     let widths: Vec<usize> = (0..header.len())
         .map(|column| rows.iter().map(|row| width(&row[column])).chain([width(header[column])]).max().unwrap_or(0))

@@ -1,4 +1,4 @@
-//! `leasehold`, the command: runs commands under locks, and shows what the locks do.
+//! The command `leasehold`: runs commands under locks, and inspects locks.
 //!
 //! It uses only the public interface of the crate. `leasehold --help` is its documentation.
 
@@ -38,7 +38,7 @@ use failure::{Failure, say, status};
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // Help and the version, which go to stdout.
+        // Help and the version go to stdout.
         Err(e) if !e.use_stderr() => {
             let _ = e.print();
             return ExitCode::SUCCESS;

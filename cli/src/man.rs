@@ -5,12 +5,12 @@ use clap_mangen::Man;
 use crate::failure::{Failure, status};
 use crate::output::write_out;
 
-/// One page: the command, and each subcommand as a section with its options.
+/// Prints one page: the command, and each subcommand as a section with its options.
 pub(crate) fn print(mut command: clap::Command) -> Result<u8, Failure> {
     command.build();
     let mut page = Vec::new();
     let rendered = render(&command, &mut page);
-    rendered.map_err(|e| Failure::new(status::UNAVAILABLE, format!("the man page cannot be made: {e}")))?;
+    rendered.map_err(|e| Failure::new(status::UNAVAILABLE, format!("cannot make the man page: {e}")))?;
     write_out(&page).map(|_| 0)
 }
 
@@ -30,13 +30,13 @@ fn render(command: &clap::Command, page: &mut Vec<u8>) -> std::io::Result<()> {
     man.render_version_section(page)
 }
 
-/// What a page of its own would say of a subcommand, as parts of a section.
+/// The man page of a subcommand, as part of a section.
 fn section(subcommand: &clap::Command) -> std::io::Result<String> {
     let man = Man::new(subcommand.clone());
     let mut text = Vec::new();
     man.render_synopsis_section(&mut text)?;
     man.render_description_section(&mut text)?;
-    // The options of all subcommands stand above.
+    // The options that all subcommands share are listed above.
     let own = subcommand.clone().mut_args(|arg| {
         let is_global = arg.is_global_set();
         arg.hide(is_global)

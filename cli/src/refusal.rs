@@ -1,4 +1,4 @@
-//! What is wrong with the arguments, in one line.
+//! Errors in the arguments, as one line.
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
@@ -6,12 +6,12 @@ use clap::error::ErrorKind;
 use crate::args::Cli;
 use crate::store::may_have_password;
 
-/// The error of clap, which has several paragraphs, without the usage at its end.
+/// Clap's error, which has several paragraphs, as one line without the usage at its end.
 pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let arguments: Vec<String> = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
     let help = help_for(&arguments);
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return format!("no subcommand is given; {help} says which there are");
+        return format!("no subcommand is given; {help} lists them");
     }
     let text = error.render().to_string();
     let paragraphs = text.split("\n\n").map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -23,7 +23,7 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     format!("{wrong}{hint} (see {help})")
 }
 
-/// The command of a run stands behind two dashes.
+/// The command of a run comes after two dashes.
 fn hint_of_dashes(arguments: &[String]) -> &'static str {
     let is_run = arguments.iter().find(|word| !word.starts_with('-')).is_some_and(|word| word == "run");
     match is_run && arguments.len() > 2 && !arguments.iter().any(|word| word == "--") {
@@ -41,7 +41,7 @@ fn help_for(arguments: &[String]) -> String {
     }
 }
 
-/// An argument that is not understood is quoted, and standard error may end in the mail of a cron.
+/// Clap quotes an argument that it does not understand, and stderr may end up in a cron job's mail.
 fn without_passwords(mut line: String, arguments: &[String]) -> String {
     // Only the value of `--option=value` is quoted.
     let values = arguments.iter().filter_map(|argument| Some(argument.split_once('=')?.1));

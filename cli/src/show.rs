@@ -1,4 +1,4 @@
-//! `leasehold show`: all that stands under one name.
+//! `leasehold show`: everything under one name.
 
 use leasehold::Primitive;
 use leasehold::observe::{LockHolder, LockReport, LockSummary};
@@ -11,13 +11,13 @@ use crate::store::StoreArgs;
 use crate::text::{time, visible};
 
 const DETAILS: &str = "\
-Shows everything under the name: kind, holders with what they say of themselves and their ids, what is left of their leases, the
-queue in its order, permits, and the last fencing token that was given.
+Shows everything under the name: the kind, the holders with their owners and ids, the remaining leases, the queue in its
+order, the permits, and the last fencing token.
 
-A holder without a label is a client of Redisson, or one of this library that does not announce itself. Redisson's ids are
-those that its own logs have: the client's UUID and the thread's number.
+A holder without an owner is a client of Redisson, or a client of this library that does not announce itself. Redisson's
+ids are the ones in its own logs: the client's UUID and the number of the thread.
 
-Status 1 if nothing stands there: then it says \"free\".";
+If the lock is free, it prints \"free\" and the status is 1.";
 
 /// Show one lock: holders, queue, permits, fencing token
 #[derive(Debug, clap::Args)]
@@ -31,7 +31,7 @@ pub(crate) struct ShowArgs {
     json: bool,
 }
 
-/// The report of a name under which there is nothing: the library makes none.
+/// The report for a free name: the library makes none.
 #[derive(Default, Serialize)]
 struct FreeView<'n> {
     name: &'n str,
@@ -59,7 +59,7 @@ fn text_of(report: &LockReport) -> String {
     let mut lines = vec![visible(report.name())];
     let mut add = |what: &str, text: String| lines.push(format!("  {what:<9}{text}"));
     if let Some(number) = report.number() {
-        add("number", format!("{number} (of a latch or a semaphore, which nothing here shows)"));
+        add("number", format!("{number} (a latch or a semaphore: nothing in the store shows which)"));
     }
     for lock in report.locks() {
         add("kind", lock.primitive().to_string());
@@ -83,14 +83,14 @@ fn text_of(report: &LockReport) -> String {
     }
     for (place, waiter) in report.queue().iter().enumerate() {
         let ends = match waiter.remaining() {
-            Some(left) if left.is_zero() => ", given up: it was silent for too long".to_owned(),
-            Some(left) => format!(", its place ends in {} unless it asks again", time(left)),
+            Some(left) if left.is_zero() => ", expired: it was silent for too long".to_owned(),
+            Some(left) => format!(", its place ends in {} unless it is renewed", time(left)),
             None => String::new(),
         };
         add("queue", format!("{}. {}{ends}", place + 1, who_or_id(waiter.owner(), waiter.id())));
     }
     if let Some(token) = report.last_token() {
-        add("token", format!("{token}, the last that was given"));
+        add("token", format!("{token}, the last one that was issued"));
     }
     lines.join("\n") + "\n"
 }
@@ -106,7 +106,7 @@ fn made_by(permit: &LockHolder) -> &'static str {
     if permit.is_foreign() { "of another library" } else { "of this library" }
 }
 
-/// In one line.
+/// Describes a holder in one line.
 pub(crate) fn describe(holder: &LockHolder) -> String {
     let mut text = who(holder);
     if holder.hold_count() > 1 {

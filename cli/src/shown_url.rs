@@ -1,9 +1,9 @@
-//! The store's name on a screen or in a picture.
+//! The URL of the store, as a screen or a picture shows it.
 
 use crate::store::may_have_password;
 use crate::text::visible;
 
-/// The URLs, without what may be a password, and without the user beside it.
+/// The URLs without anything that may be a password, and without the user in front of it.
 pub(crate) fn shown(urls: &[String]) -> String {
     let shown: Vec<String> = urls.iter().map(|url| visible(&without_password(url))).collect();
     shown.join(" ")
@@ -15,7 +15,7 @@ fn without_password(url: &str) -> String {
     }
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let host = match rest.rsplit_once('@') {
-        // Both characters may be parts of the password.
+        // Both `?` and `@` may be part of the password.
         Some((log_in, _)) if log_in.contains('?') => "…",
         Some((_, host)) => host,
         None => rest,

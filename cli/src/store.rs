@@ -1,4 +1,4 @@
-//! Which store is asked, and how to log in there without a password on the command line.
+//! Which store the command uses, and how to log in there without a password on the command line.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,10 +8,10 @@ use leasehold::{Builder, Cluster, LockClient, Redis, Redlock, Sentinel};
 use crate::duration;
 use crate::failure::{Failure, status};
 
-/// Where the URL is, if it is no argument.
+/// The environment variable for the URL, used if no argument gives one.
 pub(crate) const URL_VARIABLE: &str = "LEASEHOLD_URL";
 
-/// The longest lease at masters, if the user names none: the default lease.
+/// The longest lease at the masters of Redlock, if the user gives none: the default lease.
 const LONGEST_LEASE: Duration = Duration::from_secs(30);
 
 /// The forms of URLs that this command was built for.
@@ -33,13 +33,13 @@ const fn only(is_built: bool, form: &'static str) -> Option<&'static str> {
 
 fn long_help_of_url() -> String {
     format!(
-        "The store, instead of LEASEHOLD_URL. Without a password: everybody on the machine can see arguments\n\n\
-         This command was built for {}. With --redlock give it several times.",
+        "The store, instead of LEASEHOLD_URL. Give no password here: every user of the machine can see arguments\n\n\
+         This command was built for {}. With --redlock, give --url several times.",
         ways()
     )
 }
 
-/// All of them, for people.
+/// All forms, as a list for people.
 fn ways() -> String {
     WAYS.iter().flatten().copied().collect::<Vec<_>>().join(", ")
 }
@@ -47,8 +47,8 @@ fn ways() -> String {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "The store")]
 pub(crate) struct StoreArgs {
-    /// The store, instead of LEASEHOLD_URL. Without a password: everybody on the machine can see
-    /// arguments
+    /// The store, instead of LEASEHOLD_URL. Give no password here: every user of the machine can
+    /// see arguments
     #[arg(long, value_name = "URL", global = true, long_help = long_help_of_url())]
     url: Vec<String>,
 
@@ -60,40 +60,39 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "FILE", global = true)]
     sentinel_password_file: Option<PathBuf>,
 
-    /// Lock a majority of several independent masters (Redlock), whose URLs are given
+    /// Lock a majority of several independent masters (Redlock), one --url for each
     ///
-    /// A master that comes back without its data has no vote until some client was connected to it
-    /// for the longest lease: a run whose command takes that long, or a program that keeps its
+    /// A master that restarted without its data has no vote until some client has been connected to
+    /// it for the longest lease: a run whose command takes that long, or a program that keeps its
     /// client.
     #[arg(long, global = true)]
     redlock: bool,
 
-    /// The longest lease of any client of these masters, the same for all of them (with --redlock).
-    /// Without it 30s
+    /// The longest lease that any client of these masters has; the same for all clients (with
+    /// --redlock). Defaults to 30s
     #[arg(long, value_name = "TIME", value_parser = duration::parse, global = true, requires = "redlock")]
     longest_lease: Option<Duration>,
 
-    /// Let masters vote at once that remember nothing (with --redlock). Only for a first
-    /// installation and tests: a master that has forgotten its locks could help to grant them a
-    /// second time
+    /// Let masters without any data vote at once (with --redlock). Only for a first installation
+    /// and for tests: a master that has forgotten its locks could help to grant them a second time
     #[arg(long, global = true, requires = "redlock")]
     admit_fresh_nodes: bool,
 
-    /// Put this in front of every name in the store, to keep the locks of programs apart
+    /// The prefix of every name in the store, which keeps the locks of programs apart
     #[arg(long, value_name = "PREFIX", global = true)]
     key_prefix: Option<String>,
 
-    /// Trust the certificate authorities in this PEM file instead of those of the system (TLS)
+    /// Trust the certificate authorities in this PEM file instead of the system's (TLS)
     #[cfg(feature = "tls")]
     #[arg(long, value_name = "FILE", global = true)]
     ca_file: Option<PathBuf>,
 
-    /// The client's certificate as a PEM file, for a server that asks for one (TLS)
+    /// The client's certificate as a PEM file, for a server that requires one (TLS)
     #[cfg(feature = "tls")]
     #[arg(long, value_name = "FILE", global = true, requires = "key_file")]
     cert_file: Option<PathBuf>,
 
-    /// The key of the client's certificate as a PEM file (TLS)
+    /// The private key of the client's certificate as a PEM file (TLS)
     #[cfg(feature = "tls")]
     #[arg(long, value_name = "FILE", global = true, requires = "cert_file")]
     key_file: Option<PathBuf>,
@@ -126,7 +125,7 @@ impl StoreArgs {
         }
         let [url] = urls else {
             let why = format!(
-                "{} URLs need --redlock; the nodes of a cluster, or the sentinels, go into one URL: redis+cluster://a,b or \
+                "{} URLs need --redlock; name the nodes of a cluster, or the sentinels, in one URL: redis+cluster://a,b or \
                  redis+sentinel://a,b/master",
                 urls.len()
             );
@@ -134,7 +133,7 @@ impl StoreArgs {
         };
         let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
         let refuse = |option: &str, whose: &str| {
-            Err(Failure::new(status::USAGE, format!("{option} is for {whose}, and this URL is not one; leave it out")))
+            Err(Failure::new(status::USAGE, format!("{option} works only with {whose}; leave it out")))
         };
         if self.sentinel_password_file.is_some() && !scheme.contains("sentinel") {
             return refuse("--sentinel-password-file", "redis+sentinel:// URLs");
@@ -165,7 +164,7 @@ impl StoreArgs {
         if self.sentinel_password_file.is_some() {
             return Err(Failure::new(
                 status::USAGE,
-                "the masters of Redlock have no sentinels; leave --sentinel-password-file out",
+                "the masters of Redlock have no sentinels; leave out --sentinel-password-file",
             ));
         }
         // Not the library's default, which grows with the lease of this one client.
@@ -183,7 +182,7 @@ impl StoreArgs {
         let arguments = [named, &self.url].concat();
         if arguments.iter().any(|url| may_have_password(url)) {
             let why = format!(
-                "a password in an argument can be seen by everybody on this machine: change it, and put the URL into \
+                "every user of this machine can see a password in an argument: change the password, and put the URL into \
                  {URL_VARIABLE}, or the password into a file and give --password-file"
             );
             return Err(Failure::new(status::USAGE, why));
@@ -193,12 +192,12 @@ impl StoreArgs {
             Ok(urls) => urls,
             Err(std::env::VarError::NotPresent) => String::new(),
             Err(std::env::VarError::NotUnicode(_)) => {
-                return Err(Failure::new(status::USAGE, format!("{URL_VARIABLE} is no UTF-8")));
+                return Err(Failure::new(status::USAGE, format!("{URL_VARIABLE} is not UTF-8")));
             }
         };
         let urls: Vec<String> = said.split_whitespace().map(str::to_owned).collect();
         if urls.is_empty() {
-            let why = format!("no store is named: set {URL_VARIABLE} or give --url ({})", ways());
+            let why = format!("no store is given: set {URL_VARIABLE} or give --url ({})", ways());
             return Err(Failure::new(status::USAGE, why));
         }
         Ok(urls)
@@ -234,8 +233,8 @@ impl StoreArgs {
     }
 }
 
-/// Whether a URL may have a password. Rather yes than no: one whose `/` or `@` is not escaped is
-/// cut elsewhere than its writer thinks.
+/// Whether a URL may contain a password. In doubt, yes: a URL whose `/` or `@` is not escaped is
+/// split elsewhere than its author expects.
 pub(crate) fn may_have_password(url: &str) -> bool {
     let Some((_, rest)) = url.split_once("://") else { return url.contains('@') };
     let in_front = rest.rsplit_once('@').is_some_and(|(log_in, _)| log_in.contains(':'));

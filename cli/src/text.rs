@@ -1,13 +1,13 @@
-//! What other programs have written, made fit for a terminal, and times for people.
+//! Makes the text of other programs safe for a terminal, and formats times for people.
 
 use std::time::Duration;
 
 use ratatui::style::Style;
 use ratatui::text::Span;
 
-/// A name or a label may have anything in it: what would move the cursor, change colours or turn
-/// the direction of writing is shown as `\u{1b}`. Selectors of emoji styles are left out: terminals
-/// do not agree on how wide they make a character.
+/// Characters of a name or a label that would move the cursor, change colours or reverse the
+/// direction of writing are shown as `\u{1b}`. Selectors of emoji styles are left out: terminals
+/// disagree about the width of a character that has one.
 pub(crate) fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -30,12 +30,12 @@ fn is_unseen(c: char) -> bool {
         || matches!(c, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// How many columns it takes at a terminal.
+/// The number of columns that the text takes in a terminal.
 pub(crate) fn width(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// At most so many columns of it, with `…` where something is missing.
+/// Cuts the text to this many columns, with `…` where something is missing.
 pub(crate) fn fit(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -44,7 +44,7 @@ pub(crate) fn fit(text: &str, columns: usize) -> String {
     let (mut shown, mut taken) = (String::new(), 0);
     for part in span.styled_graphemes(Style::new()) {
         taken += width(part.symbol);
-        // One column is for the mark.
+        // One column is for the `…`.
         if taken >= columns {
             break;
         }
@@ -56,14 +56,14 @@ pub(crate) fn fit(text: &str, columns: usize) -> String {
     shown
 }
 
-/// The text and as many spaces as make it so many columns wide.
+/// Cuts or pads the text to exactly this many columns.
 pub(crate) fn padded(text: &str, columns: usize) -> String {
     let text = fit(text, columns);
     let missing = columns - width(&text);
     text + &" ".repeat(missing)
 }
 
-/// An id that nobody reads to its end.
+/// Shortens an id, because nobody reads a long one to its end.
 pub(crate) fn short_id(id: &str) -> String {
     const LONGEST: usize = 16;
     let id = visible(id);

@@ -1,7 +1,7 @@
-//! The library speaks of its methods and of the chapters of its guide. Who runs the command has
-//! options and subcommands instead.
+//! The messages of the library name its methods and the chapters of its guide. A user of the
+//! command has options and subcommands instead.
 
-/// What the library says, and what the command says in its place, one after the other.
+/// What the library says, and what the command says instead; applied in this order.
 const WORDS: [(&str, &str); 28] = [
     ("the crate docs have the ACL rule, in guide::operations", "`leasehold doctor --acl` prints the ACL rule"),
     ("the crate docs have the rule, in guide::operations", "`leasehold doctor --acl` prints the rule"),
@@ -18,13 +18,13 @@ const WORDS: [(&str, &str); 28] = [
     ),
     (
         "the chapter guide::postgres has the rights that a role needs",
-        "`leasehold schema --postgres` prints at its end the rights that a role needs",
+        "the output of `leasehold schema --postgres` ends with the rights that a role needs",
     ),
     ("leasehold::POSTGRES_SCHEMA", "what `leasehold schema --postgres` prints"),
     (", see Builder::outage_timeout", ""),
-    ("use Builder::cluster", "its URL is redis+cluster://host"),
-    ("use Builder::redis", "its URL is redis://host"),
-    ("use Builder::sentinel", "give redis+sentinel://host,../master"),
+    ("use Builder::cluster", "use redis+cluster://host"),
+    ("use Builder::redis", "use redis://host"),
+    ("use Builder::sentinel", "use redis+sentinel://host,../master"),
     ("(of the URL, or of the settings credentials or password_file)", "(of the URL or --password-file)"),
     (
         "set it as in redis://user:password@host, or by the setting credentials",
@@ -49,14 +49,14 @@ const WORDS: [(&str, &str); 28] = [
 const SETTINGS: [&str; 7] =
     ["Builder::", "Cluster::", "Postgres::", "Redis::", "Redlock::", "Sentinel::", "ZooKeeper::"];
 
-/// A text of the library in the words of the command. What only a program can set stays a setting
-/// of the program.
+/// Replaces the library's words by those of the command. What only a program can set becomes a
+/// setting of the user's programs.
 pub(crate) fn in_words_of_the_command(text: &str) -> String {
     let mut said = WORDS.iter().fold(text.to_owned(), |text, (library, command)| text.replace(library, command));
     said = said.replace("----", "--");
     for settings in SETTINGS {
         while let Some((front, name, rest)) = named(&said, settings) {
-            said = format!("{front}{name} of your programs{rest}");
+            said = format!("{front}the setting {name} of your programs{rest}");
         }
     }
     while let Some((front, name, rest)) = named(&said, "guide::") {
@@ -65,7 +65,7 @@ pub(crate) fn in_words_of_the_command(text: &str) -> String {
     said
 }
 
-/// What is in front of the marker, the name behind it, and the rest.
+/// The text before the marker, the name after it, and the rest.
 fn named(text: &str, marker: &str) -> Option<(String, String, String)> {
     let (front, behind) = text.split_once(marker)?;
     let end = behind.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(behind.len());
@@ -83,21 +83,24 @@ mod tests {
                 "a lease of 9 ms is longer than the longest lease of this Redlock, 3s (Redlock::longest_lease)",
                 "(--longest-lease)",
             ),
-            ("0 replicas of the 1 that must acknowledge each grant (Redis::replicas)", "(replicas of your programs)"),
+            (
+                "0 replicas of the 1 that must acknowledge each grant (Redis::replicas)",
+                "(the setting replicas of your programs)",
+            ),
             ("a role needs; run leasehold::POSTGRES_SCHEMA", "`leasehold schema --postgres`"),
             ("choose another name or another key_prefix", "another --key-prefix"),
             (
                 "below 200 ms a thread that waits for a core can cost the lock; see guide::choosing_a_lease",
                 "the chapter choosing_a_lease",
             ),
-            ("raise max_connections, or lower Builder::connections", "lower connections of your programs"),
+            ("raise max_connections, or lower Builder::connections", "lower the setting connections of your programs"),
         ] {
             let said = in_words_of_the_command(library);
             assert!(said.contains(command) && !said.contains("::"), "{said}");
         }
     }
 
-    /// Every text of the library that names its own interface is said without it.
+    /// Every message that names the library's interface is replaced.
     #[test]
     fn no_text_of_the_library_keeps_its_names() {
         fn sources(folder: &std::path::Path, all: &mut Vec<String>) {

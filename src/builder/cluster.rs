@@ -17,21 +17,21 @@ use crate::store::redis::{RedisStore, script};
 /// follow slots that move (`MOVED`, `ASK`) within the [I/O timeout](crate::Builder::io_timeout).
 /// While a slot is half moved, Redis refuses requests about keys on both sides, or about a key that
 /// does not exist yet: such a call fails with [`NotReady`](crate::ErrorKind::NotReady) after the
-/// I/O timeout, and one that is already waiting goes on. Holds are renewed all the while.
-/// [`connections`](crate::Builder::connections) counts for each primary, and
-/// [`nodes`](crate::LockClient::nodes) tells the primaries and their slots.
+/// I/O timeout, and a call that is already waiting goes on. Holds are renewed meanwhile.
+/// [`connections`](crate::Builder::connections) applies to each primary, and
+/// [`nodes`](crate::LockClient::nodes) lists the primaries and their slots.
 ///
-/// A shard that fails over is an outage of its names, and costs the others nothing: a first attempt
-/// fails at once, a call that is already waiting goes on for the [outage
-/// timeout](crate::Builder::outage_timeout), holds are renewed at the new primary. Replication in
-/// Redis is asynchronous, so a primary that fails may take the newest holds with it, and one that
-/// is cut off goes on granting until its `cluster-node-timeout` has passed.
-/// [`replicas`](Self::replicas) closes both as far as its own docs say; the [fencing
-/// token](crate::fencing) decides where it must not happen twice.
+/// A failover of a shard is an outage for its names only: a first attempt fails at once, a call
+/// that is already waiting goes on for the [outage timeout](crate::Builder::outage_timeout), and
+/// holds are renewed at the new primary. Replication in Redis is asynchronous, so a primary that
+/// fails may take the newest holds with it, and one that is cut off goes on granting until its
+/// `cluster-node-timeout` has passed. [`replicas`](Self::replicas) prevents both, within the limits
+/// that its docs state; where something must not happen twice, let the [fencing
+/// token](crate::fencing) decide.
 ///
-/// What differs from one server: a [multi-lock](crate::LockClient::multi) over names in several
-/// slots takes them one slot after the other. It is still all or none, it never waits while it
-/// holds some, but for a moment others can find some of the names taken. Give the names a
+/// One thing differs from a single server: a [multi-lock](crate::LockClient::multi) over names in
+/// several slots takes them one slot after the other. It is still all or nothing, and never waits
+/// while it holds some, but others can briefly find some of the names taken. Give the names a
 /// common tag in braces (`{order}:a`, `{order}:b`) to have them in one slot. A
 /// [latch](crate::LockClient::latch) cannot have braces in its name.
 ///
@@ -44,9 +44,9 @@ use crate::store::redis::{RedisStore, script};
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 ///
-/// Beside the two threads of a client, short-lived ones (`lh-cluster`, `lh-connect`,
-/// `lh-renew-node`) ask several nodes side by side, so that one that hangs costs the others
-/// nothing; each ends with its exchange, within the I/O timeout.
+/// In addition to the two threads of a client, short-lived threads (`lh-cluster`, `lh-connect`,
+/// `lh-renew-node`) query several nodes in parallel, so that a node that hangs does not delay the
+/// others; each ends with its exchange, within the I/O timeout.
 #[derive(Clone)]
 #[must_use = "it is a setting: give it to Builder::cluster"]
 pub struct Cluster {
@@ -56,20 +56,19 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Some of the nodes, primaries or replicas, as `redis://` URLs, of which one must be reached
-    /// to learn of all others. All nodes have the log-in and the TLS settings of these URLs. The
-    /// single URL `redis+cluster://[user:password@]a:7000,b:7000` says the same.
+    /// Some of the nodes, primaries or replicas, as `redis://` URLs. One of them must be reachable,
+    /// and the others are learned from it. All nodes have the login and the TLS settings of these
+    /// URLs. The single URL `redis+cluster://[user:password@]a:7000,b:7000` means the same.
     pub fn new<U: Into<String>>(nodes: impl IntoIterator<Item = U>) -> Self {
         let urls = nodes.into_iter().map(Into::into).collect();
         Self { urls, sharded_channels: None, options: RedisOptions::default() }
     }
 
-    /// Whether releases are published to sharded channels
-    /// (`SPUBLISH`) or to classic ones. All clients of the cluster must do the same, or they wake
-    /// each other only by their timers. Defaults to Redisson's rule
-    /// (`shardedSubscriptionMode=AUTO`): sharded if the first node that is reached knows sharded
-    /// channels and the user may use them (Redis 7 and later). Say `false` beside clients of
-    /// Redisson before 3.22, or with the mode `OFF`.
+    /// Whether releases are published to sharded channels (`SPUBLISH`) or to classic ones. All
+    /// clients of the cluster must use the same, or only their timers wake waiters of the others.
+    /// Defaults to Redisson's rule (`shardedSubscriptionMode=AUTO`): sharded if the first node that
+    /// is reached supports sharded channels and the user may use them (Redis 7 and later). Set it
+    /// to `false` if there are clients of Redisson before 3.22, or with the mode `OFF`.
     pub fn sharded_channels(mut self, on: bool) -> Self {
         self.sharded_channels = Some(on);
         self
@@ -78,7 +77,7 @@ impl Cluster {
     /// A URL for each node.
     fn urls(&self) -> Result<Vec<String>> {
         match &self.urls[..] {
-            [] => Err(invalid("the URL of at least one node of the cluster is needed")),
+            [] => Err(invalid("a cluster needs the URL of at least one node")),
             [url] if names_cluster(url) => urls_of_nodes(url).ok_or_else(|| {
                 invalid("a URL of a cluster is redis+cluster://[user:password@]host:port[,host:port..]")
             }),
@@ -111,7 +110,7 @@ impl Servers for Cluster {
         };
         let seeds = endpoints.into_iter().map(seed).collect::<Result<Vec<Connector>>>()?;
         if seeds.iter().any(|seed| !seed.logs_in_like(&seeds[0])) {
-            return Err(invalid("all nodes of a cluster have the same user, password and TLS: say so in each URL"));
+            return Err(invalid("all nodes of a cluster need the same user, password and TLS: give them in each URL"));
         }
         let background = Connector { io_timeout: client.background_timeout(), ..seeds[0].clone() };
         let store = RedisStore::of_cluster(&seeds, background, client.redis_settings(&self.options)?);

@@ -1,8 +1,8 @@
 //! The settings of a client, checked against each other once.
 //!
-//! [`Builder`] has what clients of all stores can be set to. What only one kind of servers can be
-//! set to is in a type of its own, which implements [`Servers`]: a setting that does not fit does
-//! not compile.
+//! [`Builder`] has the settings that clients of all stores share. Settings of only one kind of
+//! servers are in a type of their own, which implements [`Servers`]: a setting that does not fit
+//! does not compile.
 
 #[cfg(feature = "redis")]
 pub(crate) mod cluster;
@@ -101,13 +101,13 @@ impl LockClient {
 #[derive(Clone)]
 #[must_use = "a builder does nothing until it is built"]
 pub struct Builder {
-    /// What was chosen last, or why that is impossible.
+    /// The servers that were chosen last, or why they are invalid.
     servers: Option<Result<Arc<dyn Servers>>>,
     settings: Settings,
 }
 
 impl Builder {
-    /// The servers of the locks, of any kind that has a URL:
+    /// The servers that keep the locks, of any kind that has a URL:
     ///
     /// | URL | locks live in |
     /// |---|---|
@@ -117,16 +117,16 @@ impl Builder {
     /// | `postgres://user@host[:port][,host[:port]..]/database` | a PostgreSQL database: [`postgres`](Self::postgres) |
     /// | `zookeeper://host[:port][,host[:port]..][/chroot]` | a ZooKeeper ensemble: [`zookeeper`](Self::zookeeper) |
     ///
-    /// Take this if the URL comes from a configuration. The methods in the right column take the
-    /// same URL, and also settings that only this kind of servers has. The last of these methods
-    /// that is called counts; one of them, or [`redlock`](Self::redlock), is required.
+    /// Use this if the URL comes from a configuration. The methods in the right column take the
+    /// same URL, and also the settings of their kind of servers. The last call of these methods
+    /// counts; one of them, or [`redlock`](Self::redlock), is required.
     ///
     /// `rediss`, `rediss+sentinel`, `rediss+cluster` and `zookeeper+tls` are the same over TLS
     /// (cargo feature `tls`; [`tls`](Self::tls) has the settings). A kind of servers whose cargo
     /// feature is off is refused by [`build`](Self::build).
     ///
-    /// Everything that a URL says is understood or refused, never skipped. Write `/`, `?`, `#` and
-    /// `@` in a user or password as `%2F`, `%3F`, `%23` and `%40`.
+    /// Every part of a URL is understood or refused, never ignored. Write `/`, `?`, `#` and `@` in
+    /// a user or password as `%2F`, `%3F`, `%23` and `%40`.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.servers = Some(by_url(url.into()));
         self
@@ -181,18 +181,18 @@ impl Builder {
     }
 
     /// How connections over TLS are secured: authorities, a client certificate, the server's name.
-    /// For `rediss://` and `zookeeper+tls://` URLs, which without it trust the system's authorities
-    /// and show no client certificate, and for PostgreSQL, where it means `sslmode=verify-full`.
-    /// Cargo feature `tls`.
+    /// It applies to `rediss://` and `zookeeper+tls://` URLs, which otherwise trust the system's
+    /// authorities and present no client certificate, and to PostgreSQL, where it means
+    /// `sslmode=verify-full`. Cargo feature `tls`.
     ///
-    /// A connect takes two round trips and about a millisecond of work more; its limit, the [I/O
-    /// timeout](Self::io_timeout), covers the TLS handshake as well. A call over an open connection
+    /// A connect takes two more round trips and about a millisecond more of work; the [I/O
+    /// timeout](Self::io_timeout) covers the TLS handshake as well. A call over an open connection
     /// costs some microseconds more.
     ///
-    /// [`build`](Self::build) reads the files and refuses those that are missing or broken, and
-    /// these settings for servers whose URL asks for no TLS, with
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput). A certificate that is refused, on either
-    /// side, is [`Tls`](crate::ErrorKind::Tls).
+    /// [`build`](Self::build) reads the files, and fails with
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if one is missing or broken, or if the
+    /// servers' URL asks for no TLS. A certificate that either side refuses is
+    /// [`Tls`](crate::ErrorKind::Tls).
     ///
     /// ```no_run
     /// use leasehold::{LockClient, Tls};
@@ -209,24 +209,23 @@ impl Builder {
         self
     }
 
-    /// How long a lock outlives a holder that dies, and so how long a holder that is cut off still
-    /// has it. Renewed at a third of it. Between 20 ms and 365 days. Defaults to 30 s,
-    /// Redisson's `lockWatchdogTimeout`.
+    /// How long a lock stays held after its holder has died, and so how long a holder that is cut
+    /// off still has it. Locks are renewed at a third of the lease. Between 20 ms and 365 days.
+    /// Defaults to 30 s, Redisson's `lockWatchdogTimeout`.
     ///
-    /// Below 200 ms it takes a machine whose threads get a core at once: the [I/O
-    /// timeout](Self::io_timeout) is a quarter of the lease at most, and a thread that waits
-    /// for a core spends it. Measured with four busy threads on two cores: at 20 ms
-    /// 3 of 50 holds were lost within 400 ms, and one call in five failed; at 50 ms none. For a
-    /// short time that is *not* renewed there is
-    /// [`with_lease`](crate::ReentrantMutex::with_lease).
+    /// A lease below 200 ms needs a machine whose threads get a core at once: the [I/O
+    /// timeout](Self::io_timeout) is at most a quarter of the lease, and a thread that waits for a
+    /// core uses it up. Measured with four busy threads on two cores: at 20 ms, 3 of 50 holds were
+    /// lost within 400 ms, and one call in five failed; at 50 ms, none. For a short time that is
+    /// *not* renewed, use [`with_lease`](crate::ReentrantMutex::with_lease).
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease;
         self
     }
 
-    /// The limit for each connect (with TLS, its log-in and the checks of the server), each write
-    /// and each reply. A call to a hung server can run into two or three of them in a row. The
-    /// addresses of a host share the limit of one connect; looking up its name is not bounded.
+    /// The limit for each connect (including TLS, the login and the checks of the server), each
+    /// write and each reply. A call to a hung server can run into two or three of them in a row.
+    /// The addresses of a host share the limit of one connect; looking up its name is not bounded.
     /// Must be shorter than the lease. Defaults to 2 s, or a quarter of the lease if that is less;
     /// renewals never wait longer than a quarter of the lease.
     pub fn io_timeout(mut self, timeout: Duration) -> Self {
@@ -234,27 +233,27 @@ impl Builder {
         self
     }
 
-    /// The most connections that lock calls keep and share, 1 to 1024 (a call that repeats after a
-    /// fault makes one more for itself); when all are busy, calls are sent together over the
-    /// next one that comes free. The background threads have one each besides; where the server
-    /// or the system grants no more, renewals go over one of these. Defaults to 8, with PostgreSQL
-    /// to 4: there each is a process of the server.
+    /// Maximum number of connections that lock calls keep and share, 1 to 1024 (a call that is
+    /// repeated after a fault opens one more for itself). When all are busy, calls are sent
+    /// together over the next one that becomes free. Each background thread has a connection of its
+    /// own; if the server or the system allows no more, renewals use one of the shared ones.
+    /// Defaults to 8, or to 4 with PostgreSQL, where each connection is a process of the server.
     pub fn connections(mut self, connections: usize) -> Self {
         self.settings.connections = Some(connections);
         self
     }
 
-    /// Put in front of every lock name, as Redisson's `NameMapper` does. Defaults to none.
+    /// The prefix of every lock name in the store, like Redisson's `NameMapper`. Defaults to none.
     pub fn key_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.settings.key_prefix = prefix.into();
         self
     }
 
-    /// Shown by `CLIENT LIST`, and at the end of the names of the background threads, of which
-    /// Linux keeps 15 bytes: with the name `billing`, `lh-renew-billin` and `lh-notify-billi`.
-    /// Also the label `client` of the [figures](crate::observe::Stats::to_prometheus). 1 to 64
-    /// letters, digits, `-`, `_`, `.`, `:`. Defaults to the name of the program, with `-` in the
-    /// place of every other character.
+    /// The name that `CLIENT LIST` shows. It also ends the names of the background threads, of
+    /// which Linux keeps 15 bytes (with the name `billing`, `lh-renew-billin` and
+    /// `lh-notify-billi`), and is the label `client` of the
+    /// [figures](crate::observe::Stats::to_prometheus). 1 to 64 letters, digits, `-`, `_`, `.`,
+    /// `:`. Defaults to the name of the program, with `-` instead of every other character.
     pub fn client_name(mut self, name: impl Into<String>) -> Self {
         self.settings.client_name = name.into();
         self
@@ -268,39 +267,39 @@ impl Builder {
     }
 
     /// Whether every exclusive hold gets a [fencing token](crate::fencing). It costs no round trip,
-    /// but memory of the server: each name keeps its counter for a day after its last grant, in
-    /// Redis 150 to 190 bytes for it. Turn it off where names are many and short-lived, such as one
-    /// for each job, and no resource checks tokens: then a released lock leaves nothing. A million
-    /// names a day keep up to 190 MB with it. Defaults to true.
+    /// but memory of the server: each name keeps its counter for a day after its last grant, which
+    /// takes 150 to 190 bytes in Redis; a million names a day take up to 190 MB. Turn it off if
+    /// names are many and short-lived, such as one for each job, and no resource checks tokens: a
+    /// released lock then leaves nothing behind. Defaults to true.
     pub fn fencing(mut self, on: bool) -> Self {
         self.settings.fencing = on;
         self
     }
 
-    /// How long a call that is *already waiting* puts up with a server that cannot be asked (a
-    /// restart, a failover) before it fails. A first attempt never does. Defaults to one lease.
+    /// How long a call that is *already waiting* tolerates an unavailable server (a restart, a
+    /// failover) before it fails. A first attempt fails at once. Defaults to one lease.
     pub fn outage_timeout(mut self, longest: Duration) -> Self {
         self.settings.outage_timeout = Some(longest);
         self
     }
 
-    /// How long a waiter that died can hold up the others: its place in the queue of a [fair
-    /// lock](crate::FairMutex), or the sign of a waiting writer that keeps new
-    /// [readers](crate::RwLock) out. One that lives renews its sign at a third of it, one
-    /// command each time. Clients may differ: for each waiter its own client's counts.
-    /// Between 200 ms and 5 minutes. Defaults to 5 s.
+    /// How long a dead waiter can delay the others: by its place in the queue of a [fair
+    /// lock](crate::FairMutex), or by the wait marker of a writer, which keeps new
+    /// [readers](crate::RwLock) out. A living waiter renews its marker at a third of this time,
+    /// with one command each. Clients may have different values: each waiter has that of its own
+    /// client. Between 200 ms and 5 minutes. Defaults to 5 s.
     pub fn waiter_timeout(mut self, timeout: Duration) -> Self {
         self.settings.waiter_timeout = timeout;
         self
     }
 
-    /// Whether a thread that waits for a reply may look for it for up to 50 µs before it falls
+    /// Whether a thread that waits for a reply may poll for it for up to 50 µs before it falls
     /// asleep (busy polling). On an idle machine, with the server nearby, that more than doubles
-    /// the rate of one thread that takes and frees locks, because falling asleep and waking up
-    /// takes longer than the server needs. Meanwhile the thread uses its core.
+    /// the rate of one thread that takes and releases locks, because falling asleep and waking up
+    /// takes longer than the server needs. While it polls, the thread uses its core.
     ///
-    /// It looks only while no other call of the client is under way, and only where it was found
-    /// to be quicker: both ways are measured, and the slower one is tried again now and then. So it
+    /// A thread polls only while no other call of the client is in progress, and only where polling
+    /// is faster: both ways are measured, and the slower one is tried again now and then. So it
     /// stops by itself where replies take longer, or other threads want the core. It lengthens no
     /// wait. Turn it off where CPU time counts more than speed: on a battery, under a CPU quota, or
     /// where cores are paid for by use. No effect on [`redlock`](Self::redlock) and with
@@ -310,42 +309,39 @@ impl Builder {
         self
     }
 
-    /// Tells `listener` of what happens to the locks of this client, as it happens. See
-    /// [`Listener`]. Defaults to nobody; then nothing is done for it on any call.
+    /// Notifies `listener` of what happens to the locks of this client, as it happens. See
+    /// [`Listener`]. Defaults to none, which costs no call anything.
     pub fn listener(mut self, listener: Arc<dyn Listener>) -> Self {
         self.settings.listener = Some(listener);
         self
     }
 
-    /// Says who this client is, for people who ask [who holds a lock](crate::observe::LockHolder):
-    /// 1 to 100 characters without control characters, such as `billing-7`. Defaults to the name of
-    /// the program. The process id and the name of the host are said in any case.
+    /// The name of this client for people who ask [who holds a lock](crate::observe::LockHolder): 1
+    /// to 100 characters without control characters, such as `billing-7`. Defaults to the name of
+    /// the program. The process id and the host name are announced in any case.
     ///
-    /// While the client holds something, its background thread keeps this where other clients can
-    /// read it, with the lease as its time to live: in Redis under a key of its own, in PostgreSQL
-    /// in a row, over ZooKeeper in the nodes of its holds. Whoever may read there can see it. No
-    /// call waits for it. It costs one command for each third of a lease, whatever the number of
-    /// holds.
+    /// While the client holds a lock, its background thread keeps this where other clients can read
+    /// it, with the lease as its TTL: in Redis under a key of its own, in PostgreSQL in a row, in
+    /// ZooKeeper in the nodes of its holds. Everybody who may read there can see it. No call waits
+    /// for it. It costs one command for each third of a lease, whatever the number of holds.
     ///
-    /// With a label it is said as soon as the client holds something, or waits in the queue of a
+    /// With a label, it is announced as soon as the client holds a lock, or waits in the queue of a
     /// fair lock. Without one, a hold that lasts less than a second (with leases below 10 s, less
-    /// than a tenth of the lease) costs
-    /// nothing and is not known.
+    /// than a tenth of the lease) costs nothing and is not announced.
     pub fn owner(mut self, label: impl Into<String>) -> Self {
         self.settings.owner = Some(label.into());
         self
     }
 
-    /// Whether the client says [who it is](Self::owner), and asks who others are. Without it
-    /// nothing is written or read for that: its holds are seen as holder ids, as those of Java
-    /// are, and only a [search](crate::LockClient::locks) finds them. Defaults to true.
+    /// Whether the client announces [its owner](Self::owner), and queries the owners of others. If
+    /// not, nothing is written or read for that: its holds appear as holder ids, like those of
+    /// Java, and only a [search](crate::LockClient::locks) finds them. Defaults to true.
     pub fn announce_owner(mut self, on: bool) -> Self {
         self.settings.announce_owner = on;
         self
     }
 
-    /// [`build`](Self::build) does not connect: a server that is down shows at the first lock call
-    /// instead.
+    /// [`build`](Self::build) does not connect: the first lock call reports a server that is down.
     pub fn connect_lazily(mut self) -> Self {
         self.settings.lazy = true;
         self
@@ -397,7 +393,7 @@ impl Builder {
         Ok(self.client(id, io_timeout, store, memory.clock.clone(), None))
     }
 
-    /// `traffic`: what the connections of the store count.
+    /// `traffic`: the counts of the store's connections.
     fn client(
         self,
         id: ClientId,
@@ -443,7 +439,7 @@ fn by_url(url: String) -> Result<Arc<dyn Servers>> {
     return Ok(match &*scheme {
         scheme if scheme.contains("sentinel") => Arc::new(Sentinel::from(url)),
         scheme if scheme.contains("cluster") => Arc::new(Cluster::from(url)),
-        // Whatever else it is, the parser of these URLs says which there are.
+        // For any other scheme, the parser of these URLs reports which ones there are.
         _ => Arc::new(Redis::new(url)),
     });
     #[cfg(not(feature = "redis"))]

@@ -19,11 +19,11 @@ use crate::store::postgres::{PostgresSettings, PostgresStore};
 #[cfg(feature = "tls")]
 use crate::store::tls::TlsClient;
 
-/// Each is a process of the server, and a batch of requests costs one flush of its log.
+/// Each connection is a process of the server, and a batch of requests costs one flush of its log.
 const CONNECTIONS: usize = 4;
 
 /// A PostgreSQL database, for [`Builder::postgres`](crate::Builder::postgres).
-/// [`guide::postgres`](crate::guide::postgres) says what it gives.
+/// [`guide::postgres`](crate::guide::postgres) describes what it guarantees.
 ///
 /// ```no_run
 /// use leasehold::{LockClient, Postgres};
@@ -40,7 +40,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// The database of a URL as libpq takes it:
+    /// The database of a URL as libpq accepts it:
     /// `postgres://[user[:password]@]host[:port][,host[:port]..][/database][?parameters]`. All
     /// hosts are in the one URL. See [the chapter](crate::guide::postgres) for the parameters.
     pub fn new(url: impl Into<String>) -> Self {
@@ -51,7 +51,7 @@ impl Postgres {
     /// ([`POSTGRES_SCHEMA`](crate::POSTGRES_SCHEMA)) when its first connection does not find them.
     /// With `create_schema(false)` it fails with [`Unsupported`](crate::ErrorKind::Unsupported)
     /// instead. Defaults to true. The first connection to a database without them takes up to 10 s
-    /// more, for as long as another client is installing them.
+    /// longer while another client is installing them.
     pub fn create_schema(mut self, create: bool) -> Self {
         self.create_schema = create;
         self

@@ -24,16 +24,16 @@ const CONNECTIONS: usize = 8;
 macro_rules! log_in_settings {
     ($servers:ident, $($provider:ident).+) => {
         impl $servers {
-            /// Where the user and the password come from, instead of from the URL: for credentials
-            /// that change while the client lives. Every closure that returns
-            /// [`Credentials`](crate::Credentials) is a provider. It is asked [whenever a
+            /// The source of the user and the password, instead of the URL: for credentials that
+            /// change while the client lives. Every closure that returns
+            /// [`Credentials`](crate::Credentials) is a provider. It is called [whenever a
             /// connection is made](crate::CredentialsProvider), and once more if the server refuses
-            /// what it said, so a password can be replaced at any time. The connections that are
-            /// open stay logged in; one that the server logs out (`NOAUTH`) is replaced, and what
-            /// was sent on it is repeated.
+            /// the credentials, so a password can be replaced at any time. Open connections stay
+            /// logged in; one that the server logs out (`NOAUTH`) is replaced, and its requests are
+            /// repeated.
             ///
-            /// If the credentials name no user, the URL's user counts; a URL that has a password as
-            /// well is refused. Replaces [`password_file`](Self::password_file).
+            /// If the credentials name no user, the URL's user is used; a URL that also has a
+            /// password is refused. Replaces [`password_file`](Self::password_file).
             ///
             /// ```no_run
             /// # fn latest_token() -> Result<String, std::io::Error> { Ok(String::new()) }
@@ -48,10 +48,10 @@ macro_rules! log_in_settings {
                 self
             }
 
-            /// The password is what this file has whenever a connection is made, without the line
-            /// end at its end: a secret that something else mounts and replaces. The URL may name
-            /// the user. Otherwise as [`credentials`](Self::credentials), which it replaces. A file
-            /// that cannot be read, is empty or is no UTF-8 fails the connect with
+            /// Reads the password from this file whenever a connection is made, without the line
+            /// end at its end: for a secret that something else mounts and replaces. The URL may
+            /// name the user. Otherwise like [`credentials`](Self::credentials), which it replaces.
+            /// If the file cannot be read, is empty or is not UTF-8, the connect fails with
             /// [`Denied`](crate::ErrorKind::Denied).
             pub fn password_file(self, path: impl Into<std::path::PathBuf>) -> Self {
                 self.credentials(crate::builder::redis::PasswordFile(path.into()))
@@ -68,19 +68,19 @@ macro_rules! redis_settings {
         impl $servers {
             /// Every grant and every renewal must be acknowledged by this many replicas of the
             /// server (`WAIT`, in the same write) within half the I/O timeout. A grant that is not
-            /// is taken back, and the call fails with
-            /// [`NotReplicated`](crate::ErrorKind::NotReplicated); a renewal that is not counts as
-            /// failed, and the lease ends in time. A call that is already waiting tries again, as
-            /// in an outage. A waiter of a [fair lock](crate::FairMutex) whose grant was taken back
-            /// has had its turn, and queues again behind the others.
+            /// acknowledged is undone, and the call fails with
+            /// [`NotReplicated`](crate::ErrorKind::NotReplicated); a renewal that is not
+            /// acknowledged counts as failed, and the lease ends in time. A call that is already
+            /// waiting tries again, as in an outage. A waiter of a [fair lock](crate::FairMutex)
+            /// whose grant was undone has had its turn, and queues again behind the others.
             ///
-            /// The smaller step before [`Redlock`](crate::Redlock): a failover to one of these
-            /// replicas keeps the lock. What it does not give: nothing makes the failover choose
-            /// one of them; one that restarts without its data has forgotten what it acknowledged;
-            /// and a release is not waited for, so after a failover a lock may stay taken for the
-            /// rest of its lease (a permit for two seconds more), also where a replica acknowledged
-            /// its grant. Let the [fencing token](crate::fencing) decide where it must not happen
-            /// twice.
+            /// This is a smaller step than [`Redlock`](crate::Redlock): a failover to one of these
+            /// replicas keeps the lock. It has limits: nothing makes the failover choose one of
+            /// them; a replica that restarts without its data has forgotten what it acknowledged;
+            /// and a release does not wait for replicas, so after a failover a lock may stay taken
+            /// for the rest of its lease (a permit for two seconds more), even if a replica
+            /// acknowledged its grant. Where something must not happen twice, let the [fencing
+            /// token](crate::fencing) decide.
             ///
             /// At least 1. Defaults to none.
             pub fn replicas(mut self, count: u32) -> Self {
@@ -88,15 +88,15 @@ macro_rules! redis_settings {
                 self
             }
 
-            /// How long the Java services on the same [fair locks](crate::FairMutex) wait at most:
-            /// the longest of their `fairLockWaitTimeout`s and of the times given to a `tryLock`. A
-            /// Java waiter takes so much from the deadlines of all behind it when it gets the lock,
-            /// so this crate's waiters add it to theirs. If it is too short, waiters behind several
-            /// Java waiters can lose their places while somebody holds the lock for long. If it is
-            /// too long, a dead waiter of this crate behind a Java waiter keeps its place for
-            /// longer, unless another client of this crate asks for the lock and [corrects
-            /// that](crate::FairMutex#order). Between 1 ms and a day. Defaults to 5 minutes, as
-            /// Redisson's own. Without Java it has no effect.
+            /// The longest time that Java services wait for the same [fair
+            /// locks](crate::FairMutex): the maximum of their `fairLockWaitTimeout`s and of the
+            /// times given to a `tryLock`. When a Java waiter gets the lock, it subtracts its own
+            /// time from the deadlines of all waiters behind it, so this crate's waiters add it to
+            /// theirs. If it is too short, waiters behind several Java waiters can lose their
+            /// places while somebody holds the lock for long. If it is too long, a dead waiter of
+            /// this crate behind a Java waiter keeps its place for longer, unless another client of
+            /// this crate asks for the lock and [corrects that](crate::FairMutex#order). Between 1
+            /// ms and a day. Defaults to 5 minutes, like Redisson. Without Java it has no effect.
             pub fn java_waiter_timeout(mut self, timeout: std::time::Duration) -> Self {
                 self.options.java_waiter_timeout = timeout;
                 self
@@ -125,11 +125,11 @@ pub struct Redis {
 
 impl Redis {
     /// The server of a URL: `redis://[user:password@]host[:port][/db]`, the same with `rediss://`
-    /// for TLS (cargo feature `tls`), or `redis+unix:///path`. All take `?db=..&user=..&pass=..`.
-    /// `valkey` in the place of `redis` means the same.
+    /// for TLS (cargo feature `tls`), or `redis+unix:///path`. All accept `?db=..&user=..&pass=..`.
+    /// `valkey` instead of `redis` means the same.
     ///
-    /// Whatever else a URL says is refused and never skipped: unknown parameters, a `#` (also
-    /// `#insecure`), a database that is named twice, a user without a password, and `rediss://`
+    /// Anything else in a URL is refused and never ignored: unknown parameters, a `#` (also
+    /// `#insecure`), a database that is given twice, a user without a password, and `rediss://`
     /// where the feature is off.
     pub fn new(url: impl Into<String>) -> Self {
         Self { url: url.into(), options: RedisOptions::default() }
@@ -172,7 +172,7 @@ impl Default for RedisOptions {
 impl RedisOptions {
     fn check(&self) -> Result<()> {
         if self.replicas == Some(0) {
-            return Err(invalid("replicas(0): a grant is acknowledged by one replica at least; or leave replicas out"));
+            return Err(invalid("replicas(0) is not valid: give at least 1, or leave replicas out"));
         }
         if !(Duration::from_millis(1)..=Duration::from_secs(24 * 3600)).contains(&self.java_waiter_timeout) {
             return Err(invalid(format!(
@@ -196,7 +196,7 @@ pub(super) struct Address<'u>(pub(super) &'u str);
 
 impl fmt::Debug for Address<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // With a provider, because a URL may have a user without a password then.
+        // Only with a provider may a URL have a user without a password.
         let nobody: Arc<dyn CredentialsProvider> = Arc::new(|| Ok(Credentials::password("")));
         match Endpoint::parse(self.0, None).or_else(|_| Endpoint::parse(self.0, Some(&nobody))) {
             Ok(endpoint) => endpoint.fmt(f),
@@ -212,7 +212,7 @@ impl CredentialsProvider for PasswordFile {
     fn credentials(&self) -> std::result::Result<Credentials, Box<dyn Error + Send + Sync>> {
         let path = self.0.display();
         let text = std::fs::read_to_string(&self.0).map_err(|e| format!("the password file {path}: {e}"))?;
-        // Editors and `echo` end the line.
+        // Editors and `echo` add a line end.
         let line = text.strip_suffix('\n').unwrap_or(&text);
         let password = line.strip_suffix('\r').unwrap_or(line);
         if password.is_empty() {
@@ -252,7 +252,7 @@ impl NewClient<'_> {
         }
     }
 
-    /// The store in one server, or in whichever is the master.
+    /// The store in one server, or in the current master.
     pub(super) fn redis_store(&self, target: Target, options: &RedisOptions) -> Result<Arc<dyn LockStore>> {
         let connector = self.connector(target);
         let background = Connector { io_timeout: self.background_timeout(), ..connector.clone() };

@@ -17,30 +17,32 @@ use crate::store::redlock::{QuarantineSettings, RedlockStore};
 /// One master of several must be able to fail, and each costs every lock call a request.
 const MASTERS: std::ops::RangeInclusive<usize> = 3..=31;
 
-/// The usual I/O timeout: far below the lease, because a master that hangs must not cost the lease.
+/// The default I/O timeout: far below the lease, because a master that hangs must not use up the
+/// lease.
 const MASTER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Locks on a majority of several servers that do not replicate each other, for
 /// [`Builder::redlock`](crate::Builder::redlock). The algorithm of the Redis documentation
 /// ("Distributed Locks with Redis"): a lock is held as long as a majority of all *configured*
-/// masters holds it, so that any minority may be dead, cut off, hung or slow. Everything else stays
-/// as it is: the same methods, guards and waits, for [`lock`](crate::LockClient::lock) and
-/// [`mutex`](crate::LockClient::mutex); the other primitives answer
+/// masters holds it, so any minority may be dead, cut off, hung or slow. Everything else works as
+/// with one server: the same methods, guards and waits, for [`lock`](crate::LockClient::lock) and
+/// [`mutex`](crate::LockClient::mutex); the other primitives return
 /// [`Unsupported`](crate::ErrorKind::Unsupported).
 ///
-/// All masters are asked at once by the calling thread, and it waits for the quickest majority. One
-/// that does not answer within the [I/O timeout](crate::Builder::io_timeout) (here by default 500
-/// ms, and never more than a quarter of the lease) is not asked any more until it answers a probe
-/// of the background thread, which this kind of client has from the start.
-/// [`connections`](crate::Builder::connections) is how many calls are under way beside each other.
+/// The calling thread sends each request to all masters at once, and waits for the fastest
+/// majority. A master that does not answer within the [I/O timeout](crate::Builder::io_timeout)
+/// (here by default 500 ms, and never more than a quarter of the lease) is skipped until it answers
+/// a probe of the background thread, which this kind of client has from the start.
+/// [`connections`](crate::Builder::connections) is the number of calls that can be in progress at
+/// the same time.
 ///
-/// **Admission.** A master that restarted, was flushed, failed over or is new may have
-/// forgotten a hold or a token. It has no vote, for any client, until
-/// [`longest_lease`](Self::longest_lease) has passed; the key `leasehold:node` on
-/// it keeps the account. So a first installation takes that long before the first lock can be
-/// had; see [`admit_fresh_nodes`](Self::admit_fresh_nodes). [`nodes`](crate::LockClient::nodes)
-/// tells who votes. It needs the policy `noeviction`, and no proxy between that keeps
-/// connections while the server behind it changes.
+/// **Admission.** A master that restarted, was flushed, failed over or is new may have forgotten a
+/// hold or a token. It has no vote, for any client, until [`longest_lease`](Self::longest_lease)
+/// has passed; the key `leasehold:node` on it records that. So after a first installation it takes
+/// that long until the first lock is granted; see [`admit_fresh_nodes`](Self::admit_fresh_nodes).
+/// [`nodes`](crate::LockClient::nodes) shows which masters vote. The masters need the policy
+/// `noeviction`, and there must be no proxy that keeps connections while the server behind it
+/// changes.
 ///
 /// ```no_run
 /// use leasehold::{LockClient, Redlock};
@@ -51,12 +53,12 @@ const MASTER_TIMEOUT: Duration = Duration::from_millis(500);
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 ///
-/// **What it does not give.** Holds are leases here too: a holder that pauses for longer than
-/// its lease can meet another one, and only the fencing token stops it. One master is
-/// enough for that if its clock is stepped forward: it ends the leases on it early, and its
-/// vote can make a second majority together with a master that the holder has not got. Tokens
-/// grow strictly whatever the clocks, as long as no majority loses its memory at once; then
-/// they go on from the masters' clocks.
+/// **What it does not guarantee.** Holds are leases here too: while a holder pauses for longer than
+/// its lease, another client can become the holder, and only the fencing token stops the first one.
+/// A single master is enough for that if its clock is stepped forward: its leases end early, and
+/// its vote can form a second majority together with a master that the holder does not have. Tokens
+/// grow strictly whatever the clocks do, as long as no majority loses its memory at once; if one
+/// does, they continue from the masters' clocks.
 #[derive(Clone)]
 #[must_use = "it is a setting: give it to Builder::redlock"]
 pub struct Redlock {
@@ -68,34 +70,32 @@ pub struct Redlock {
 }
 
 impl Redlock {
-    /// The masters, each as a `redis://` URL: 3 to 31, better an odd number. None of them is a
+    /// The masters, each as a `redis://` URL: 3 to 31, preferably an odd number. None of them is a
     /// replica of another.
     pub fn new<U: Into<String>>(masters: impl IntoIterator<Item = U>) -> Self {
         let urls = masters.into_iter().map(Into::into).collect();
         Self { urls, credentials: None, longest_lease: None, admit_fresh_nodes: false, durable_nodes: false }
     }
 
-    /// No client that uses these masters has a longer lease. A
-    /// longer one is refused, and a master that may have forgotten something is kept from
-    /// voting for this long. All clients must have the same. Defaults to the
-    /// [lease](crate::Builder::lease), or 30 s if that is more.
+    /// The longest lease of any client that uses these masters. A longer one is refused, and a
+    /// master that may have forgotten something has no vote for this long. All clients must have
+    /// the same value. Defaults to the [lease](crate::Builder::lease), or 30 s if that is more.
     pub fn longest_lease(mut self, longest: Duration) -> Self {
         self.longest_lease = Some(longest);
         self
     }
 
-    /// Whether a master that remembers nothing at all gets its vote at
-    /// once. For a first installation, and for tests. **Not to be left on**: a master that
-    /// restarts empty then forgets holds that are still valid, and two such can give a lock to a
-    /// second holder.
+    /// Whether a master without any data gets its vote at once. For a first installation, and for
+    /// tests. **Do not leave it on**: a master that restarts empty then forgets holds that are
+    /// still valid, and two such masters can give a lock to a second holder.
     pub fn admit_fresh_nodes(mut self, on: bool) -> Self {
         self.admit_fresh_nodes = on;
         self
     }
 
-    /// Whether the masters sync every write before they answer (`appendonly
-    /// yes`, `appendfsync always`), so one that comes back *with* its data has forgotten
-    /// nothing and votes at once. One that comes back empty waits all the same.
+    /// Whether the masters sync every write before they answer (`appendonly yes`, `appendfsync
+    /// always`), so that a master that restarts *with* its data has forgotten nothing and votes at
+    /// once. A master that restarts empty has to wait anyway.
     pub fn durable_nodes(mut self, on: bool) -> Self {
         self.durable_nodes = on;
         self
@@ -120,7 +120,7 @@ impl Servers for Redlock {
         let count = self.urls.len();
         if !MASTERS.contains(&count) {
             return Err(invalid(format!(
-                "Redlock over {count} masters; it takes {MASTERS:?}, none of which is a replica"
+                "Redlock with {count} masters; it needs {MASTERS:?}, none of which is a replica"
             )));
         }
         let quarantine = self.quarantine(client.settings.lease)?;

@@ -31,36 +31,39 @@ use crate::store::tls::TlsClient;
 ///
 /// **Whose password.** With [`new`](Self::new), user and password in the URLs are those of the
 /// sentinels, and the server's come from [`credentials`](Self::credentials) or
-/// [`password_file`](Self::password_file); a database in them is the server's. In a
-/// `redis+sentinel://` URL user and password are the server's, and the sentinels' come from
+/// [`password_file`](Self::password_file); a database in the URLs is the server's. In a
+/// `redis+sentinel://` URL, user and password are the server's, and the sentinels' come from
 /// [`sentinel_credentials`](Self::sentinel_credentials).
 ///
-/// **Every connect** asks all sentinels at once, and believes as soon as more than half of all of
-/// them name the same master. Otherwise it waits for the others for one [I/O
+/// **Every connect** queries all sentinels at once, and accepts a master as soon as more than half
+/// of all sentinels name it. Otherwise it waits for the others for one [I/O
 /// timeout](crate::Builder::io_timeout), and more than half of those that answered must agree. The
-/// server itself must say that it is a master. A sentinel that hangs or is down costs nothing while
-/// most of them answer. If none answers, no new connection is made; those that are open go on.
+/// server itself must confirm that it is a master. A sentinel that hangs or is down costs nothing
+/// while most of them answer. If none answers, no new connection is made; open connections stay in
+/// use.
 ///
-/// **A failover** ends all connections to the old master as soon as the client knows of it: by the
-/// sentinels' message, when a connection is lost, when a server says that it is read-only, and at
-/// the latest a second after they agree. Until a new master is named, it is an outage as that of
-/// one server: a first attempt fails at once ([`Unreachable`](crate::ErrorKind::Unreachable),
-/// [`NotReady`](crate::ErrorKind::NotReady) or [`ReadOnly`](crate::ErrorKind::ReadOnly)), a call
-/// that is already waiting goes on for the [outage timeout](crate::Builder::outage_timeout). What
-/// was under way is repeated at the new master where it can be. Holds are renewed there at once, or
-/// are [lost](crate::guide::losing_a_lock) if it has not got them. Tokens go on growing, also if
-/// its counter is behind, unless its clock is behind the old one's by more than the failover took.
+/// **A failover** ends all connections to the old master as soon as the client learns of it: from
+/// the sentinels' message, when a connection is lost, when a server reports that it is read-only,
+/// and at the latest a second after the sentinels agree. Until a new master is named, it is an
+/// outage like that of one server: a first attempt fails at once
+/// ([`Unreachable`](crate::ErrorKind::Unreachable), [`NotReady`](crate::ErrorKind::NotReady) or
+/// [`ReadOnly`](crate::ErrorKind::ReadOnly)), and a call that is already waiting goes on for the
+/// [outage timeout](crate::Builder::outage_timeout). Requests in progress are repeated at the new
+/// master where possible. Holds are renewed there at once, or are
+/// [lost](crate::guide::losing_a_lock) if it does not have them. Tokens go on growing, even if its
+/// counter is behind, unless its clock is behind the old one's by more than the time that the
+/// failover took.
 ///
-/// **What is left.** Replication in Redis is asynchronous, so a failover can forget a lock just
-/// granted. And an old master that is cut off together with this client, and with every
-/// sentinel that the client can reach, goes on granting to it while the other side has a new
+/// **Remaining risks.** Replication in Redis is asynchronous, so a failover can forget a lock that
+/// was just granted. And an old master that is cut off together with this client, and with every
+/// sentinel that the client can reach, goes on granting locks to it while the other side has a new
 /// master. (Once the client has seen the new master, a minority of the sentinels cannot lead it
-/// back.) [`replicas`](Self::replicas) closes both, as far as its own docs say, because such a
-/// master has no replica left to acknowledge; the [fencing token](crate::fencing) decides where
-/// it must not happen twice. `min-replicas-to-write 1` at the servers makes an old master
-/// refuse by itself after a while.
+/// back.) [`replicas`](Self::replicas) prevents both, within the limits that its docs state,
+/// because such a master has no replica left to acknowledge; where something must not happen twice,
+/// let the [fencing token](crate::fencing) decide. With `min-replicas-to-write 1` at the servers,
+/// an old master refuses by itself after a while.
 ///
-/// There is one thread more, `lh-sentinel-*`, with a subscription and a connection to each
+/// The client has one more thread, `lh-sentinel-*`, with a subscription and a connection to each
 /// sentinel. The sentinels' user needs `SENTINEL GET-MASTER-ADDR-BY-NAME`, `MASTER`, `MASTERS`,
 /// `SENTINELS`, `MYID` and `SUBSCRIBE` to `+switch-master`.
 #[derive(Clone)]
@@ -81,7 +84,7 @@ enum Named {
 
 impl Sentinel {
     /// The sentinels of these `redis://` URLs, and the name under which they watch the master
-    /// (often `mymaster`). They may be some of the sentinels: the others are learned from them.
+    /// (often `mymaster`). Some of the sentinels are enough: the others are learned from them.
     pub fn new<U: Into<String>>(sentinels: impl IntoIterator<Item = U>, master: impl Into<String>) -> Self {
         let urls = sentinels.into_iter().map(Into::into).collect();
         Self::named(Named::Each { urls, master: master.into() })
@@ -97,26 +100,26 @@ impl Sentinel {
         }
     }
 
-    /// Where the user and the password for the *sentinels* come from, as
+    /// The source of the user and the password for the *sentinels*, like
     /// [`credentials`](Self::credentials) for the servers.
     pub fn sentinel_credentials(mut self, provider: impl CredentialsProvider + 'static) -> Self {
         self.sentinel_credentials = Some(Arc::new(provider));
         self
     }
 
-    /// The password for the *sentinels* is what this file has, as
+    /// Reads the password for the *sentinels* from this file, like
     /// [`password_file`](Self::password_file) for the servers.
     pub fn sentinel_password_file(self, path: impl Into<PathBuf>) -> Self {
         self.sentinel_credentials(PasswordFile(path.into()))
     }
 
-    /// How the connections to the *sentinels* are secured, where it is not as to the servers. The
+    /// How the connections to the *sentinels* are secured, if not like those to the servers. The
     /// URLs must be `rediss://`. Without it, `rediss://` means TLS for both, with the settings of
     /// [`tls`](crate::Builder::tls); with it, the servers have TLS only if there is a `tls` too.
-    /// With `redis://` and a `tls`, the servers alone have it. Cargo feature `tls`.
+    /// With `redis://` and a `tls`, only the servers have it. Cargo feature `tls`.
     ///
-    /// The sentinels name servers mostly by their IP addresses: the certificates must have those,
-    /// or [`Tls::server_name`](crate::Tls::server_name) says which name they have.
+    /// Sentinels usually name servers by their IP addresses: the certificates must contain those,
+    /// or [`Tls::server_name`](crate::Tls::server_name) must give the name that they contain.
     #[cfg(feature = "tls")]
     pub fn sentinel_tls(mut self, tls: Tls) -> Self {
         self.sentinel_tls = Some(Arc::new(TlsClient::new(tls)));
@@ -132,7 +135,7 @@ impl Sentinel {
         }
     }
 
-    /// Puts TLS on the connections where it is wanted, and reads the files of its settings.
+    /// Secures the connections with TLS where it is wanted, and reads the files of its settings.
     #[cfg(feature = "tls")]
     fn secure(&self, urls: &mut SentinelUrls, of_server: Option<&Arc<TlsClient>>) -> Result<()> {
         let is_secure = urls.server.is_secure();
@@ -158,11 +161,11 @@ from_url!(Sentinel, |url| Sentinel::named(Named::InOne(url)));
 impl Servers for Sentinel {
     fn store(&self, client: &NewClient<'_>) -> Result<Arc<dyn LockStore>> {
         let mut urls = self.urls()?;
-        // What sentinels are asked is no traffic of locks.
+        // Requests to sentinels do not count as traffic of locks.
         urls.server.count_in(&client.traffic);
         #[cfg(feature = "tls")]
         self.secure(&mut urls, client.settings.tls.as_ref())?;
-        // The watchdog waits for them as well.
+        // The watchdog waits for the sentinels as well.
         let timeout = client.background_timeout();
         let sentinels = Sentinels::new(urls, &client.settings.client_name, timeout, client.clock.clone());
         client.redis_store(Target::Master(Arc::new(sentinels)), &self.options)

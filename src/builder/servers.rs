@@ -1,4 +1,4 @@
-//! What a kind of servers has to say of itself so that a client of it can be built.
+//! What a kind of servers implements so that a client for it can be built.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::settings::{DEFAULT_IO_TIMEOUT, NewClient};
 use crate::base::error::Result;
 use crate::store::LockStore;
 
-/// Servers that one URL names.
+/// Conversions for servers that one URL describes.
 #[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
 macro_rules! from_url {
     ($servers:ident, $new:expr) => {

@@ -21,8 +21,8 @@ pub(super) const DEFAULT_IO_TIMEOUT: Duration = Duration::from_secs(2);
 const DEFAULT_WAITER_TIMEOUT: Duration = Duration::from_secs(5);
 const MOST_CONNECTIONS: usize = 1024;
 
-/// What clients of all stores can be set to; the docs are those of the methods of
-/// [`Builder`](crate::Builder).
+/// The settings that clients of all stores share; the methods of [`Builder`](crate::Builder)
+/// document them.
 #[derive(Clone)]
 pub(super) struct Settings {
     #[cfg(feature = "tls")]
@@ -68,7 +68,7 @@ impl Default for Settings {
 
 impl Settings {
     /// # Errors
-    /// `InvalidInput` for a label that cannot be one, also if nobody is to know it.
+    /// `InvalidInput` for an invalid label, even if it is not announced.
     pub(super) fn holder_owner(&self) -> Result<Option<HolderOwner>> {
         let owner = HolderOwner::of_this_process(self.owner.as_deref())?;
         Ok(self.announce_owner.then_some(owner))
@@ -85,7 +85,7 @@ impl Settings {
             )));
         }
         if let Some(connections) = self.connections.filter(|n| !(1..=MOST_CONNECTIONS).contains(n)) {
-            return Err(invalid(format!("{connections} connections are not 1 to {MOST_CONNECTIONS}")));
+            return Err(invalid(format!("{connections} connections are not between 1 and {MOST_CONNECTIONS}")));
         }
         if self.key_prefix.len() >= MAX_NAME_BYTES {
             return Err(invalid(format!("a key_prefix of {} bytes leaves no room for names", self.key_prefix.len())));
@@ -103,7 +103,7 @@ impl Settings {
         let length = self.client_name.len();
         if !(1..=LONGEST_CLIENT_NAME).contains(&length) || !self.client_name.chars().all(is_in_client_name) {
             return Err(invalid(format!(
-                "the client_name {:?} is not 1 to 64 of letters, digits, '-', '_', '.', ':'",
+                "the client_name {:?} does not consist of 1 to 64 letters, digits, '-', '_', '.' and ':'",
                 self.client_name
             )));
         }

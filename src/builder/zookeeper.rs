@@ -13,11 +13,11 @@ use crate::store::zookeeper::url::ZooKeeperUrl;
 use crate::store::zookeeper::wire::{Acl, Servers as Addresses};
 use crate::store::zookeeper::{ClientSettings, ZooKeeperSettings, ZooKeeperStore};
 
-/// Ticks of less are not heard of, and the leader would be asked all the time.
+/// Shorter ticks are not in use, and would query the leader all the time.
 const SHORTEST_TICK: Duration = Duration::from_millis(10);
 
 /// A ZooKeeper ensemble, for [`Builder::zookeeper`](crate::Builder::zookeeper).
-/// [`guide::zookeeper`](crate::guide::zookeeper) says what it gives.
+/// [`guide::zookeeper`](crate::guide::zookeeper) describes what it guarantees.
 ///
 /// ```no_run
 /// use leasehold::{LockClient, ZooKeeper};
@@ -43,31 +43,30 @@ impl ZooKeeper {
         Self { url: url.into(), tick: None, token_base: 0, creator_only: false }
     }
 
-    /// The `tickTime` of the ZooKeeper servers. A client that knows it believes in its session for
-    /// a little longer while the servers cannot be asked. Without it a quarter of the session
-    /// counts as the time within which a server reports
-    /// to the leader that it has heard of the client; servers grant no session of less than two
-    /// ticks unless `minSessionTimeout` says so, and only then it has to be set. With observers
-    /// behind an observer master, give twice the tick. **Too small a value is unsafe**: the client
-    /// may believe in a session that is over. Between 10 ms and the lease.
+    /// The `tickTime` of the ZooKeeper servers. A client that knows it trusts its session for a
+    /// little longer while the servers are unavailable. Without it, the client assumes that a
+    /// server takes up to a quarter of the session to report to the leader that it has heard from
+    /// the client. Servers grant no session of less than two ticks unless `minSessionTimeout` says
+    /// so, and only then this must be set. With observers behind an observer master, give twice the
+    /// tick. **Too small a value is unsafe**: the client may trust a session that is over. Between
+    /// 10 ms and the lease.
     pub fn server_tick(mut self, tick: Duration) -> Self {
         self.tick = Some(tick);
         self
     }
 
-    /// Added to every fencing token. ZooKeeper's tokens are the numbers of its changes and begin
-    /// far below those of other stores: a resource that has seen larger ones would refuse them. Set
-    /// it to more than the largest token that was ever handed out, for all clients of the resource,
-    /// and never lower it. Defaults to 0.
+    /// A number that is added to every fencing token. ZooKeeper's tokens are the numbers of its
+    /// changes and begin far below those of other stores: a resource that has seen larger ones
+    /// would refuse them. Set it to more than the largest token that was ever issued, for all
+    /// clients of the resource, and never lower it. Defaults to 0.
     pub fn token_base(mut self, base: u64) -> Self {
         self.token_base = base;
         self
     }
 
-    /// Whether the nodes in ZooKeeper are for the digest identity of the URL alone
-    /// (`zookeeper://user:password@..`). Everybody who shares the locks then needs the same
-    /// identity, Java too. Defaults to false: anybody may do everything with them, which is
-    /// Curator's default.
+    /// Whether only the digest identity of the URL (`zookeeper://user:password@..`) may use the
+    /// nodes in ZooKeeper. All clients that share the locks then need the same identity, also those
+    /// of Java. Defaults to false: anybody may do anything with them, which is Curator's default.
     pub fn creator_only(mut self, only: bool) -> Self {
         self.creator_only = only;
         self
@@ -89,7 +88,7 @@ impl Servers for ZooKeeper {
         let servers = Addresses {
             #[cfg(feature = "tls")]
             tls: client.tls(url.secure, "zookeeper+tls")?,
-            // Not all clients to the same server.
+            // Not all clients connect to the same server first.
             next: AtomicUsize::new(first_of(url.hosts.len())),
             addresses: url.hosts,
             digest: url.digest,

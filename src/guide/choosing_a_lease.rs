@@ -1,7 +1,6 @@
 //! How long the lease and the timeouts should be.
 //!
-//! Keep the defaults unless you know a reason: a lease of 30 s, an I/O timeout of 2 s. The reasons
-//! are below.
+//! Keep the defaults unless you have a reason not to: a lease of 30 s, an I/O timeout of 2 s.
 //!
 //! # What the lease decides
 //!
@@ -9,11 +8,11 @@
 //!
 //! - *How long does a lock outlive a holder that dies?* One lease at most. A shorter lease frees it
 //!   sooner.
-//! - *How long can a holder do without the server?* A lease is renewed when a third of it has
-//!   passed, and it ends 1 % and 2 ms early, as a margin for clocks that tick at different speeds.
-//!   After a failure the renewal is tried again, with pauses of up to a tenth of the lease (1 s at
-//!   most). So an outage of up to two thirds of the lease, less the margin and a pause, loses no
-//!   lock. A longer lease survives a longer outage.
+//! - *How long can a holder survive without the server?* A lease is renewed when a third of it has
+//!   passed, and it ends 1 % and 2 ms early, as a margin for clocks that run at different speeds. A
+//!   failed renewal is retried, with pauses of up to a tenth of the lease (1 s at most). So an
+//!   outage of up to two thirds of the lease, less the margin and a pause, loses no lock. A longer
+//!   lease survives a longer outage.
 //!
 //! | lease | renewed every | an outage that loses no lock, about | a dead holder blocks for at most |
 //! |---|---|---|---|
@@ -22,7 +21,7 @@
 //! | 30 s (default) | 10 s | 18 s | 30 s |
 //! | 60 s | 20 s | 38 s | 60 s |
 //!
-//! So choose the lease from the longest of these, and take twice that or more:
+//! Choose a lease of at least twice the longest of these:
 //!
 //! - *The failover time of your server*: from the failure until clients reach the new primary at
 //!   the same address. A restart that loads a large dataset counts as well.
@@ -31,33 +30,33 @@
 //!   lock, and one that is longer than the lease does.
 //! - *A network outage* that you want to survive.
 //!
-//! Then check that you can wait for one lease after a crash. If you cannot, the two wishes
-//! contradict each other: prefer the short lease, and let jobs that lose their lock start again.
+//! Then check that you can wait for one lease after a crash. If you cannot, the two requirements
+//! conflict: prefer the short lease, and restart jobs that lose their lock.
 //!
-//! Renewal is cheap. All locks of a client share one thread, and what is due within half a second
-//! (a twelfth of the lease at most) goes out in one write. See `BENCHMARKS.md` for 10 000 locks.
+//! Renewal is cheap. All locks of a client share one thread, and the renewals that are due within
+//! half a second (a twelfth of the lease at most) go out in one write. See `BENCHMARKS.md` for 10
+//! 000 locks.
 //!
 //! # Short leases
 //!
-//! The range is 20 ms to 365 days. Below 200 ms the machine must give a thread a core at once: the
-//! I/O timeout is then a quarter of the lease, and a thread that waits for a core uses it up.
-//! Measured with four busy threads on two cores: at 20 ms, 3 of 50 holds were lost within 400 ms
-//! and one call in five failed; at 50 ms, none. The round trip of the grant also counts against the
-//! lease.
+//! The range is 20 ms to 365 days. Below 200 ms every thread must get a core at once: the I/O
+//! timeout is then a quarter of the lease, and waiting for a core uses it up. Measured with four
+//! busy threads on two cores: at 20 ms, 3 of 50 holds were lost within 400 ms and one call in five
+//! failed; at 50 ms, none. The round trip of the grant also counts against the lease.
 //!
 //! # Leases that are not renewed
 //!
 //! | you want | set | the lock ends |
 //! |---|---|---|
-//! | a lock that always ends, for work whose longest time you know | [`with_lease`](crate::ReentrantMutex::with_lease) on the handle | when the lease ends; [`extend`](crate::ReentrantMutexGuard::extend) lengthens it |
-//! | renewal, but not for ever, because a holder may hang | [`max_hold`](crate::ReentrantMutex::max_hold) on the handle, or [`Builder::max_hold`](crate::Builder::max_hold) for all | up to one lease after that time |
-//! | a lock that stays taken for a least time, although the job took less: jobs that many machines start at the same time, by clocks that differ | [`min_hold`](crate::ReentrantMutex::min_hold) on the handle | when that time is over; later if the guard lives longer |
+//! | a lock that always ends, for work whose maximum duration you know | [`with_lease`](crate::ReentrantMutex::with_lease) on the handle | when the lease ends; [`extend`](crate::ReentrantMutexGuard::extend) lengthens it |
+//! | renewal up to a limit, because a holder may hang | [`max_hold`](crate::ReentrantMutex::max_hold) on the handle, or [`Builder::max_hold`](crate::Builder::max_hold) for all | up to one lease after that time |
+//! | a lock that stays taken for a minimum time even if the job took less: jobs that many machines start at the same time, with clocks that differ | [`min_hold`](crate::ReentrantMutex::min_hold) on the handle | when that time is over; later if the guard lives longer |
 //! | renewal for as long as the guard lives (default) | nothing | when the guard is dropped, the process dies, or the server cannot be reached |
 //!
-//! A renewed lock of a holder that *hangs* (and does not die) is held for ever. `max_hold` is the
-//! answer. The watchdog also checks fixed leases, every third of the lease and every 10 s at least,
-//! so that a holder learns when an operator has freed its lock. It checks read holds once a second,
-//! because a [Java reader](crate::guide::redisson#readers-of-both-sides) can shorten them.
+//! A renewed lock of a holder that *hangs* (and does not die) is held for ever, unless it has a
+//! `max_hold`. The watchdog also checks fixed leases, every third of the lease and at least every
+//! 10 s, so that a holder learns when an operator has freed its lock. It checks read holds once a
+//! second, because a [Java reader](crate::guide::redisson#readers-of-both-sides) can shorten them.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -76,12 +75,12 @@
 //!
 //! | setting | default | what it limits | when to change it |
 //! |---|---|---|---|
-//! | [`io_timeout`](crate::Builder::io_timeout) | 2 s, or a quarter of the lease if that is less | each connect, write and reply. A call to a hung server can run into two or three of them in a row | lower it if a caller must fail fast; it must be shorter than the lease. Raise it for a server with slow commands beside the locks |
-//! | ... of renewals | the I/O timeout, and never more than a quarter of the lease | the same, for the background thread | nothing to set: it follows the lease, so that one slow answer does not cost a lease |
-//! | ... with [Redlock](crate::guide::redlock) | 500 ms, and never more than a quarter of the lease | the answer of one master | lower it where masters are near: a call waits that long for one that hangs, until it is known to be down |
-//! | [`outage_timeout`](crate::Builder::outage_timeout) | one lease | how long a call that is *already waiting* tolerates a server that cannot be asked | raise it if waiters should outlast a long failover; zero makes them fail at the first error |
+//! | [`io_timeout`](crate::Builder::io_timeout) | 2 s, or a quarter of the lease if that is less | each connect, write and reply. A call to a hung server can run into two or three of them in a row | lower it if a caller must fail fast; it must be shorter than the lease. Raise it for a server that also runs slow commands |
+//! | ... of renewals | the I/O timeout, and never more than a quarter of the lease | the same, for the background thread | cannot be set: it follows the lease, so that one slow reply does not cost a lease |
+//! | ... with [Redlock](crate::guide::redlock) | 500 ms, and never more than a quarter of the lease | the reply of one master | lower it if the masters are close: a call waits that long for a master that hangs, until it is known to be down |
+//! | [`outage_timeout`](crate::Builder::outage_timeout) | one lease | how long a call that is *already waiting* tolerates an outage of the server | raise it if waiters should outlast a long failover; zero makes them fail at the first error |
 //! | [`waiter_timeout`](crate::Builder::waiter_timeout) | 5 s | how long a dead waiter of a fair lock, or a dead waiting writer, delays the others | lower it for a quicker recovery; each living waiter sends one command every third of it |
-//! | [`java_waiter_timeout`](crate::Redis::java_waiter_timeout) | 5 minutes | what Java waiters in a fair queue are given | only beside Java: see [`redisson`](crate::guide::redisson) |
+//! | [`java_waiter_timeout`](crate::Redis::java_waiter_timeout) | 5 minutes | the timeout of Java waiters in a fair queue | only beside Java: see [`redisson`](crate::guide::redisson) |
 //! | [`longest_lease`](crate::Redlock::longest_lease) | the lease, or 30 s if that is more | with Redlock: the longest lease of any client of these masters, and so the quarantine of a master that restarted | the same on all clients |
 //!
 //! `io_timeout` does not bound the lookup of a host name.
@@ -89,4 +88,4 @@
 //! # Permits
 //!
 //! A [semaphore](crate::Semaphore)'s permits come back two seconds after their lease has ended,
-//! because Java counts their leases by its own clock.
+//! because each Java client judges it by its own clock.

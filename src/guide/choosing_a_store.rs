@@ -1,80 +1,79 @@
-//! One Redis, Redis with replicas, Redlock, PostgreSQL or ZooKeeper: what each costs, promises, and
-//! does when something fails.
+//! One Redis, Redis with replicas, Redlock, PostgreSQL or ZooKeeper: what each costs, what it
+//! promises, and what happens when something fails.
 //!
-//! Guards, calls, waiting and errors are the same over all of them. What differs is the URL, and
-//! this page.
+//! Guards, calls, waiting and errors are the same with all of them. The URL differs, and so does
+//! what this page describes.
 //!
 //! # The recommendation
 //!
 //! 1. **What the lock protects is in PostgreSQL**: keep the lock [there
-//!    too](crate::guide::postgres), and fence the transaction. Then a holder that comes too late
-//!    cannot commit, which no other store can give you.
-//! 2. **A doubled run costs time or money, and you have a Redis**: one Redis is enough. If it fails
-//!    over, put it behind [sentinels](crate::Builder::sentinel) and set
+//!    too](crate::guide::postgres), and fence the transaction. Then a late holder cannot commit,
+//!    which no other store can guarantee.
+//! 2. **A job that runs twice costs time or money, and you have a Redis**: one Redis is enough. If
+//!    it should fail over, put it behind [sentinels](crate::Builder::sentinel) and set
 //!    [`replicas(1)`](crate::Redis::replicas).
-//! 3. **No lock may be forgotten when a server dies**, or Java services with Curator take part:
-//!    [ZooKeeper](crate::guide::zookeeper). PostgreSQL does not forget either if the standby that
-//!    is promoted was synchronous.
-//! 4. **[Redlock](crate::guide::redlock)** if you have three independent Redis servers, none of the
-//!    others, and need no more than [`lock`](crate::LockClient::lock).
+//! 3. **No lock may be forgotten when a server dies**, or Java services with Curator share the
+//!    locks: [ZooKeeper](crate::guide::zookeeper). PostgreSQL does not forget any either if the
+//!    standby that is promoted was synchronous.
+//! 4. **[Redlock](crate::guide::redlock)** if you have three independent Redis servers and neither
+//!    of those two, and need no more than [`lock`](crate::LockClient::lock).
 //!
 //! With any of them the resource has to check the [fencing token](crate::guide::fencing) where a
-//! doubled run costs correctness: every lock with a lease can end while its holder works.
+//! job that runs twice would corrupt data: every lock with a lease can end while its holder works.
 //!
 //! # What each costs
 //!
 //! | | one Redis | with `replicas(1)` | Redlock | PostgreSQL | ZooKeeper |
 //! |---|---|---|---|---|---|
 //! | servers | one | two, and sentinels | three | one | three |
-//! | round trips of a lock and its unlock, when it is free | two | two; the first also waits for the replica | two, to all servers side by side | two | two |
-//! | what is written for them | two scripts run in memory | the same | the same on each | two transactions | two changes on a majority |
+//! | round trips of a lock and its unlock, when it is free | two | two; the first also waits for the replica | two, to all servers in parallel | two | two |
+//! | what is written for them | two scripts, in memory | the same | the same on each | two transactions | two changes on a majority |
 //! | connections of a client | 10 at most | the same | 10 at most to each | 6 at most | one |
-//! | while it holds | renewals, of many holds in one request | the same, and the replica has to have them | renewals, to each | renewals, of many holds in one request | heartbeats, which are written; as many for hundreds of holds as for one |
-//! | while it waits | a message wakes it; one request in each lease | the same | a message wakes it; a few requests to each | a message wakes it; reads now and then, and writes nothing | the server wakes it; pings |
+//! | while it holds | renewals, many holds in one request | the same, and the replica has to acknowledge them | renewals, to each | renewals, many holds in one request | heartbeats, which are writes; as many for hundreds of holds as for one |
+//! | while it waits | a message wakes it; one request in each lease | the same | a message wakes it; a few requests to each | a message wakes it; it reads now and then, and writes nothing | the server wakes it; pings |
 //!
-//! Threads of one client share all that: over Redis, fifty that wait cost what one does.
-//! `BENCHMARKS.md` compares stores with bare requests of their own.
+//! Threads of one client share all of this: over Redis, fifty waiting threads cost as much as one.
+//! `BENCHMARKS.md` compares each store with bare requests to it.
 //!
 //! # What each promises
 //!
 //! | | one Redis | with `replicas(1)` | Redlock | PostgreSQL | ZooKeeper |
 //! |---|---|---|---|---|---|
 //! | primitives | all | all | the plain lock | all | all but the counting semaphore |
-//! | who is next | no client starves; a fair lock keeps the order | the same | no client starves | as one Redis | clients, in the order of arrival: for plain, fair and read-write locks |
+//! | who is next | no client starves; a fair lock keeps the order | the same | no client starves | like one Redis | clients in the order of arrival, for plain, fair and read-write locks |
 //! | stays taken after its guard ([`min_hold`](crate::ReentrantMutex::min_hold)) | yes | yes | yes | yes | no: it ends with its session |
-//! | fencing tokens grow over | restarts, also without data | a failover | masters that forget, one after the other | a failover | an election |
+//! | fencing tokens grow over | restarts, even without data | a failover | masters that forget, one after the other | a failover | an election |
 //! | what can check them | Redis, SQL, the program | the same | SQL, the program | the transaction itself, SQL, the program | SQL, the program |
-//! | in turns with Java | Redisson | Redisson | no | no | Curator |
+//! | shared with Java | Redisson | Redisson | no | no | Curator |
 //!
 //! # What happens when
 //!
 //! With every store:
 //!
-//! - **The holder dies**: others get in when its lease has ended. With ZooKeeper that is the
-//!   session.
-//! - **The holder is suspended** past its lease: its first look says that the lock is lost, and
-//!   what it does then harms nobody who has it now.
-//! - **The client is cut off**: its holds are lost by time, without an answer from anybody.
-//! - **A reply is lost**: nothing of the request stays, and a waiting call goes on.
+//! - **The holder dies**: others get in when its lease has ended (with ZooKeeper, its session).
+//! - **The holder is suspended** past its lease: its first check reports that the lock is lost, and
+//!   its later calls do not harm the present holder.
+//! - **The client is cut off**: its holds are lost by time, without a reply from the server.
+//! - **A reply is lost**: the request leaves nothing behind, and a waiting call continues.
 //!
 //! And with each:
 //!
 //! | | one Redis | with `replicas(1)` | Redlock | PostgreSQL | ZooKeeper |
 //! |---|---|---|---|---|---|
-//! | a server restarts with its data | locks are kept | locks are kept | kept; it votes at once with [`durable_nodes`](crate::Redlock::durable_nodes) | locks are kept, also over a crash | locks are kept |
-//! | a server comes back empty | its locks are **forgotten**, and a holder hears of it at its next renewal | | no second holder: it has no vote until the longest lease is over | | holds are lost, and tokens begin anew |
-//! | the server is gone for good, another takes over | **the newest grants may be forgotten**; what the other has is renewed there | none forgotten, if that replica takes over: it has each grant that was answered | nobody notices | **the newest grants may be forgotten**; none with a synchronous standby | holds and places in the queue are kept |
+//! | a server restarts with its data | locks are kept | locks are kept | kept; it votes at once with [`durable_nodes`](crate::Redlock::durable_nodes) | locks are kept, even after a crash | locks are kept |
+//! | a server comes back empty | its locks are **forgotten**, and a holder learns of it at its next renewal | | no second holder: it has no vote until the longest lease is over | | holds are lost, and tokens start over |
+//! | the server is gone for good, another takes over | **the newest grants may be forgotten**; those that the other server has are renewed there | none forgotten, if that replica takes over: it has each grant that was confirmed | nobody notices | **the newest grants may be forgotten**; none with a synchronous standby | holds and places in the queue are kept |
 //! | one of several is away | | without its replica nothing is granted: `NotReplicated` | nobody notices | without its synchronous standby nothing is granted: `Unreachable` | holds are kept; clients go to another server |
 //! | the majority, or the only one, is away | holds are lost by time | the same | holds are lost by time, calls fail with `NoQuorum` | holds are lost by time, calls fail with `Unreachable` | the same; nobody gets in until the majority is back |
 //! | the old server goes on, cut off together with the holder | **it goes on granting** until the sentinels name another | it grants nothing | the holder loses it in time | | the holder's guard says so **before** another has the lock |
 //!
-//! An empty cell is a case that does not exist there, or that no test covers. Of an old PostgreSQL
-//! primary that is cut off and goes on: the tool that promotes the standby has to stop it.
+//! An empty cell is a case that does not exist there, or that no test covers. An old PostgreSQL
+//! primary that is cut off and goes on has to be stopped by the tool that promotes the standby.
 //!
 //! # Where each sentence is tested
 //!
-//! Every row and sentence above has a test in the repository, or a measurement. Tests are named as
-//! `cargo test` does, with the test binary in front.
+//! Every row and sentence above has a test in the repository, or a measurement. Tests have the
+//! names that `cargo test` prints, with the test binary in front.
 //!
 //! - **late holders cannot commit**: `it::on_postgres::fence::a_late_holder_cannot_commit`,
 //!   `it::on_postgres::fence::only_a_database_has_transactions`
@@ -137,10 +136,9 @@
 //!   `it::on_postgres::fence::a_late_holder_cannot_commit`,
 //!   `it::redlock::primitives_that_need_a_single_server_are_refused`,
 //!   `it::on_zookeeper::primitives::what_a_session_cannot_do_is_refused_with_the_reason`
-//! - **in turns with Java**: `interop::turns::leasehold_holds_and_redisson_waits`,
+//! - **shared with Java**: `interop::turns::leasehold_holds_and_redisson_waits`,
 //!   `interop::turns::redisson_holds_and_leasehold_waits`,
-//!   `curator::turns::ours_holds_and_curator_waits`,
-//!   `curator::turns::curator_holds_and_ours_waits`
+//!   `curator::turns::ours_holds_and_curator_waits`, `curator::turns::curator_holds_and_ours_waits`
 //! - **The holder dies**:
 //!   `it::contract::leases::a_killed_holder_delays_the_next_by_no_more_than_its_lease`
 //! - **The holder is suspended**:

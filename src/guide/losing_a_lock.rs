@@ -4,9 +4,9 @@
 //!
 //! | you want to | call | it notices |
 //! |---|---|---|
-//! | check before a step that must not overlap | [`is_held`](crate::ReentrantMutexGuard::is_held), or [`ensure_held`](crate::ReentrantMutexGuard::ensure_held) with `?` | at the first instruction after the lease may have ended; no I/O |
+//! | check before a step that must not overlap | [`is_held`](crate::ReentrantMutexGuard::is_held), or [`ensure_held`](crate::ReentrantMutexGuard::ensure_held) with `?` | from the first instruction after the lease may have ended; no I/O |
 //! | wait for a loss on another thread | [`wait_lost`](crate::ReentrantMutexGuard::wait_lost) | within about a millisecond of the end of the lease |
-//! | the same, until the job is over or asked to stop | [`wait_lost_or_cancelled`](crate::ReentrantMutexGuard::wait_lost_or_cancelled) | the same, and the end of its [token](crate::CancelToken) |
+//! | the same, until the job is done or asked to stop | [`wait_lost_or_cancelled`](crate::ReentrantMutexGuard::wait_lost_or_cancelled) | the same, or as soon as its [token](crate::CancelToken) is cancelled |
 //! | be called | [`on_lost`](crate::ReentrantMutexGuard::on_lost) | the same; callbacks run on threads of their own and can be late |
 //! | wait for jobs and for a loss at once | [`lost`](crate::ReentrantMutexGuard::lost) with `select!` | within about a millisecond |
 //! | act before it is lost | [`on_renewal_trouble`](crate::ReentrantMutexGuard::on_renewal_trouble) | when the first renewal fails |
@@ -59,28 +59,28 @@
 //!
 //! When both are ready, `select!` takes either: check
 //! [`is_held`](crate::ReentrantMutexGuard::is_held) before a job that must not overlap. The channel
-//! is also disconnected when the guard is given up, so a thread that has only the receiver ends
-//! with it. The example `select_jobs` shows a whole worker.
+//! is also disconnected when the guard is dropped or unlocked, so a thread that has only the
+//! receiver ends then too. The example `select_jobs` shows a whole worker.
 //!
 //! # Why it was lost
 //!
 //! There are two ways to lose a lock. *By time*, its lease ends before it is renewed; every way
-//! above notices that by the local clock, without the server. *By the server*, the holder learns it
-//! at the next renewal: a third of a lease later, for a fixed lease at most 10 s.
+//! above notices that by the local clock, without the server. *By the server*, the holder learns of
+//! it at the next renewal: a third of a lease later, or at most 10 s later for a fixed lease.
 //! [`loss`](crate::ReentrantMutexGuard::loss), the argument of an `on_lost` callback, the message
-//! of `ensure_held`'s error and the line in the log say more:
+//! of `ensure_held`'s error and the log line give the reason:
 //!
 //! | [`LossReason`](crate::LossReason) | what happened | what to do |
 //! |---|---|---|
-//! | `NotRenewed` with a cause | renewals failed until the lease ended: the server could not be reached, or refused. The cause is the error of the last one | bring the server back; a lease longer than its outages |
-//! | `NotRenewed` without a cause | nothing failed: the process or the machine was suspended, or too busy to renew | a longer lease; find out what stopped it |
+//! | `NotRenewed` with a cause | renewals failed until the lease ended: the server could not be reached, or refused them. The cause is the error of the last one | bring the server back; use a lease longer than its outages |
+//! | `NotRenewed` without a cause | nothing failed: the process or the machine was suspended, or too busy to renew | use a longer lease; find out what stopped it |
 //! | `TakenAway` | the server does not know the hold: an operator [freed the lock](crate::ReentrantMutex::force_unlock), or it forgot it (a flush, an eviction, a failover) | ask the operators; see [`servers`](crate::guide::servers#when-the-server-forgets) |
-//! | `MaxHold`, `FixedLease` | the limit was reached that you had set | work in smaller steps, or a higher limit |
+//! | `MaxHold`, `FixedLease` | the limit that you had set was reached | work in smaller steps, or raise the limit |
 //! | `Closed` | the client was closed under the guard | end jobs before you close: [`shutdown`](crate::guide::shutdown) |
 //!
-//! Over ZooKeeper a lease ends with the session. `NotRenewed` means that no server answered for so
-//! long, or that the process did not ask; `TakenAway`, that the node was deleted, or that the
-//! servers ended a session that was alive.
+//! Over ZooKeeper a lease ends with the session. `NotRenewed` means that no server answered for
+//! that long, or that the process sent no heartbeats; `TakenAway` means that the node was deleted,
+//! or that the servers ended a session that was alive.
 //!
 //! # A loss is final
 //!
@@ -90,25 +90,25 @@
 //! what you did under it may have overlapped with somebody else's work.
 //!
 //! A normal unlock is not a loss and signals nothing. [`close`](crate::LockClient::close) signals
-//! the loss to every live guard in the same ways, because it gives the locks away under them;
-//! `unlock` and `ensure_held` then return [`ErrorKind::Closed`](crate::ErrorKind::Closed).
+//! the loss to every live guard in the same ways, because it releases their locks; `unlock` and
+//! `ensure_held` then return [`ErrorKind::Closed`](crate::ErrorKind::Closed).
 //!
 //! # Callbacks
 //!
 //! A callback belongs to the guard on which it was registered. It runs once: when the lease is lost
-//! while that guard lives, also when the guard's own unlock or drop finds the loss. It never runs
-//! once that guard was given up with the lease held.
+//! while that guard lives, or when the guard's own unlock or drop discovers the loss. It never runs
+//! once the guard was dropped or unlocked with the lease held.
 //!
 //! # Renewal fails, but the lease has time left
 //!
 //! A failed renewal ends nothing. The lock stays held until its lease ends, and renewal is retried
-//! until then. The log says so at WARN (see [log lines](crate::guide::operations#log-lines)), and
+//! until then. It is logged at WARN (see [log lines](crate::guide::operations#log-lines)), and
 //! [`remaining`](crate::ReentrantMutexGuard::remaining) says how much time is left.
 //!
 //! [`on_renewal_trouble`](crate::ReentrantMutexGuard::on_renewal_trouble) calls you at the first
-//! renewal that fails, and again only after one has succeeded in between. That is two thirds of a
-//! lease before the end if the server is gone at once: time to finish a step, or to start nothing
-//! new.
+//! renewal that fails, and again only after one has succeeded in between. If the server fails
+//! suddenly, that is two thirds of a lease before the end: time to finish a step, or to start
+//! nothing new.
 //!
 //! ```no_run
 //! # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
@@ -126,9 +126,9 @@
 //! | | pauses for longer than the lease | dies | loses the server, or the server loses its data |
 //! |---|---|---|---|
 //! | holder of `mutex`, `multi`, `fair`, `rw_lock`, `semaphore` | learns of the loss at its first check; others may have the lock meanwhile | the lock is free when the lease ends (permits two seconds later) | learns of the loss when the lease ends, or at the next renewal |
-//! | waiter of `fair` | keeps its turn if nobody was served meanwhile, else goes to the front | delays those behind it for [`waiter_timeout`](crate::Builder::waiter_timeout); [beside Java](crate::FairMutex#order) it can be longer | keeps waiting; after a loss of data the order starts anew |
+//! | waiter of `fair` | keeps its turn if nobody was served meanwhile, otherwise it moves to the front | delays those behind it for [`waiter_timeout`](crate::Builder::waiter_timeout); [beside Java](crate::FairMutex#order) it can be longer | keeps waiting; after a loss of data the order starts anew |
 //! | waiting writer of `rw_lock` | readers get in before it | keeps new readers out for `waiter_timeout` | keeps waiting |
-//! | user of `latch` | nothing happens: a latch has no lease | what it has not counted down is never counted: wait with a timeout | keeps waiting; a latch that the server forgot is open |
+//! | user of `latch` | nothing happens: a latch has no lease | its remaining counts never arrive: wait with a timeout | keeps waiting; a latch that the server forgot is open |
 //! | user of `counting_semaphore` | nothing happens | **its permits never come back** | permits that the server forgot belong to nobody |
 //!
 //! A thread that ends while it holds locks (its guards were forgotten) has them released.

@@ -1,4 +1,4 @@
-//! The chapters of the documentation. There is no code in these modules.
+//! The chapters of the documentation. These modules contain no code.
 //!
 //! Start with the [first page](crate). Then read what you need:
 //!

@@ -1,61 +1,62 @@
-//! What matters in production: log lines, permissions, keys, limits, health.
+//! Running it in production: log lines, permissions, keys, limits, health.
 //!
 //! # Checklist
 //!
 //! - Set `maxmemory-policy noeviction`. A lock that is evicted is lost. A client that finds a
 //!   `maxmemory` with another policy logs that once, at WARN.
-//! - Give the user the [ACL rule](#acl-rule) below.
+//! - Give the Redis user the rights in the [ACL rule](#acl-rule) below.
 //! - Count [connections](#connections) against `maxclients`.
 //! - Choose the lease from your failover time:
 //!   [`choosing_a_lease`](crate::guide::choosing_a_lease).
 //! - Send the [log lines](#log-lines) at WARN to whoever is on call.
-//! - Let the servers keep their time without steps. With Redlock a jump of a single master's clock
+//! - Keep the servers' clocks from being stepped. With Redlock a jump of a single master's clock
 //!   can cost exclusion.
 //!
 //! # Log lines
 //!
 //! The crate logs through the `log` crate. Nothing is logged at ERROR, and passwords and fencing
-//! tokens at no level. Each line has the whole chain of causes. A logger may block, and may
+//! tokens are never logged. Each line has the whole chain of causes. A logger may block, and may
 //! use the client: nothing is logged under a mutex of the client.
 //!
-//! At WARN (each loss once, whoever finds it first: the background thread, or the guard that is
-//! given up):
+//! At WARN (each loss once, by whichever finds it first: the background thread, or the guard when
+//! it is dropped or unlocked):
 //!
 //! | what the line says | what it means | what to do |
 //! |---|---|---|
-//! | leases cannot be renewed; how many, when the first ends, and the cause | an outage has begun. Logged once, not for each renewal | bring the server back before that time |
-//! | leases are renewed again, after how long | the outage is over | look for lines about lost leases in between |
+//! | leases cannot be renewed; how many, when the first ends, and the cause | an outage has begun. Logged once per outage, not for each renewal | bring the server back before that time |
+//! | leases are renewed again, and after how long | the outage is over | look for lines about lost leases in between |
 //! | the lease of one lock cannot be renewed | the server refuses this lock alone: a key of the wrong type, a missing permission | read the cause; look at the key |
-//! | a lock is lost: its lease could not be renewed, or was not renewed in time | **lost by time**: the outage, or a pause of the process, was too long | check what the job did meanwhile; a longer lease |
-//! | a lock is lost: its `max_hold` was over, or its fixed lease ended | the holder took longer than the limit that its program has set | look at that holder |
+//! | a lock is lost: its lease could not be renewed, or was not renewed in time | **lost by time**: the outage, or a pause of the process, was too long | check what the job did meanwhile; use a longer lease |
+//! | a lock is lost: its `max_hold` was over, or its fixed lease ended | the holder took longer than the limit that its program had set | look at that holder |
 //! | a lock is lost: it was taken away | **lost by the server**: a flush, an eviction, a failover, `force_unlock` | find out which; see [`servers`](crate::guide::servers#when-the-server-forgets) |
 //! | a lock was held for its `max_hold`, and when it ends | a holder hangs, or its work takes longer than you thought | look at that holder |
-//! | releasing a lock failed | the drop of a guard found the server away. The release is repeated in the background | nothing, if the server is back; the lock is free after a lease at most |
-//! | giving back permits failed | the same, of permits without leases | nothing: this is repeated until the server answers |
-//! | permits of a counting semaphore could not be given back for certain | a reply was lost and the server could not be asked for half a minute, or it refused for ten minutes, or the client ended; this is not tried again | compare the count with what you expect; `add_permits` with the number in the line, if it is too low |
-//! | a lock stays locked until its lease ends; too many unknown outcomes | what could not be undone: 10 000 unknown outcomes are kept, beyond that the oldest is dropped | nothing: the lease ends it |
+//! | releasing a lock failed | the server was down when a guard was dropped. The release is repeated in the background | nothing, if the server is back; the lock is free after a lease at most |
+//! | giving back permits failed | the same, for permits without leases | nothing: this is repeated until the server answers |
+//! | permits of a counting semaphore could not be given back for certain | a reply was lost and the server could not be reached for half a minute, or it refused for ten minutes, or the client ended; this is not retried | compare the count with what you expect; `add_permits` with the number in the line, if it is too low |
+//! | a lock stays locked until its lease ends; too many unknown outcomes | something could not be undone: 10 000 unknown outcomes are kept, and beyond that the oldest is dropped | nothing: the lease ends it |
 //! | a thread ended with a hold | its guards were forgotten | fix the program: drop guards |
-//! | release messages cannot be received | the user may not subscribe. Waiters poll about every half second, and in between every 3 ms for a sixth of a second, so that they get in beside the threads of other clients | fix the ACL rule |
-//! | no thread for ... | the system grants no more threads | raise the limit; waiters use timers, callbacks run late |
+//! | release messages cannot be received | the user may not subscribe. Waiters poll in bursts: see [`waiting`](crate::guide::waiting#how-a-waiter-is-woken) | fix the ACL rule |
+//! | no thread for ... | the system allows no more threads: waiters use timers, and callbacks run late | raise the limit |
 //! | the server may evict locks | see the checklist | `maxmemory-policy noeviction` |
-//! | TLS: a file cannot be used; the certificates that were read before stay in use | a certificate was renewed badly. Logged once for each change of a file | repair the file, before the old certificate expires |
-//! | TLS: the certificates of servers are not checked | `danger_accept_any_certificate` is set, or PostgreSQL's `sslmode` is below `verify-ca` (the default is) | name the authority instead |
+//! | TLS: a file cannot be used; the certificates that were read before stay in use | a new certificate is not valid. Logged once for each change of a file | repair the file, before the old certificate expires |
+//! | TLS: the certificates of servers are not checked | `danger_accept_any_certificate` is set, or PostgreSQL's `sslmode` is below `verify-ca` (as the default is) | name the authority instead |
 //! | the sentinels name another master | a failover. All holds are renewed there at once | look for lines about lost leases |
-//! | a failover would not be noticed, and the cause; the sentinels name the master again | too few sentinels can be asked, or they do not agree. What is connected goes on | bring them back; they matter most when the master fails |
+//! | a failover would not be noticed, and the cause; the sentinels name the master again | too few sentinels can be reached, or they do not agree. Open connections continue to work | bring them back before the master fails |
 //! | a master gets its vote in ... | Redlock: it restarted or is new, and is in [quarantine](crate::guide::redlock#masters-that-forget) | wait; find out why it restarted |
-//! | the listener of this client panicked | a bug in your [`Listener`](crate::observe::Listener). Logged once; the call went on | fix it |
+//! | the listener of this client panicked | a bug in your [`Listener`](crate::observe::Listener). Logged once; the call continued | fix it |
 //! | the watchdog panicked, or ended | a bug. After a panic it goes on; if it ends, all its leases are lost | report it |
 //!
-//! At INFO: the schema was installed (PostgreSQL); once for a client that its user may not write or
-//! read [who it is](#looking-at-a-lock), with the rule that is missing.
+//! At INFO: the schema was installed, or connections lead to another server process than before
+//! (PostgreSQL); once per client, that its user may not write or read [who holds a
+//! lock](#looking-at-a-lock), with the missing rule.
 //!
 //! At DEBUG: connections, each failed renewal, unknown outcomes that cannot be resolved yet, a jump
 //! of the wall clock.
 //!
 //! # ACL rule
 //!
-//! A user with an ACL needs these, the first three for each name or pattern of names with its
-//! prefix, such as `app:*`, and the third for names with braces only: `~<names> ~{<names>}:*
+//! A user with an ACL needs these, the first three for each name or pattern of names, prefix
+//! included, such as `app:*`, and the third only for names with braces: `~<names> ~{<names>}:*
 //! ~<names>:* ~redisson_lock_token:* ~redisson_lock_queue:* ~redisson_lock_timeout:*
 //! ~leasehold_writer:* ~leasehold_once:* ~leasehold_client:* &redisson_lock__channel:*
 //! &redisson_rwlock:* &redisson_sc:* &redisson_countdownlatch__channel__* +hset +hget +hdel
@@ -65,62 +66,63 @@
 //! +eval +evalsha +script|load +client|setname +client|info +client|kill +info`.
 //!
 //! - [`Builder::redlock`](crate::Builder::redlock) needs `~leasehold:node +hmget +hkeys` and `info`
-//!   besides. [`Redis::replicas`](crate::Redis::replicas) needs `+wait`. A database other than
-//!   0 needs `+select`.
-//! - [`LockClient::locks`](crate::LockClient::locks) needs `+scan`, for the user of whoever looks.
-//!   How many wait, and what is waited for, is seen with `+pubsub|channels` and `+pubsub|numsub`
-//!   (in a cluster `+pubsub|shardchannels` and `+pubsub|shardnumsub`; on Redis 6.2 `+pubsub`).
-//!   `leasehold doctor --acl` prints all of this for a prefix.
+//!   as well. [`Redis::replicas`](crate::Redis::replicas) needs `+wait`. A database other than 0
+//!   needs `+select`.
+//! - [`LockClient::locks`](crate::LockClient::locks) needs `+scan` for the user that calls it. The
+//!   number of waiters, and what they wait for, needs `+pubsub|channels` and `+pubsub|numsub` (in a
+//!   cluster `+pubsub|shardchannels` and `+pubsub|shardnumsub`; on Redis 6.2 `+pubsub`).
+//!   `leasehold doctor --acl` prints all of these rules for a prefix.
 //! - [`Builder::sentinel`](crate::Builder::sentinel) needs `info`; it also says what the sentinels'
 //!   own user needs.
 //! - [`Builder::cluster`](crate::Builder::cluster) needs `+cluster|slots +asking`, and for sharded
 //!   channels `+spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub` in place of `publish` and
 //!   `subscribe`.
-//! - Without `~leasehold_client:*` nobody sees [who holds a lock](#looking-at-a-lock), and nothing
+//! - Without `~leasehold_client:*` nobody can see [who holds a lock](#looking-at-a-lock); nothing
 //!   else changes.
-//! - Without `client|kill` or `info`, an acquisition whose reply was lost is refused by time
-//!   instead, which takes an I/O timeout longer.
-//! - An ACL cannot name the pattern on which a client's fair waiters listen. So under a rule that
-//!   restricts channels, each fair waiter has a subscription of its own.
-//! - Connecting finds missing commands (on Redis 6.2 all but `hset`, `incr` and `rpush`), and
-//!   reports them as [`Denied`](crate::ErrorKind::Denied). It does not find missing keys: the first
-//!   call reports those, as `Denied` too. It finds nothing for a user who may not use the key
+//! - Without `client|kill` or `info`, an acquisition whose reply was lost is resolved by a time
+//!   limit instead, which takes an I/O timeout longer.
+//! - An ACL cannot name the pattern on which a client's fair waiters listen. Under a rule that
+//!   restricts channels, each fair waiter therefore has a subscription of its own.
+//! - Connecting reports missing commands (on Redis 6.2 all but `hset`, `incr` and `rpush`) as
+//!   [`Denied`](crate::ErrorKind::Denied). Missing rights to keys are reported by the first call,
+//!   as `Denied` too. Connecting finds nothing for a user who may not use the key
 //!   `redisson_lock_token:{<prefix>leasehold:probe}`.
 //!
 //! # Keys and channels
 //!
-//! For a lock `N`. Where the table has `{N}`, a name that has braces of its own, like `a{b}c`,
-//! stands without others around it (but not in the channel of a latch, which always has them):
+//! These are the keys and channels of a lock `N`. Where the table has `{N}`, a name that has braces
+//! of its own, like `a{b}c`, gets no others around it (except in the channel of a latch, which
+//! always has them):
 //!
 //! | key or channel | contents |
 //! |---|---|
-//! | `N` | a lock: hash, holder id → hold count (and `mode` of a read-write lock), with the lease as its TTL; `:kept` behind the id of a holder that has given it up, while it stays taken ([`min_hold`](crate::ReentrantMutex::min_hold)); a latch or semaphore: the count |
-//! | `redisson_lock_token:{N}` | the last fencing token; forgotten a day after the last grant. 150 to 190 bytes for each name of the last day: with many short-lived names that nothing fences, turn [`fencing`](crate::Builder::fencing) off |
+//! | `N` | a lock: hash, holder id → hold count (and `mode` of a read-write lock), with the lease as its TTL; `:kept` after the id of a holder that has released it, while it stays taken ([`min_hold`](crate::ReentrantMutex::min_hold)); a latch or semaphore: the count |
+//! | `redisson_lock_token:{N}` | the last fencing token; forgotten a day after the last grant. 150 to 190 bytes for each name of the last day: with many short-lived names and no use of tokens, turn [`fencing`](crate::Builder::fencing) off |
 //! | `redisson_lock_queue:{N}`, `redisson_lock_timeout:{N}` | the waiters of a fair lock, and when each counts as dead |
 //! | `{N}:<holder>:rwlock_timeout:<level>` | one reader's lease |
 //! | `{N}:timeout` | a semaphore's permits, and when the lease of each ends |
 //! | `leasehold_writer:{N}` | a writer waits; lives for `waiter_timeout`. Not Redisson's |
-//! | `leasehold_once:{N}:<id>` | the answer to a change of a count, in case it is repeated; lives for a minute (that permits of a counting semaphore were taken: until they are back, ten minutes at most). Not Redisson's |
+//! | `leasehold_once:{N}:<id>` | the reply to a change of a count, in case the request is repeated; lives for a minute (for permits that were taken from a counting semaphore: until they are back, ten minutes at most). Not Redisson's |
 //! | `leasehold_once:{N}:opened` | when a latch was last opened; lives for a minute. Not Redisson's |
-//! | `leasehold_client:{<prefix><client id>}` | [who a client is](#looking-at-a-lock), while it holds something: its owner, what it holds, and for how long it has; 17 KB at most; lives for a lease, and is deleted when the client is closed. Not Redisson's |
-//! | `leasehold_client:{index}` | a sorted set: which clients have written such a text, and when it expires; lives for as long as the last of these. Not Redisson's |
-//! | `leasehold:node` | what a master of Redlock remembers of itself: whether it may vote, its highest token; never expires. Not Redisson's |
+//! | `leasehold_client:{<prefix><client id>}` | [who a client is](#looking-at-a-lock), while it holds something: its owner, what it holds and since when; 17 KB at most; lives for a lease, and is deleted when the client is closed. Not Redisson's |
+//! | `leasehold_client:{index}` | a sorted set: which clients have such a key, and when it expires; lives as long as the last of these. Not Redisson's |
+//! | `leasehold:node` | what a Redlock master remembers about itself: whether it may vote, its highest token; never expires. Not Redisson's |
 //! | `redisson_lock__channel:{N}`, `redisson_rwlock:{N}`, `redisson_sc:{N}`, `redisson_countdownlatch__channel__{N}` | the messages that wake waiters. Each fair waiter has a channel of its own that ends in `:<holder>` |
 //!
 //! # Names
 //!
-//! A name has 1 to 1024 bytes, its [prefix](crate::Builder::key_prefix) included. Braces in it must
-//! leave all of these keys with one hash tag: no braces, or a pair with something in it, as in
-//! `a{b}c`. Other names are refused with [`InvalidInput`](crate::ErrorKind::InvalidInput), and so
-//! is a name that, with its prefix, is one of the keys beside `N`: `{x}:timeout`,
-//! `redisson_lock_token:{x}`, `leasehold:node` ([the whole list](crate::guide::redisson#names)).
-//! Other stores have rules of their own. [`escape_name`](crate::escape_name) makes any input, such
-//! as what a user typed, a valid name on every store, or a part of one.
+//! A name has 1 to 1024 bytes, its [prefix](crate::Builder::key_prefix) included. All of these keys
+//! must have one hash tag: a name has no braces, or a pair with something in it, as in `a{b}c`.
+//! Other names are refused with [`InvalidInput`](crate::ErrorKind::InvalidInput), and so is a name
+//! that, with its prefix, is one of the other keys: `{x}:timeout`, `redisson_lock_token:{x}`,
+//! `leasehold:node` ([the whole list](crate::guide::redisson#names)). Other stores have rules of
+//! their own. [`escape_name`](crate::escape_name) makes any input, such as what a user typed, a
+//! valid name on every store, or a part of one.
 //!
 //! Give each latch, semaphore, counting semaphore and fenced value a name of its own. A fenced
 //! value under the name of a lock is refused with [`WrongType`](crate::ErrorKind::WrongType), and
-//! the other way round. A client refuses a name that it uses for another kind of count, but nobody
-//! sees what *other* clients use it for: taking a permit would count their latch down.
+//! the other way round. A client refuses a name that it uses for another kind of count, but it
+//! cannot see what *other* clients use the name for: taking a permit would count down their latch.
 //!
 //! # Looking at a lock
 //!
@@ -129,86 +131,88 @@
 //!
 //! | question | call | in `redis-cli` |
 //! |---|---|---|
-//! | what is locked by this library, or waited for | [`announced_locks`](crate::LockClient::announced_locks), `leasehold ls` | `ZRANGE leasehold_client:{index} 0 -1`, and of each `GET leasehold_client:{<member>}` |
-//! | what is locked at all, also by Java | [`locks`](crate::LockClient::locks), `leasehold ls --all`: a search over all keys | |
+//! | what is locked by this library, or waited for | [`announced_locks`](crate::LockClient::announced_locks), `leasehold ls` | `ZRANGE leasehold_client:{index} 0 -1`, and for each `GET leasehold_client:{<member>}` |
+//! | what is locked by anybody, Java included | [`locks`](crate::LockClient::locks), `leasehold ls --all`: a search over all keys | |
 //! | everything about one name | [`inspect`](crate::LockClient::inspect), `leasehold show` | |
-//! | who has it, and for how long | [`holder`](crate::ReentrantMutex::holder) | `HGETALL N`, `PTTL N`, and of each holder id what is in front of the colon: `GET leasehold_client:{<prefix><client id>}` |
-//! | how many wait for a fair lock | [`queue_len`](crate::FairMutex::queue_len) | `LRANGE redisson_lock_queue:{N} 0 -1` |
+//! | who has it, and for how long | [`holder`](crate::ReentrantMutex::holder) | `HGETALL N`, `PTTL N`, and for the part of each holder id before the colon: `GET leasehold_client:{<prefix><client id>}` |
+//! | how many waiters a fair lock has | [`queue_len`](crate::FairMutex::queue_len) | `LRANGE redisson_lock_queue:{N} 0 -1` |
 //! | how many permits are free, and held | [`available_permits`](crate::Semaphore::available_permits), [`acquired_permits`](crate::Semaphore::acquired_permits) | `GET N`, `ZCARD {N}:timeout` |
-//! | which client is that | [`LockClient::id`](crate::LockClient::id): the first part of its holder ids | `CLIENT LIST` shows [`client_name`](crate::Builder::client_name) |
+//! | which client that is | [`LockClient::id`](crate::LockClient::id): the first part of its holder ids | `CLIENT LIST` shows [`client_name`](crate::Builder::client_name) |
 //! | free it by force | [`force_unlock`](crate::ReentrantMutex::force_unlock), `leasehold unlock` | not with `DEL`: it wakes nobody |
 //!
 //! Each client says who it is: a label ([`Builder::owner`](crate::Builder::owner), by default the
-//! name of the program), the process id and the host. A
-//! [`LockHolder`](crate::observe::LockHolder) has that, and its `Display` is made for log lines:
+//! name of the program), the process id and the host. A [`LockHolder`](crate::observe::LockHolder) has
+//! these, and its `Display` is meant for log lines:
 //!
 //! ```text
 //! held by billing-7 (pid 4711 on host-a) for 12 s, its lease ends in 21 s
 //! ```
 //!
-//! It is written in the background, over the connection of renewals: with a label
-//! ([`Builder::owner`](crate::Builder::owner)) as soon as the client holds something or waits in
-//! the queue of a fair lock, without one once a hold has lasted for a second (with leases below
-//! 10 s, for a tenth of the lease); then once for each third of a lease while there are holds, or a
-//! second after the last time if a new hold has lasted for that long. It names the holds, the
-//! oldest first, as far as 16 KB go. It goes when the client is closed, and by itself a lease after
-//! the last hold. So a process that was killed is known for as long as its locks are taken. No call
-//! and no renewal waits for it, and a failure costs nothing else. With
+//! This record is written in the background, over the connection for renewals. A client with a
+//! label writes it as soon as it holds something or waits in the queue of a fair lock, a client
+//! without one when a hold has lasted for a second (with leases below 10 s, for a tenth of the
+//! lease). Both write it again every third of a lease while they hold anything, or a second after
+//! the last time if a new hold has lasted that long. The record names the holds, the oldest first,
+//! up to 16 KB. It is deleted when the client is closed, and expires a lease after the last hold,
+//! so a killed process is known for as long as its locks are taken. No call and no renewal waits
+//! for it, and a failure has no other effect. With
 //! [`Builder::announce_owner`](crate::Builder::announce_owner) off, nothing is written or read.
-//! Whoever can read the server can see it, and whoever can write there can forge it.
+//! Anybody who can read the server can see the record, and anybody who can write there can forge
+//! it.
 //!
 //! # Health of the servers
 //!
-//! [`LockClient::diagnose`](crate::LockClient::diagnose), and `leasehold doctor`, ask each server
-//! what matters to locks and say what to do: before the first deployment, after each change of the
-//! servers, and when something is wrong. It takes no lock and writes nothing.
+//! [`LockClient::diagnose`](crate::LockClient::diagnose), and `leasehold doctor`, check what
+//! matters to locks on each server, and say what to do. Run one of them before the first
+//! deployment, after each change of the servers, and when something is wrong. They take no lock and
+//! write nothing.
 //!
-//! [`LockClient::nodes`](crate::LockClient::nodes) gives, for each server and without I/O, its
-//! address, whether it takes part ([`NodeState`](crate::observe::NodeState): voting, quarantined,
-//! down), how long its last answer took (Redlock), and its last error. Export it as a metric. With
-//! Redlock, alert when fewer than all masters vote: you have used up part of your reserve. Also
-//! watch [`token_rounds`](crate::LockClient::token_rounds): if it grows quickly, a clock is behind.
+//! [`LockClient::nodes`](crate::LockClient::nodes) returns, for each server and without I/O, its
+//! address, its state ([`NodeState`](crate::observe::NodeState): voting, quarantined, down), how long its
+//! last reply took (Redlock), and its last error. Export it as a metric. With Redlock, alert when
+//! any master does not vote: part of your redundancy is gone. Also watch
+//! [`token_rounds`](crate::LockClient::token_rounds): if it grows quickly, a clock is behind.
 //!
 //! # Figures
 //!
-//! [`LockClient::stats`](crate::LockClient::stats) says what a client has done since it was built,
-//! without I/O: for each primitive, for the 64 names that matter most, and for its connections.
-//! `Display` writes a table for people;
-//! [`to_prometheus`](crate::observe::Stats::to_prometheus) the text for a scrape (the example
-//! `metrics` serves it over a socket); with the cargo feature `metrics`, `Stats::publish` sets the
-//! same figures at the recorder of that crate, and with the feature `serde` they can be written [as
-//! JSON](crate::observe#as-json). Counting costs no mutex on the path of a call.
+//! [`LockClient::stats`](crate::LockClient::stats) reports, without I/O, what a client has done
+//! since it was built: for each primitive, for the 64 names that matter most, and for its
+//! connections. `Display` writes a table for people; [`to_prometheus`](crate::observe::Stats::to_prometheus)
+//! writes the text for a scrape (the example `metrics` serves it over a socket); with the cargo
+//! feature `metrics`, `Stats::publish` sends the same figures to the recorder of that crate, and with
+//! the feature `serde` they can be written [as JSON](crate::observe#as-json).
+//! Counting takes no mutex during a call.
 //!
-//! | metric | what it says | alarm |
+//! | metric | meaning | alarm |
 //! |---|---|---|
 //! | `leasehold_lost_total` | holds that were lost: somebody else may have had the lock meanwhile | any increase, if a job without [fencing](crate::guide::fencing) uses it |
-//! | `leasehold_renewal_failures_total` | renewals that failed and are tried again: leases run out if it goes on for most of a lease | while it grows for longer than a third of the lease |
+//! | `leasehold_renewal_failures_total` | renewals that failed and are retried: leases end if this lasts for most of a lease | while it grows for longer than a third of the lease |
 //! | `leasehold_unknown_outcomes` | requests that may have run; each can keep a lock taken for a lease | above 0 for longer than a lease |
 //! | `leasehold_errors_total{error=..}` | calls that failed, by [`ErrorKind`](crate::ErrorKind) | `unreachable`, `no_quorum`, `denied`, `full`, `read_only`: the servers; `conflict`, `invalid_input`: the program |
-//! | `leasehold_calls_total{outcome=..}` | how calls ended: `granted_at_once`, `granted_after_wait`, `reentered`, `busy` (a `try_` call), `timed_out`, `stopped` (by a cancel token, by [stopping all waits](crate::LockClient::stop_waiting) or by closing the client), `failed`. Each call is in one of them | a share of `timed_out` that is unusual |
-//! | `leasehold_contended_total` | calls that found it taken; divide it by all calls | |
-//! | `leasehold_wait_seconds`, `leasehold_wait_max_seconds` | how long calls waited that had to, whatever their outcome | p99 above what your callers accept. The ends of the buckets grow by half at most, so what `histogram_quantile` says is at most that far off |
-//! | `leasehold_hold_seconds`, `leasehold_hold_max_seconds` | how long holds lasted that are over; those that last are in the [snapshot](#a-job-hangs) | p99 near the lease of a fixed lease, or far above what the job takes |
-//! | `leasehold_waiting`, `leasehold_holds` | calls that wait, and holds, now; a hold that is lost is none | `waiting` that stays above 0 while nothing is granted |
-//! | `leasehold_hand_overs_total{how=..}` | grants that came from another thread of the client: `passed_on` and `joined` without a request, `with_release` in the request of the release | |
+//! | `leasehold_calls_total{outcome=..}` | how calls ended, one outcome for each call: `granted_at_once`, `granted_after_wait`, `reentered`, `busy` (a `try_` call), `timed_out`, `stopped` (by a cancel token, by [stopping all waits](crate::LockClient::stop_waiting) or by closing the client), `failed` | an unusual share of `timed_out` |
+//! | `leasehold_contended_total` | calls that found the lock taken; divide by all calls | |
+//! | `leasehold_wait_seconds`, `leasehold_wait_max_seconds` | how long those calls waited that had to, whatever their outcome. Bucket bounds grow by half at most, so a `histogram_quantile` is off by no more than that | p99 above what your callers accept |
+//! | `leasehold_hold_seconds`, `leasehold_hold_max_seconds` | how long completed holds lasted; current holds are in the [snapshot](#a-job-hangs) | p99 near the lease of a fixed lease, or far above what the job takes |
+//! | `leasehold_waiting`, `leasehold_holds` | calls that wait now, and present holds; lost holds are not counted | `waiting` that stays above 0 while nothing is granted |
+//! | `leasehold_hand_overs_total{how=..}` | grants that came from another thread of the client: `passed_on` and `joined` without a request, `with_release` together with the release | |
 //! | `leasehold_renewals_total` | renewals that were confirmed | none, while leases are held for long |
-//! | `leasehold_connections_broken_total`, `leasehold_reconnects_total` | connections that the other end closed or that did not answer in time, and those made in their place | a steady increase: an idle timeout of a proxy, or a server that restarts |
-//! | `leasehold_requests_total`, `leasehold_sent_bytes_total`, `leasehold_received_bytes_total` | what goes to the servers of the locks (sentinels not included); a client in memory has none of these | |
+//! | `leasehold_connections_broken_total`, `leasehold_reconnects_total` | connections that the other end closed or that did not answer in time, and those that replaced them | a steady increase: the idle timeout of a proxy, or a server that restarts |
+//! | `leasehold_requests_total`, `leasehold_sent_bytes_total`, `leasehold_received_bytes_total` | traffic with the servers that keep the locks (not with sentinels); a client in memory has none of these | |
 //! | `leasehold_name_..{name=..}` | calls, contention, waiting, holding and losses of the names with the most waiting time | which name to look at first |
 //!
-//! The first 64 names of a client have figures of their own. From then on, a name that was waited
-//! for longer, in all, takes the place of the one that was waited for least: its counter begins
-//! again at its old value, so use `rate` over a time and not the counts themselves. Names are label
-//! values, so a program with a name for each customer shows those in its metrics.
+//! The first 64 names of a client have figures of their own. After that, a name with more total
+//! waiting time replaces the name with the least. A name's metrics can therefore disappear, and
+//! return at their old value: use `rate` over a period and not the counts themselves. Names are
+//! label values, so a program with one name for each customer shows those in its metrics.
 //!
 //! A [`Listener`](crate::observe::Listener) is called for each event as it happens, for spans of a
 //! tracer.
 //!
 //! # A job hangs
 //!
-//! Begin outside of the program, with the command `leasehold` (`cargo install leasehold-cli`;
-//! the URL of the store in `LEASEHOLD_URL`). `show` sees all clients, those of Java as well; `ls`
-//! and `top` see those of Java with `--all`, or once somebody waits:
+//! Start outside the program, with the command `leasehold` (`cargo install leasehold-cli`; the URL
+//! of the store in `LEASEHOLD_URL`). `show` sees all clients, including Java's; `ls` and `top` see
+//! Java's clients with `--all`, or once somebody waits:
 //!
 //! ```text
 //! $ leasehold show nightly:report
@@ -218,25 +222,25 @@
 //!   token    1795384469368111, the last that was given
 //! ```
 //!
-//! | it says | cause | go on with |
+//! | output | cause | next step |
 //! |---|---|---|
-//! | `free` | nobody has the lock: the job waits for something else, or for another name | `leasehold ls`: is there a name that is nearly the same? Then the snapshot below |
-//! | `held by`, for long, and its lease is renewed (`leasehold watch NAME` shows it) | that process lives and does not come to its end | its host and process id are there: take its snapshot, or a thread dump |
-//! | `held by` an id without a name | a client of Redisson, or one that does not say who it is | the id is in Redisson's own logs; `CLIENT LIST` has the addresses |
-//! | `its lease ends in` falls, and does not rise again | the holder was killed or cannot reach the server: the lock comes free by itself | wait that long; for a long lease `leasehold unlock NAME --ask` |
-//! | the queue has places that are `given up` | waiters were killed; the others pass them | nothing |
-//! | the holder changes all the time (`leasehold top`, column RATE) | the lock is not stuck, but wanted by too many | fewer things under one name |
-//! | `leasehold: ..`, status 69 | the store cannot be asked | `leasehold doctor`: it says which server, and what to do |
-//! | all of it is well, and slow | latency, a full server, a throttled disk | `leasehold doctor`, `leasehold bench` |
+//! | `free` | nobody has the lock: the job waits for something else, or for another name | `leasehold ls`: is there a similar name? Then the snapshot below |
+//! | `held by`, for long, and its lease is renewed (`leasehold watch NAME` shows it) | that process is alive and does not finish | take its snapshot or a thread dump: its host and process id are in the output |
+//! | `held by` an id without a name | a Redisson client, or one that does not announce its owner | the id is in Redisson's own logs; `CLIENT LIST` has the addresses |
+//! | `its lease ends in` falls and never rises | the holder was killed or cannot reach the server: the lock is released when its lease ends | wait that long; for a long lease `leasehold unlock NAME --ask` |
+//! | some places in the queue are `given up` | waiters were killed; the others pass them | nothing |
+//! | the holder changes all the time (`leasehold top`, column RATE) | the lock is not stuck, but contended | protect less with one name |
+//! | `leasehold: ..`, status 69 | the store is down, cut off, not ready or full | `leasehold doctor`: it says which server, and what to do |
+//! | everything is in order, but slow | latency, a full server, a throttled disk | `leasehold doctor`, `leasehold bench` |
 //!
-//! `leasehold unlock` frees a lock by force. It says who loses it and what that one is told, and
-//! refuses while the holder lives. What the holder does until it notices, only [fencing
-//! tokens](crate::fencing) can refuse.
+//! `leasehold unlock` frees a lock by force. It names the holder and says what happens to it, and
+//! refuses while the holder lives. Only [fencing tokens](crate::fencing) can refuse what the holder
+//! does until it notices.
 //!
-//! Then inside. [`LockClient::snapshot`](crate::LockClient::snapshot) says what the client holds
-//! and waits for now, with threads and times. It asks no server, so it works while one hangs. Let a
-//! thread of your program print it when the process gets `SIGUSR1` (not the handler itself: a
-//! snapshot takes mutexes, which the interrupted thread may hold):
+//! Then look inside. [`LockClient::snapshot`](crate::LockClient::snapshot) shows what the client
+//! holds and waits for now, with threads and times. It asks no server, so it works while one hangs.
+//! Have a thread of your program print it when the process gets `SIGUSR1` (not the handler itself:
+//! a snapshot takes mutexes, which the interrupted thread may hold):
 //!
 //! ```text
 //! let mut signals = signal_hook::iterator::Signals::new([signal_hook::consts::SIGUSR1])?;
@@ -248,33 +252,33 @@
 //! });
 //! ```
 //!
-//! From its lines to the cause:
+//! What its lines mean:
 //!
 //! | line | cause | what to do |
 //! |---|---|---|
-//! | `deadlock: "a" waits for "b" ("x"), "b" waits for "a" ("y")` | two threads take two locks in different orders | take them as one with [`multi`](crate::LockClient::multi), or in one order everywhere; until then a timeout frees both |
-//! | `waiting "x" .. held by "worker-3"` | a thread of this process has it | find the thread by its name in a thread dump: it is at its job, or waits for something that is no lock |
-//! | `waiting "x" .. held by an owned guard that "worker-3" took` | a guard that moved, perhaps into a queue or a struct that nobody drops | look for who has the guard now |
+//! | `deadlock: "a" waits for "b" ("x"), "b" waits for "a" ("y")` | two threads take two locks in different orders | take them as one with [`multi`](crate::LockClient::multi), or in one order everywhere; meanwhile only a timeout ends the deadlock |
+//! | `waiting "x" .. held by "worker-3"` | a thread of this process has it | find the thread by its name in a thread dump: it is working, or waits for something other than a lock |
+//! | `waiting "x" .. held by an owned guard that "worker-3" took` | a guard that moved, perhaps into a queue or a struct that nobody drops | find out where the guard is now |
 //! | `waiting "x" .. another client has it` | another process | `leasehold show x` says who; then take the snapshot there |
-//! | `waiting "x" ..` for long, and the server says that it is free | the client cannot ask: look for `leasehold_errors_total`, broken connections, and [`nodes`](crate::LockClient::nodes) | bring the server back; the call ends after [`outage_timeout`](crate::Builder::outage_timeout) |
+//! | `waiting "x" ..` for long, and the server says that it is free | the client cannot reach the server: look for `leasehold_errors_total`, broken connections, and [`nodes`](crate::LockClient::nodes) | bring the server back; the call ends after [`outage_timeout`](crate::Builder::outage_timeout) |
 //! | `held .. lease ends in 0.4s (its last renewal failed)` | renewals fail | the [log line](#log-lines) has the cause |
-//! | `held .. LOST` | the job goes on after its lock was lost | let it check [`ensure_held`](crate::ReentrantMutexGuard::ensure_held), see [`losing_a_lock`](crate::guide::losing_a_lock) |
-//! | `held .. its release is under way` | the server does not answer the release | as for a server that hangs |
+//! | `held .. LOST` | the job continues although its lock was lost | have it check [`ensure_held`](crate::ReentrantMutexGuard::ensure_held), see [`losing_a_lock`](crate::guide::losing_a_lock) |
+//! | `held .. its release is under way` | the server does not answer the release | see what the server does, as for any server that hangs |
 //! | no line about the job's lock | it waits for something else | a thread dump |
 //!
 //! # The command
 //!
-//! `leasehold`, for shells, cron lines, and whoever is on call. `leasehold SUBCOMMAND --help` has
-//! everything; `leasehold man` and `leasehold completions SHELL` print the man page and
+//! `leasehold` is for shells, crontabs, and whoever is on call. `leasehold SUBCOMMAND --help`
+//! documents it; `leasehold man` and `leasehold completions SHELL` print the man page and
 //! completions.
 //!
 //! | subcommand | what it does |
 //! |---|---|
-//! | `run NAME -- command` | runs a command under a lock, a read or write lock or a permit: renewed while it runs, ended if the lock is lost |
-//! | `ls [PATTERN]`, `show NAME` | what is locked by this library or waited for (`--all`: by anybody, found by a search over all keys); all about one name |
+//! | `run NAME -- command` | runs a command under a lock, a read or write lock or a permit: the lease is renewed while the command runs, and the command is ended if the lock is lost |
+//! | `ls [PATTERN]`, `show NAME` | what is locked by this library or waited for (`--all`: by anybody, found by a search over all keys); everything about one name |
 //! | `top`, `watch NAME` | a live screen of these locks; a time line of one, also as an SVG |
 //! | `unlock NAME` | frees a lock by force |
-//! | `doctor`, `bench` | what is wrong with the servers; how quick they are |
+//! | `doctor`, `bench` | what is wrong with the servers; how fast they are |
 //! | `doctor --acl`, `schema --postgres` | what an administrator has to permit or to install |
 //!
 //! ```text
@@ -282,46 +286,46 @@
 //! 5 3 * * * leasehold run nightly:report --no-wait --min-hold 5m -- /opt/report.sh
 //! ```
 //!
-//! That is a crontab for every machine: one of them runs the job, the others end with status 75.
-//! `--min-hold` keeps the lock taken although the job is quick, for as long as clocks may differ;
-//! `--quiet --conflict-status 0` keeps cron from writing mails about the others, and `--retry-store
-//! 10m` waits for a store that is away when the job should begin.
-//! The command's environment has `LEASEHOLD_TOKEN`, the fencing token, and `LEASEHOLD_NAME`.
+//! Install this crontab on every machine: one of them runs the job, the others end with status 75.
+//! `--min-hold` keeps the lock taken after a quick job, for as long as clocks may differ;
+//! `--quiet --conflict-status 0` keeps cron from sending mails about the others, and
+//! `--retry-store 10m` waits for a store that is down when the job should start. The command's
+//! environment has `LEASEHOLD_TOKEN`, the fencing token, and `LEASEHOLD_NAME`.
 //!
-//! The store is in `--url` or `LEASEHOLD_URL`. Arguments can be seen by everybody on the machine,
-//! so a URL with a password is refused there: put it into `LEASEHOLD_URL`, or the password into a
-//! file and give `--password-file`. With `--json`, what shows something prints [the JSON of
-//! `observe`](crate::observe#as-json), as `leasehold schema` describes it. Statuses: 0 done, 75
-//! somebody else has the lock, 70 it was lost, 69 the store cannot be asked, 64 bad arguments, 77
-//! denied, 76 nothing that can be locked; of `run` otherwise the status of the command; of `show` 1
-//! if the name is free; of `doctor` 1 for warnings and 2 for problems.
+//! The store is given by `--url` or `LEASEHOLD_URL`. Everybody on the machine can see arguments, so
+//! `--url` refuses a password: put the URL into `LEASEHOLD_URL`, or the password into a file for
+//! `--password-file`. With `--json`, subcommands that show something print [the JSON of
+//! `observe`](crate::observe#as-json); `leasehold schema` describes it. Exit statuses: 0 done, 75 somebody else has the lock, 70 it was lost, 69 the store
+//! cannot be used, 64 bad arguments, 77 denied, 76 nothing that can be locked. Otherwise `run` ends
+//! with the status of the command, `show` with 1 if the name is free, and `doctor` with 1 for
+//! warnings and 2 for problems.
 //!
 //! # Connections
 //!
 //! | connection | how many per client |
 //! |---|---|
-//! | lock calls | up to [`connections`](crate::Builder::connections) (8 by default, with PostgreSQL 4), to each master with Redlock; a call that repeats after a fault makes one more for itself |
+//! | lock calls | up to [`connections`](crate::Builder::connections) (8 by default, with PostgreSQL 4), to each master with Redlock; a call that retries after a fault makes one more for itself |
 //! | renewals and unknown outcomes | 1, from the first hold on |
 //! | release messages | 1, from the first wait on, to each master with Redlock |
-//! | of each sentinel | 2: one for questions, one for its messages |
+//! | to each sentinel | 2: one for requests, one for its messages |
 //! | in a cluster | all of the above for each primary that has a name in use: lock calls from the first call on, renewals from the first hold, messages from the first wait |
 //!
 //! At `maxclients` a new client fails with [`NotReady`](crate::ErrorKind::NotReady). A client that
-//! has a connection keeps its locks: if the server or the system (open files) grants no more,
-//! renewals go over a connection of the lock calls.
+//! has a connection keeps its locks: if the server or the system (open files) allows no more,
+//! renewals use a connection of the lock calls.
 //!
 //! # Threads
 //!
-//! A client has no thread until it needs one (with Redlock: the first one from the start). Their
-//! names show in a thread dump; Linux keeps 15 bytes of them.
+//! A client has no thread until it needs one (with Redlock: the first one from the start). A thread
+//! dump shows their names; Linux keeps 15 bytes of them.
 //!
 //! | name | what it does | starts with |
 //! |---|---|---|
 //! | `lh-renew-<client name>` | renews leases, notices losses, resolves unknown outcomes; with Redlock it probes masters | the first hold |
 //! | `lh-notify-<client name>` | receives release messages | the first wait |
 //! | `lh-loss-<client name>` | keeps the deadlines of leases that have callbacks | the first `on_lost` |
-//! | `lh-on-lost` | runs callbacks, and tells the [listener](crate::observe::Listener) of losses and failed renewals; up to 16 at once, each ends when nothing is left to run | a loss |
+//! | `lh-on-lost` | runs callbacks, and notifies the [listener](crate::observe::Listener) of losses and failed renewals; up to 16 at once, each ends when nothing is left to run | a loss |
 //! | `lh-sentinel-<client name>` | watches the [sentinels](crate::Builder::sentinel) for failovers | the first connection |
-//! | `lh-cluster`, `lh-connect`, `lh-renew-node` | in a cluster: ask all nodes for its slots, connect for messages, renew at several primaries side by side; each ends with its exchange | a slot that has moved, a wait, a renewal |
-//! | `lh-diagnose` | ask each server side by side; each ends with its questions | [`diagnose`](crate::LockClient::diagnose) |
-//! | `lh-sentinel-ask`, `-sub` | ask all sentinels side by side, for each connect and once a second; each ends with its exchange | a question |
+//! | `lh-cluster`, `lh-connect`, `lh-renew-node` | in a cluster: ask all nodes for its slots, connect for messages, renew at several primaries in parallel; each ends with its exchange | a slot that has moved, a wait, a renewal |
+//! | `lh-diagnose` | query all servers in parallel; each ends with its queries | [`diagnose`](crate::LockClient::diagnose) |
+//! | `lh-sentinel-ask`, `-sub` | query all sentinels in parallel, for each connect and once a second; each ends with its exchange | a query |

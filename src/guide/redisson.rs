@@ -4,18 +4,18 @@
 //! Redis and the same key name (see [`key_prefix`](crate::Builder::key_prefix) for Redisson's
 //! `NameMapper`).
 //!
-//! These statements were read from Redisson's scripts and then checked against live ones: **4.7.0**
-//! (the newest) and **3.52.0** (the newest before 4). The tests in `tests/interop` do that whenever
-//! all tests run on a machine with a JDK and Maven. Two processes of each side count to the same
-//! number under every primitive, one process of each under Redlock. Under all locks and permits at
-//! once, connections are cut, scripts are flushed, the server is restarted, and two processes of
-//! each side are killed in the middle of their turns.
+//! These statements come from Redisson's scripts and are tested against the live versions **4.7.0**
+//! (the newest) and **3.52.0** (the newest before 4). The tests in `tests/interop` run with all
+//! others on a machine with a JDK and Maven. Two processes of each side increment a common number
+//! under every primitive, one process of each under Redlock. In another test, with all locks and
+//! permits in use, connections are cut, scripts are flushed, the server is restarted, and two
+//! processes of each side are killed in the middle of their turns.
 //!
 //! # Which is which
 //!
 //! | leasehold | Java | shared |
 //! |---|---|---|
-//! | [`mutex`](crate::LockClient::mutex), [`multi`](crate::LockClient::multi) | `RLock`, `RMultiLock` | hash, TTL, channel; a multi-lock is as many plain locks |
+//! | [`mutex`](crate::LockClient::mutex), [`multi`](crate::LockClient::multi) | `RLock`, `RMultiLock` | hash, TTL, channel; a multi-lock consists of plain locks |
 //! | [`mutex`](crate::LockClient::mutex) with [`keep_token`](crate::ReentrantMutex::keep_token) | `RFencedLock` | the token counter as well |
 //! | [`fair`](crate::LockClient::fair) | `RFairLock` | queue and deadlines; served in the order of arrival, whichever side a waiter is on |
 //! | [`rw_lock`](crate::LockClient::rw_lock) | `RReadWriteLock` | hash, level keys, channel |
@@ -24,11 +24,11 @@
 //! | [`counting_semaphore`](crate::LockClient::counting_semaphore) | `RSemaphore` | count and channel |
 //! | [`Builder::redlock`](crate::Builder::redlock) | `RedissonRedLock` (deprecated), within [limits](#beside-redissonredlock) | hash, TTL, channel, on each master |
 //!
-//! Redisson's modes are `single`, `sentinel` and `cluster` servers here: the builder's
+//! Redisson's server modes `single`, `sentinel` and `cluster` are the builder's
 //! [`url`](crate::Builder::url), [`sentinel`](crate::Builder::sentinel) and
 //! [`cluster`](crate::Builder::cluster), each tested with Redisson in the same mode. In a cluster
 //! both sides choose sharded or classic channels by the same rule; if the Java side has
-//! `shardedSubscriptionMode` `OFF`, or is older than 3.22, say
+//! `shardedSubscriptionMode` `OFF`, or is older than 3.22, set
 //! [`sharded_channels(false)`](crate::Cluster::sharded_channels).
 //!
 //! **When a slot moves** under sharded channels, leasehold subscribes at the new node and Redisson
@@ -36,8 +36,8 @@
 //! lease that it was given has ended; a Java waiter for a latch or an `RSemaphore` sleeps until its
 //! own timeout, and new waits of that process on other names can fail with "unable to acquire
 //! subscription lock", until it is restarted. Nothing that leasehold sends can wake it, because
-//! nothing is subscribed. Short leases bound it for locks. With `shardedSubscriptionMode` `OFF` on
-//! the Java side and `sharded_channels(false)` here, both sides are woken at once.
+//! nothing is subscribed. For locks, short leases limit the delay. With `shardedSubscriptionMode`
+//! `OFF` on the Java side and `sharded_channels(false)` here, both sides are woken at once.
 //!
 //! The two sides exclude each other and wake each other. Each side renews its own holds, so
 //! Redisson's `lockWatchdogTimeout` and leasehold's [`lease`](crate::Builder::lease) may differ.
@@ -46,14 +46,14 @@
 //! # What only leasehold has
 //!
 //! A leasehold holder id is `<client id>:<number>`. The client id is a UUID of version 8; Java's
-//! are version 4. Three mechanisms look at that. Fair locks give each waiter the timeout of its
-//! side: the last six digits of a leasehold client id are its
-//! [`waiter_timeout`](crate::Builder::waiter_timeout) in milliseconds, in hexadecimal. Read holds
-//! look for Java readers that may shorten their lock. Redlock counts all of Java as one holder.
+//! are version 4. Three mechanisms use this difference. Fair locks give each waiter the timeout of
+//! its side: the last six digits of a leasehold client id are its
+//! [`waiter_timeout`](crate::Builder::waiter_timeout) in milliseconds, in hexadecimal. Clients
+//! watch for Java readers, which may shorten a read hold. Redlock counts all of Java as one holder.
 //!
 //! leasehold adds these keys to Redisson's: `leasehold_writer:{N}` (a waiting writer),
 //! `leasehold_once:{N}:<id>` (idempotency keys of counts), `leasehold_once:{N}:opened` (when a
-//! latch was last opened), `leasehold_client:{..}` (who clients are) and `leasehold:node`
+//! latch was last opened), `leasehold_client:{..}` (who each client is) and `leasehold:node`
 //! (Redlock). Java neither sees nor needs them.
 //!
 //! # Names
@@ -62,16 +62,16 @@
 //! [`InvalidInput`](crate::ErrorKind::InvalidInput), before it sends anything:
 //!
 //! - an empty name, and one longer than 1 024 bytes, the prefix included;
-//! - a name whose braces are not a pair with something in it (`a{b`, `a}b`, `a{}b`). Its keys would
-//!   lie in different slots of a cluster; there Java takes `a{b` and cannot release it;
-//! - in a cluster, a latch with any braces in its name: its channel would lie in another slot;
-//! - a name that, with the prefix in front, is a key that locks keep beside their own:
+//! - a name whose braces are not a pair with something in it (`a{b`, `a}b`, `a{}b`): its keys would
+//!   be in different slots of a cluster, where Java acquires `a{b` and cannot release it;
+//! - in a cluster, a latch with any braces in its name: its channel would be in another slot;
+//! - a name that, with the prefix in front, is one of the additional keys of locks:
 //!   - `{x}:timeout` and `{x}:<holder>:rwlock_timeout:<level>`;
 //!   - `redisson_lock_token:{x}`, `redisson_lock_queue:{x}`, `redisson_lock_timeout:{x}` and
 //!     `redisson_unlock_latch:{x}:..`;
 //!   - `leasehold_writer:{x}`, `leasehold_once:{x}:..`, `leasehold_client:{x}` and
 //!     `leasehold:node`;
-//!   - what ends in `leasehold:probe`, the name with which a client checks its permissions.
+//!   - names that end in `leasehold:probe`, the name with which a client checks its permissions.
 //!
 //! The same keys are refused for [fenced values](crate::LockClient::fenced_value). Names without a
 //! brace, such as `job:timeout` and `redisson_lock_token:x`, clash with nothing and are accepted.
@@ -82,74 +82,76 @@
 //!
 //! | Redisson | consequence | leasehold |
 //! |---|---|---|
-//! | never tells a holder that its lease has ended | a Java holder that paused continues beside a leasehold holder | a fencing token at the resource stops it, if it sends one: `RFencedLock` has tokens |
-//! | `RFencedLock.delete()` removes the token counter with the lock and notifies nobody | Java's tokens start again at 1, and the resource refuses them; waiters of both sides sleep until the TTL that they saw has passed | the next leasehold token is the server's clock, above all earlier ones, and Java's continue from there; a leasehold holder learns of it at its next renewal |
-//! | `RedissonSpinLock`, the same lock on the wire, publishes nothing when it is released | a waiter of either side that is not a spin lock sleeps until the TTL that it saw has passed: up to `lockWatchdogTimeout` | no remedy: give a name that Java takes as a spin lock to spin locks only, or poll with [`try_lock`](crate::LockClient::try_lock) |
-//! | may send a request twice after a lost reply, outside of single-server mode | a Java hold count can be one too high | leasehold counts nothing twice; a Java holder's count is its own |
-//! | lets a user without rights on channels take locks | such a release wakes nobody; waiters sleep until their hint | leasehold checks the rights when it connects, and a missing one is an error |
+//! | never notifies a holder that its lease has ended | a Java holder that paused continues beside a leasehold holder | a fencing token at the resource stops it, if it sends one: `RFencedLock` has tokens |
+//! | `RFencedLock.delete()` removes the token counter with the lock and notifies nobody | Java's tokens start again at 1, and the resource refuses them; waiters of both sides sleep until the TTL that they saw has passed | the next leasehold token is the server's clock, above all earlier ones, and Java's continue from there; a leasehold holder learns of the loss at its next renewal |
+//! | `RedissonSpinLock`, the same lock on the wire, publishes nothing when it is released | a waiter of either side that is not a spin lock sleeps until the TTL that it saw has passed: up to `lockWatchdogTimeout` | no remedy: use a name that Java locks as a spin lock for spin locks only, or poll with [`try_lock`](crate::LockClient::try_lock) |
+//! | may send a request twice after a lost reply, outside of single-server mode | a Java hold count can be one too high | leasehold counts nothing twice, and a Java holder's count does not affect its own |
+//! | lets a user without rights on channels take locks | such a user's release wakes nobody; waiters sleep until the TTL that they saw has passed | leasehold checks the rights when it connects, and a missing one is an error |
 //!
 //! Fair locks:
 //!
 //! | Redisson | consequence | leasehold |
 //! |---|---|---|
 //! | keeps a dead waiter in the queue for five minutes | it delays everybody behind it, leasehold's waiters too | Java waiters keep Java's timeout; a dead leasehold waiter stays for [`waiter_timeout`](crate::Builder::waiter_timeout). A shorter `fairLockWaitTimeout` in Java helps if nobody holds the lock for that long (Java's waiters lose their places then); pass it to leasehold as [`java_waiter_timeout`](crate::Redis::java_waiter_timeout) |
-//! | drops a living waiter whose time is over, without telling it | the waiter sleeps until its own hint, or for ever | the leasehold waiter that passes it wakes it, and it queues anew; if the lock is free, the next waiter is woken as well |
-//! | counts each deadline from the one before it, and a leaving waiter takes its own time back | leasehold waiters in between must do the same, or the deadlines run ahead of the clock, and a dead waiter stays as long | when a leasehold waiter gets its turn, those behind it are put back to the lock's lease |
+//! | drops a living waiter whose time is over, without notifying it | the waiter sleeps until its own timer, or for ever | the leasehold waiter that passes it wakes it, and it queues again; if the lock is free, the next waiter is woken as well |
+//! | counts each deadline from the one before it, and a leaving waiter takes its own time back | leasehold waiters in between must do the same, or the deadlines run ahead of the clock, and a dead waiter stays for that much longer | when a leasehold waiter gets its turn, those behind it are put back to the lock's lease |
 //! | a leasehold waiter behind a Java waiter has Java's time on top, which may be more than Java takes back | if that leasehold waiter is dead by then, it would delay everybody for that time (34 s behind a `lock()`, 280 s behind a `tryLock` of 20 s) | the next leasehold waiter or `try_lock` puts it back to its own `waiter_timeout`; where only Java waits, [it stays](crate::FairMutex#order) |
 //! | a fair release notifies only the first of the queue, a plain release nobody in the queue | if both kinds use one name, on either side, waiters of the other kind sleep until the TTL that they saw has passed | no remedy: use one kind for a name (leasehold's fair waiters look every third of their `waiter_timeout`) |
-//! | with a dead first waiter and a free lock, Java's fair waiters ask in a loop | load, until the dead waiter's time is over | leasehold waiters sleep for the time that is left |
+//! | with a dead first waiter and a free lock, Java's fair waiters retry in a loop | load, until the dead waiter's time is over | leasehold waiters sleep for the time that is left |
 //!
 //! Read-write locks:
 //!
 //! | Redisson | consequence | leasehold |
 //! |---|---|---|
 //! | readers do not look at waiting writers | many Java readers can keep a leasehold writer waiting, and leasehold readers with it, which stay out while Java's go in | leasehold readers let a waiting leasehold writer go first |
-//! | a waiting writer leaves no sign of itself | leasehold readers cannot let it go first: beside readers without a pause, of either side, a Java writer gets in about once in 2 to 4 s | only a leasehold writer is let in first |
-//! | renewing one Java reader sets the TTL of the whole lock to that client's `lockWatchdogTimeout`, whatever lease the other readers have | a longer leasehold lease is cut to it | leasehold checks its read holds once a second, fixed leases too, lengthens the TTL again, and [believes in them no longer](#readers-of-both-sides) than Java may leave them |
+//! | a waiting writer leaves no mark in Redis | leasehold readers cannot let it go first: beside constant readers on either side, a Java writer gets in about once in 2 to 4 s | only a leasehold writer is let in first |
+//! | renewing one Java reader sets the TTL of the whole lock to that client's `lockWatchdogTimeout`, whatever lease the other readers have | a longer leasehold lease is cut to it | leasehold checks its read holds once a second, fixed leases too, lengthens the TTL again, and [trusts them no longer](#readers-of-both-sides) than Java may leave them |
 //! | a write lock that becomes a read lock notifies nobody | readers of both sides wait until the TTL that they saw has passed | no remedy for Java; leasehold's [`downgrade`](crate::RwLockWriteGuard::downgrade) wakes the readers of both sides |
-//! | a writer's release publishes `1`, which wakes only a waiter that sleeps by then | a Java waiter that has just tried in vain sleeps until the TTL that it saw has passed (3 in 600 did, when the release came within 2.5 ms of the subscription) | a leasehold release publishes `00` behind it. Java reads that as another `0` and keeps it for such a waiter (none in 1 200) |
+//! | a writer's release publishes `1`, which wakes only a waiter that is already asleep | a Java waiter that has just tried in vain sleeps until the TTL that it saw has passed (3 in 600 did, when the release came within 2.5 ms of the subscription) | a leasehold release publishes `00` after it. Java reads that as another `0` and keeps it for such a waiter (none in 1 200) |
 //!
 //! Latches and semaphores:
 //!
 //! | Redisson | consequence | leasehold |
 //! |---|---|---|
 //! | deleting a latch wakes nobody | waiters in Java wait until their own timeout | [`delete`](crate::CountDownLatch::delete) wakes the waiters of both sides |
-//! | a message `0` on a latch that still counts makes Java ask in a loop | load | only the script that takes the count to zero publishes it |
-//! | a waiter of a latch looks only at the count | if the latch is set anew right after its last count, Java's waiters see it counting and wait on (37 of 40 did; none when 2 ms lay between) | leasehold's waiters continue if a leasehold client opened the latch: the key `leasehold_once:{N}:opened` remembers for a minute when. If Java opened it and set it anew at once, they can miss that as well, and wait for the new count. Take a new name for each round |
-//! | a latch, a semaphore and a counting semaphore are each one number under their name | `RSemaphore.acquire` on a latch counts it down, and the other way round | a client that uses a name for one of them refuses it for the others ([`WrongType`](crate::ErrorKind::WrongType)); what other clients do with the name it cannot see |
-//! | permits expire by the clock of whoever asks | clocks that differ could end a lease early | leasehold's permits stay two seconds longer in Redis than leasehold believes |
+//! | a message `0` on a latch that still counts makes Java retry in a loop | load | only the script that takes the count to zero publishes it |
+//! | a waiter of a latch looks only at the count | if the latch is set again right after its last count, Java's waiters see it counting and go on waiting (37 of 40 did; none when 2 ms lay between) | leasehold's waiters continue if a leasehold client opened the latch: the key `leasehold_once:{N}:opened` remembers for a minute when. If Java opened it and set it again at once, they too can miss that and wait for the new count. Use a new name for each round |
+//! | a latch, a semaphore and a counting semaphore are each one number under their name | `RSemaphore.acquire` on a latch counts it down, and the other way round | a client that uses a name for one of them refuses it for the others ([`WrongType`](crate::ErrorKind::WrongType)); it cannot see what other clients do with the name |
+//! | permits expire by the clock of the client that asks | clocks that differ could end a lease early | leasehold's permits stay two seconds longer in Redis than leasehold believes |
 //!
 //! Multi-locks:
 //!
 //! | Redisson | consequence | leasehold |
 //! |---|---|---|
-//! | `RMultiLock` and `RedissonRedLock` set their lease at the end on whatever holder is there by then | if taking the locks takes longer than twice its wait (a master is dead), Java cuts a *leasehold* lock to its lease and works beside its holder | no remedy: do not pass a lease there |
-//! | `RMultiLock` waits for one lock while it holds others, and what a lost reply left locked in its name stays | two Java threads that take the same names in different orders wait for each other (1.5 s for each name, and then perhaps anew; seen for 16 s with leases of 10 s), and leasehold waits for both: 3.0 and 6.0 s where two Java threads took two names in opposite orders | leasehold takes all or none, and holds nothing while it waits. The order in which leasehold is given the names does not matter. In Java, name them in the same order everywhere |
-//! | `RMultiLock` takes and frees its locks one after the other | while several Java threads want the same locks, the next one has the first lock before the last one is free, so there is no moment at which all are free. A leasehold multi-lock then waits until there is one, for no bounded time: 3.7 s beside eight Java threads, 1.2 s beside two, whatever the order | no remedy for a multi-lock: protect what both sides take together by one lock (a [fair](crate::FairMutex) one gives each side its turns) |
-//! | `MultiLock.lock(lease, unit)` multiplies its lease with every round that fails | its locks can stay for days | no remedy: do not pass a lease there, or free the lock [by force](crate::ReentrantMutex::force_unlock) |
+//! | `RMultiLock` and `RedissonRedLock` finally set their lease on the present holder, even if it is another client | if taking the locks takes longer than twice its wait (a master is dead), Java cuts a *leasehold* lock to its lease and works beside its holder | no remedy: pass no lease to these |
+//! | `RMultiLock` waits for one lock while it holds others, and locks that it got with a lost reply stay locked | two Java threads that take the same names in different orders wait for each other (1.5 s for each name, and then perhaps again; seen for 16 s with leases of 10 s), and leasehold waits for both: 3.0 and 6.0 s where two Java threads took two names in opposite orders | leasehold takes all or none, and holds nothing while it waits. The order in which leasehold is given the names does not matter. In Java, name them in the same order everywhere |
+//! | `RMultiLock` takes and frees its locks one after the other | while several Java threads want the same locks, the next one has the first lock before the last one is free, so there is no moment at which all are free. A leasehold multi-lock then waits until there is one, for an unbounded time: 3.7 s beside eight Java threads, 1.2 s beside two, whatever the order | no remedy for a multi-lock: where both sides need several locks, use one lock instead (a [fair](crate::FairMutex) one gives each side its turns) |
+//! | `MultiLock.lock(lease, unit)` multiplies its lease with every round that fails | its locks can stay for days | no remedy: pass no lease to it, or free the lock [by force](crate::ReentrantMutex::force_unlock) |
 //!
 //! # Readers of both sides
 //!
 //! A renewal by a Java reader sets the TTL of the whole lock to that client's
-//! `lockWatchdogTimeout`. Before Redisson 4.4 it also sets the lease of every reader to that. If
-//! such a reader is then killed, the lock ends that soon, whatever lease its other readers have.
+//! `lockWatchdogTimeout`. Before Redisson 4.4 it also sets the lease of every reader to that time.
+//! If that reader is then killed, the lock ends after that time, whatever lease its other readers
+//! have.
 //!
 //! So a client checks its read holds 0.1 s after each was taken, and then once a second (more often
-//! if the lease is shorter than 3 s), all of them in one request. The check lengthens what was cut,
-//! and finds out whether a Java reader shares the lock. While one does, the leasehold hold is valid
-//! for no longer than what was left of Java's lease at the last check, and for at least 2 s.
-//! [`remaining`](crate::RwLockReadGuard::remaining) says so. If the server cannot be asked for that
-//! long, the hold counts as lost before a writer gets in. Once no Java reader is left, leasehold's
-//! own lease counts again. Readers of leasehold alone never shorten each other.
+//! if the lease is shorter than 3 s), all of them in one request. The check restores a shortened
+//! lease, and finds out whether a Java reader shares the lock. While one does, the leasehold hold
+//! is valid for no longer than what was left of Java's lease at the last check, and for at least 2
+//! s. [`remaining`](crate::RwLockReadGuard::remaining) says so. If the server cannot be reached for
+//! that long, the hold counts as lost before a writer gets in. Once no Java reader is left,
+//! leasehold's own lease counts again. Readers of leasehold alone never shorten each other.
 //!
 //! What remains: a leasehold reader may believe in a lock that a writer has, if
 //!
 //! - a Java client has a `lockWatchdogTimeout` below 2 s (its default is 30 s);
-//! - or the server could not be asked since before the first check (0.1 s), or since before the
+//! - or the server has been unreachable since before the first check (0.1 s), or since before the
 //!   first check after a Java reader came (1 s), and that reader renews and dies meanwhile;
-//! - or the same, and more than a hundred readers share the lock, or the Java reader was itself
-//!   paused for longer than its watchdog timeout. Only a check between its renewal and the next
-//!   leasehold renewal, which lengthens the TTL, notices such a reader.
+//! - or the server cannot be reached while a Java reader renews and dies, and either more than a
+//!   hundred readers share the lock or that reader had been paused for longer than its watchdog
+//!   timeout. Only a check between its renewal and the next leasehold renewal, which lengthens the
+//!   TTL, notices such a reader.
 //!
 //! Where that matters, give Java a watchdog timeout that is no shorter than leasehold's lease, and
 //! use a fencing token for what a reader changes elsewhere.
@@ -161,27 +163,27 @@
 //! started). Each time a message woke the waiter, never the end of a TTL.
 //!
 //! Eight threads of leasehold against eight of Java on one name, in two processes each, in a tight
-//! loop for 15 s (the plain lock before its hold passed between the threads of a client, which made
-//! turns far shorter):
+//! loop for 15 s. (The plain lock was measured before a hold could pass between the threads of a
+//! client, which made turns far shorter.)
 //!
 //! | lock | turns | longest wait |
 //! |---|---|---|
-//! | plain | leasehold 85 to 90 of 100: plain locks are not fair, and leasehold needs less time for a turn and hands over within its process | a Java thread: 4 s (0.4 s where only Java takes turns) |
+//! | plain | leasehold 85 to 90 of 100: plain locks are unordered, and leasehold needs less time for a turn and hands over within its process | a Java thread: 4 s (0.4 s where only Java takes turns) |
 //! | [fair](crate::FairMutex) | half for each side | 0.1 s |
-//! | multi-lock | Java 84 to 89 of 100: `RMultiLock` keeps the locks that it has, and leasehold takes all or none | leasehold: seconds, [not bounded](#where-redissons-behaviour-shows) |
+//! | multi-lock | Java 84 to 89 of 100: `RMultiLock` keeps the locks that it has got, and leasehold takes all or none | leasehold: seconds, [not bounded](#where-redissons-behaviour-shows) |
 //! | permits | leasehold 61 to 68 of 100 | |
 //!
 //! # Beside `RedissonRedLock`
 //!
 //! Use one `RLock` on each of the same masters, under the same name. Both sides exclude each other,
-//! also with one of three masters dead, as long as no master forgets its locks and Java
-//! passes no lease. Each side renews its own holds. A release of either side wakes the other.
+//! even with one of three masters dead, as long as no master forgets its locks and Java passes no
+//! lease. Each side renews its own holds. A release of either side wakes the other.
 //! [`holder`](crate::ReentrantMutex::holder) shows a Java hold by its id on one of the masters: it
 //! has another id on each, and only the thread number is the same.
 //!
 //! | `RedissonRedLock` | consequence | leasehold |
 //! |---|---|---|
-//! | counts a master that restarted empty at once | if that master takes another's vote, Java works beside leasehold, or beside Java | leasehold waits for the [longest lease](crate::Redlock::longest_lease), which should be Java's longest as well; only masters that sync every write keep Java out |
-//! | checks no time: neither how long the acquisition took nor whether a majority still has it | a Java holder that lost its majority continues beside leasehold, and has no fencing token | no remedy |
-//! | asks the masters one after the other, a dead one as well, until its client gives up (5 s by default) | each call takes that long; a `lock()` hardly ever ends while the first or second of three is dead, because its rounds last 4.5 s | no remedy here: `setRetryAttempts(0)` in Java helps |
-//! | waits for a third master when it has two | for a third of its wait (`lock()`: 1.5 s) nobody has the lock, if it misses the end of a leasehold vote there | a vote that is taken back by a client that has seen a Java holder publishes `00`: a release to Java, nothing to leasehold |
+//! | counts a master that restarted empty at once | if that master's vote replaces another's, Java works beside leasehold, or beside Java | leasehold waits for the [longest lease](crate::Redlock::longest_lease), which should be Java's longest as well; only masters that sync every write keep Java out |
+//! | checks neither how long the acquisition took nor whether a majority still has it | a Java holder that lost its majority continues beside leasehold, and has no fencing token | no remedy |
+//! | asks the masters one after the other, and waits for a dead one until its client gives up (5 s by default) | each call takes that long; a `lock()` hardly ever ends while the first or second of three is dead, because its rounds last 4.5 s | no remedy here: `setRetryAttempts(0)` in Java helps |
+//! | waits for a third master when it has two | if it misses the end of a leasehold vote there, nobody has the lock for a third of its wait (`lock()`: 1.5 s) | when a client that has seen a Java holder withdraws a vote, it publishes `00`, which is a release to Java and nothing to leasehold |

@@ -1,5 +1,5 @@
-//! Which servers work, what a client checks, and what happens when a server fails. Whether to take
-//! Redis at all: [`choosing_a_store`](crate::guide::choosing_a_store).
+//! Which Redis servers work, what a client checks, and what happens when a server fails.
+//! [`choosing_a_store`](crate::guide::choosing_a_store) compares Redis with the other stores.
 //!
 //! # Which servers work
 //!
@@ -7,10 +7,10 @@
 //!
 //! | you have | call | a failover |
 //! |---|---|---|
-//! | one server, or an endpoint that always leads to the primary | [`redis(Redis::new(..))`](crate::Redis) | is that of the endpoint: connections end, new ones find the new primary |
-//! | a primary with replicas, watched by sentinels | [`sentinel(Sentinel::new([..], name))`](crate::Sentinel), see [below](#sentinels) | is followed within milliseconds after the sentinels have decided it |
-//! | a cluster | [`cluster(Cluster::new([..]))`](crate::Cluster), see [below](#cluster) | of one shard is an outage of its names only |
-//! | three or more servers that do not replicate each other | [`redlock(Redlock::new([..]))`](crate::Redlock), cargo feature `redlock`, see [`redlock`](crate::guide::redlock) | is none: a minority may be gone |
+//! | one server, or an endpoint that always leads to the primary | [`redis(Redis::new(..))`](crate::Redis) | is done by the endpoint: connections end, and new ones find the new primary |
+//! | a primary with replicas, watched by sentinels | [`sentinel(Sentinel::new([..], name))`](crate::Sentinel), see [below](#sentinels) | is followed within milliseconds of the sentinels' decision |
+//! | a cluster | [`cluster(Cluster::new([..]))`](crate::Cluster), see [below](#cluster) | of one shard is an outage for the names on that shard only |
+//! | three or more servers that do not replicate each other | [`redlock(Redlock::new([..]))`](crate::Redlock), cargo feature `redlock`, see [`redlock`](crate::guide::redlock) | is not needed: a minority may be down |
 //!
 //! | URL | server |
 //! |---|---|
@@ -20,9 +20,9 @@
 //! | `redis+cluster://a:7000,b:7000`, `rediss+cluster://..` | a cluster, of which these are some nodes |
 //! | `redis+unix:///path/to/socket?db=0&user=..&pass=..` | over a unix socket |
 //!
-//! A client refuses what it does not understand; it never skips part of a URL
-//! ([`Redis::new`](crate::Redis::new) has the rules). It also refuses a read-only replica, a
-//! server that is too old, and a node of a cluster or a sentinel that is named as a single server.
+//! A client refuses a URL if it does not understand every part of it
+//! ([`Redis::new`](crate::Redis::new) has the rules). It also refuses a read-only replica, a server
+//! that is too old, and a cluster node or a sentinel in place of a single server.
 //!
 //! [`LockClient::open`](crate::LockClient::open) connects once and checks the server and the user's
 //! permissions, so a mistake shows at the start of your program. With
@@ -38,8 +38,8 @@
 //!
 //! # TLS
 //!
-//! A `rediss://` URL is TLS 1.2 or 1.3, and the server's certificate must be valid for the host of
-//! the URL. `Builder::tls` takes the rest (with cargo feature `tls`):
+//! A `rediss://` URL means TLS 1.2 or 1.3, and the server's certificate must be valid for the host
+//! of the URL. `Builder::tls` has the other settings (with cargo feature `tls`):
 //!
 //! ```text
 //! LockClient::builder()
@@ -57,25 +57,25 @@
 //!
 //! - Files are read again when they have changed, so a renewed certificate needs no restart.
 //!   Connections that are open stay open.
-//! - Every bound holds: the handshake is a part of the connect. Everything else works as over plain
-//!   TCP, [`redlock`](crate::guide::redlock) included. A connect takes about 1 ms of work more, a
-//!   lock and unlock on the loopback interface about a sixth more.
+//! - Every time limit still holds: the handshake is part of the connect. Everything else works as
+//!   over plain TCP, [`redlock`](crate::guide::redlock) included. A connect takes about 1 ms
+//!   longer, a lock and unlock on the loopback interface about a sixth longer.
 //! - Each connection makes a full handshake and checks the certificate; sessions are not resumed.
-//! - A certificate that is refused, on either side, is [`Tls`](crate::ErrorKind::Tls), and fails
-//!   also calls that wait: somebody must act. Holds live on over open connections.
+//! - If either side refuses a certificate, the error is [`Tls`](crate::ErrorKind::Tls), and calls
+//!   that are already waiting fail too, because somebody must act. Holds are still renewed over
+//!   open connections.
 //! - rustls is stricter than OpenSSL: the server's certificate needs its host in subjectAltName (a
-//!   common name does not count), and must not be that of an authority (`CA:TRUE`), as `openssl req
-//!   -x509` makes them.
+//!   common name does not count), and must not be a CA certificate (`CA:TRUE`), which is what
+//!   `openssl req -x509` makes.
 //!
 //! # Passwords that change
 //!
-//! A password in the URL is the client's for as long as it lives. For one that is replaced (a cloud
-//! identity's token, a mounted secret) there are
-//! [`credentials`](crate::Redis::credentials), a closure that returns the latest, and
-//! [`password_file`](crate::Redis::password_file). Both are asked for each new connection, and
-//! once more when the server refuses what they said. While they cannot answer, open connections go
-//! on, and holds are renewed over them; a call that needs a new connection fails with
-//! [`Denied`](crate::ErrorKind::Denied).
+//! A client uses the password of its URL for as long as it lives. For a password that is replaced
+//! from time to time (a cloud identity's token, a mounted secret) use
+//! [`credentials`](crate::Redis::credentials), a closure that returns the latest one, or
+//! [`password_file`](crate::Redis::password_file). Either is read for each new connection, and once
+//! more when the server refuses the result. While it fails, holds are renewed over open
+//! connections; a call that needs a new connection fails with [`Denied`](crate::ErrorKind::Denied).
 //!
 //! # Sentinels
 //!
@@ -87,25 +87,25 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! Everything works as on one server, on whichever server most sentinels name
+//! Everything works as on one server: the one that most sentinels name
 //! ([`Sentinel`](crate::Sentinel) has the rules). In a failover:
 //!
 //! | who | sees |
 //! |---|---|
 //! | a holder | nothing, if the new master has the hold: it is renewed there at once. If not, the hold is [lost](crate::guide::losing_a_lock) |
-//! | a call that waits | nothing but the time it takes; it subscribes at the new master |
-//! | a first attempt | an error at once, until the sentinels have named the new master (measured: it is granted within a few milliseconds of that) |
+//! | a call that waits | only the time that the failover takes; it subscribes at the new master |
+//! | a first attempt | an error at once, until the sentinels have named the new master, and a grant within a few milliseconds of that (measured) |
 //! | the fencing tokens | they grow |
-//! | the next holder of what was released just before | the old master answers until the sentinels name the new one, and what is released there in that time stays taken at the new master until its lease has ended (a permit two seconds longer). Measured with `SENTINEL FAILOVER`, which leaves the old master at work for a second: with two permits, a lease of 5 s and `replicas(1)`, nobody got a permit for 6 s in three of four runs; after a kill there was no such gap |
+//! | the next holder of a lock that was released just before | a wait. The old master answers until the sentinels name the new one, and locks that are released there in that time stay taken at the new master until their lease has ended (permits two seconds longer). Measured with `SENTINEL FAILOVER`, which leaves the old master running for a second: with two permits, a lease of 5 s and `replicas(1)`, nobody got a permit for 6 s in three of four runs; after a kill there was no such gap |
 //!
-//! | to close | set |
+//! | to prevent | use |
 //! |---|---|
-//! | a failover that forgets the newest grants, because replication is asynchronous | [`replicas(k)`](crate::Redis::replicas); it helps as far as one of these `k` is promoted |
-//! | an old master that is cut off together with this client and goes on granting | the same: it has no replica left that acknowledges. At the servers, `min-replicas-to-write 1` |
-//! | both, where a doubled run costs correctness | [fencing tokens](crate::guide::fencing) |
+//! | a failover that forgets the newest grants, because replication is asynchronous | [`replicas(k)`](crate::Redis::replicas); it helps if one of these `k` is promoted |
+//! | an old master that is cut off together with this client and goes on granting | the same: the old master has no replica left that acknowledges. On the servers, `min-replicas-to-write 1` |
+//! | both, where a job that runs twice would corrupt data | [fencing tokens](crate::guide::fencing) |
 //!
 //! A lease should be at least twice as long as a failover takes (`down-after-milliseconds`, and a
-//! second or two): then the replica that is promoted still has the holds.
+//! second or two), so that the holds on the promoted replica have not ended.
 //!
 //! # Cluster
 //!
@@ -121,34 +121,34 @@
 //! ([`Cluster`](crate::Cluster) has the rules). A client has a pool of
 //! connections for each primary that it uses.
 //!
-//! | what happens | who sees what |
+//! | what happens | what clients see |
 //! |---|---|
-//! | a slot moves to another primary | nobody anything: requests follow the redirect, renewals and wake-ups go on at the new primary |
-//! | a slot stays half moved | holds are renewed. Redis refuses to *take* a free lock whose keys are on both sides: a first attempt fails with [`NotReady`](crate::ErrorKind::NotReady) after the I/O timeout, a waiting call goes on |
-//! | a primary fails over | an outage of its names, until the replica is promoted (`cluster-node-timeout`, and a second or two). Holds that the replica has are renewed there, others are [lost](crate::guide::losing_a_lock) |
-//! | a primary hangs, and comes back after its replica was promoted | until it learns of that (Redis needs some 100 ms), it grants locks to clients that ask it, which others hold at the new primary; [fencing](crate::guide::fencing) refuses one of the two, and with [`replicas(1)`](crate::Redis::replicas) no such grant counts |
-//! | a primary hangs, or is gone without a replica | its holds are lost when their leases end. All other names go on as if nothing were |
+//! | a slot moves to another primary | nothing: requests, renewals and wake-ups move to the new primary |
+//! | a slot stays half moved | holds are renewed. Redis refuses to *grant* a free lock whose keys are on both sides: a first attempt fails with [`NotReady`](crate::ErrorKind::NotReady) after the I/O timeout, a waiting call goes on waiting |
+//! | a primary fails over | an outage for its names, until the replica is promoted (`cluster-node-timeout`, and a second or two). Holds that the replica has are renewed there, others are [lost](crate::guide::losing_a_lock) |
+//! | a primary hangs, and comes back after its replica was promoted | until it learns of that (Redis needs about 100 ms), it grants its clients locks that others hold at the new primary; [fencing](crate::guide::fencing) refuses one of the two, and with [`replicas(1)`](crate::Redis::replicas) no such grant counts |
+//! | a primary hangs, or is gone without a replica | its holds are lost when their leases end. Other names are not affected |
 //!
 //! - A [multi-lock](crate::LockClient::multi) over several slots is still all or none, and holds
-//!   nothing while it waits. But it takes one slot after the other, so for a moment others can find
-//!   some of its names taken. With a common tag in braces (`{order}:a`, `{order}:b`) all are in one
+//!   nothing while it waits. But it takes one slot after the other, so others can briefly find some
+//!   of its names taken. With a common tag in braces (`{order}:a`, `{order}:b`) all are in one
 //!   slot, and one script takes them.
-//! - A [latch](crate::LockClient::latch) cannot have braces in its name: Redisson's rule would put
-//!   its channel into another slot.
+//! - A [latch](crate::LockClient::latch) cannot have braces in its name: by Redisson's rule its
+//!   channel would be in another slot.
 //! - Wake-ups use sharded channels where the first node that answers has them, as Redisson does;
 //!   [`sharded_channels`](crate::Cluster::sharded_channels) overrides that. All clients must agree.
-//! - [`replicas(k)`](crate::Redis::replicas) works, and closes for each shard what it closes
-//!   [behind sentinels](#sentinels). Each hold waits for its own acknowledgement there, so while a
-//!   replica is gone that is needed, a client with very many holds on that shard renews slowly.
+//! - [`replicas(k)`](crate::Redis::replicas) works, and prevents on each shard what it prevents
+//!   [behind sentinels](#sentinels). Each hold waits for its own acknowledgement, so while a
+//!   replica that is needed is down, a client with very many holds on that shard renews slowly.
 //!   Redlock over clusters is refused.
 //!
 //! # Managed servers
 //!
-//! *Tested*, with faults: Redis 7.0 and 6.2 and Valkey 9.1 run by the tests themselves, alone, with
-//! sentinels and as a cluster. *Read only*, in the providers' documents of 2026, never run: the
-//! rest of this table. [`build`](crate::Builder::build) tells what a user may not do.
+//! The tests run Redis 7.0 and 6.2 and Valkey 9.1 themselves, alone, with sentinels and as a
+//! cluster, and inject faults. The other rows of this table come from the providers' documents of
+//! 2026 and were *never tested*. [`build`](crate::Builder::build) reports missing permissions.
 //!
-//! | provider | which mode | settings | watch |
+//! | provider | which mode | settings | note |
 //! |---|---|---|---|
 //! | run by yourself | any of the above | `maxmemory-policy noeviction`; with replicas `min-replicas-to-write 1` | failover without acknowledgement: [`replicas(k)`](crate::Redis::replicas) |
 //! | Amazon ElastiCache, cluster mode off | `url` with the primary endpoint | `rediss://`; IAM by [`credentials`](crate::Redis::credentials): a token is good for 15 minutes, a connection for 12 hours | the default policy is `volatile-lru`, which **evicts locks**: set `noeviction` in the parameter group. The endpoint's DNS name follows a failover after some seconds |
@@ -157,23 +157,22 @@
 //! | Google Memorystore for Redis | `url`; TLS at port 6378 with the instance's CA as `ca_pem` | AUTH string as the password | the default policy is `volatile-lru`: set `noeviction` |
 //! | Memorystore for Redis Cluster, for Valkey | `cluster` with the discovery endpoint | IAM by `credentials`: a token is good for an hour | the same |
 //! | Azure Cache for Redis | `url` at port 6380; Premium with clustering: `cluster` | `rediss://`; Entra tokens by `credentials` | the default policy is `volatile-lru`: set `noeviction`. Idle connections end after 10 minutes, which a client survives |
-//! | Azure Managed Redis | port 10000; `cluster` with the OSS policy, `url` with the Enterprise policy | the same | behind the Enterprise policy a proxy answers: it must pass `CLIENT KILL` and `INFO` through, or unknown outcomes are settled by time |
-//! | Upstash | `url` | `rediss://` | it is a server of its own making: run your tests against it first |
+//! | Azure Managed Redis | port 10000; `cluster` with the OSS policy, `url` with the Enterprise policy | the same | behind the Enterprise policy a proxy answers: unless it passes `CLIENT KILL` and `INFO` through, unknown outcomes are resolved by a time limit |
+//! | Upstash | `url` | `rediss://` | it is not Redis but a server of Upstash's own: run your tests against it first |
 //!
-//! Where `CLIENT KILL` is not permitted, nothing is lost: a request whose reply was lost is then
-//! refused by time, which takes an I/O timeout longer.
+//! Where `CLIENT KILL` is not permitted, a request whose reply was lost is resolved by a time
+//! limit, which takes an I/O timeout longer. Nothing else changes.
 //!
 //! # When the server fails
 //!
-//! `Ok(None)` means that somebody else has the lock. An [`Error`](crate::Error) means that the
-//! outcome is not what you asked for, and its [`kind`](crate::Error::kind) says why:
+//! The [`kind`](crate::Error::kind) of an [`Error`](crate::Error) says what happened:
 //!
 //! | kind | what happened | what to do |
 //! |---|---|---|
 //! | [`Unreachable`](crate::ErrorKind::Unreachable) | the server could not be reached, or did not answer within the I/O timeout | try again later |
 //! | [`NotReady`](crate::ErrorKind::NotReady) | it is loading its data, busy with a script, or has as many clients as its `maxclients` | try again later; raise `maxclients` |
 //! | [`ReadOnly`](crate::ErrorKind::ReadOnly), [`Full`](crate::ErrorKind::Full) | it is a replica, cannot save or replicate, or has reached its `maxmemory` | ask the operator |
-//! | [`Tls`](crate::ErrorKind::Tls) | the server's certificate is refused, or the client's; the message says which, and why | renew or name it |
+//! | [`Tls`](crate::ErrorKind::Tls) | the server's certificate is refused, or the client's; the message says which, and why | renew the certificate, or name its authority |
 //! | [`Denied`](crate::ErrorKind::Denied) | wrong password, or a missing permission | see the [ACL rule](crate::guide::operations#acl-rule) |
 //! | [`NoQuorum`](crate::ErrorKind::NoQuorum), [`NotReplicated`](crate::ErrorKind::NotReplicated) | too few masters, or too few replicas | see [`redlock`](crate::guide::redlock), and below |
 //! | [`Lost`](crate::ErrorKind::Lost) | this hold is gone | drop its guards, take the lock again, start the work again |
@@ -186,24 +185,24 @@
 //!
 //! The request may have run, or may still run. The client resolves such an *unknown outcome* in the
 //! background: it kills the old connection at the server, so that nothing in flight can run any
-//! more, and then undoes the acquisition. It repeats that until the server answers. So a call that
+//! more, and then undoes the acquisition. It retries until the server answers. So a call that
 //! failed leaves nothing locked.
 //!
 //! Requests can be repeated safely. Every script of a lock *sets* hold counts instead of adding to
 //! them. A change to the count of a latch or a semaphore carries an id that the server remembers
-//! for a minute, and it is repeated for no longer than that. (That permits of a counting semaphore
-//! were taken is remembered until they are back, for ten minutes at most.)
+//! for a minute, and it is repeated for no longer than that. (For permits that were taken from a
+//! counting semaphore, the server remembers the id until they are back, for ten minutes at most.)
 //!
 //! # When the server forgets
 //!
-//! A server that restarts without its data, is flushed, evicts keys, or fails over to a replica
-//! that lags, forgets its locks. Holders learn that at their next renewal, and until then somebody
-//! else can have the lock. There are two remedies, in the order of their price. Neither replaces
-//! the [fencing token](crate::guide::fencing) where a doubled run costs correctness.
+//! A server that restarts without its data, is flushed, evicts keys, or fails over to a lagging
+//! replica, forgets its locks. Holders learn that at their next renewal, and until then somebody
+//! else can have the lock. There are two remedies, the cheaper one first. Neither replaces the
+//! [fencing token](crate::guide::fencing) where a job that runs twice would corrupt data.
 //!
 //! 1. [`Redis::replicas(k)`](crate::Redis::replicas): a grant or a renewal counts only once `k`
 //!    replicas have acknowledged it (`WAIT`, in the same write). A failover to one of these
-//!    replicas keeps the lock. Nothing makes a failover choose one of them.
+//!    replicas keeps the lock. But nothing makes a failover choose one of them.
 //! 2. [`Builder::redlock()`](crate::Builder::redlock): the lock is held on a majority of several
 //!    independent masters. See [`redlock`](crate::guide::redlock).
 //!
@@ -214,5 +213,4 @@
 //!
 //! Linux and macOS are supported. Unix sockets need a unix system. On a system that is not unix, a
 //! Redlock client asks its masters for replies every millisecond, because it cannot wait for
-//! several at once. [Versions](crate#versions) has
-//! the clocks.
+//! several at once. [Versions](crate#versions) lists the clocks.

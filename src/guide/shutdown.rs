@@ -2,12 +2,12 @@
 //!
 //! # The clean way
 //!
-//! 1. Call [`stop_waiting`](crate::LockClient::stop_waiting). Nobody takes a lock any more: threads
-//!    that wait for one get [`Closed`](crate::ErrorKind::Closed) at once, and other clients
-//!    move up in the queues. What is held is held on and renewed.
-//! 2. Let the jobs finish, and drop their guards. Give them a time, and then tell those that are
-//!    left to stop: by a [`CancelToken`](crate::CancelToken) that they look at between two steps.
-//! 3. Call [`close`](crate::LockClient::close) with the time that you can spare.
+//! 1. Call [`stop_waiting`](crate::LockClient::stop_waiting). From then on no thread takes a lock:
+//!    threads that wait for one get [`Closed`](crate::ErrorKind::Closed) at once, and other clients
+//!    move up in the queues. Locks that are held stay held and are renewed.
+//! 2. Let the jobs finish, and drop their guards. Set a time limit for them, and then stop the rest
+//!    with a [`CancelToken`](crate::CancelToken) that they check between two steps.
+//! 3. Call [`close`](crate::LockClient::close) with a time limit.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -26,49 +26,49 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! Steps 1 and 2 may be left out when no thread waits, and no job runs. Without the first, a worker
-//! that was waiting begins a job as soon as another has ended its own, and the pool does not drain.
+//! You can skip steps 1 and 2 when no thread waits and no job runs. Without step 1, a waiting
+//! worker starts a job as soon as another has finished its own, and the pool does not drain.
 //!
 //! How long each step takes:
 //!
 //! | step | blocks | its threads |
 //! |---|---|---|
-//! | `stop_waiting` | never for a server | end within about a millisecond. One with a request under way ends with the reply, after a few I/O timeouts at most when the server hangs; if it is given the lock by that reply, it has it |
-//! | `cancel` | never | the same, for calls [with the token](crate::ReentrantMutex::with_cancel) and for [`wait_lost_or_cancelled`](crate::ReentrantMutexGuard::wait_lost_or_cancelled); a job ends when it looks at the token, and a pause in [`wait_timeout`](crate::CancelToken::wait_timeout) at once |
-//! | `close` | for the given time at most, and a few I/O timeouts more if it awaits an answer when that time is over | what still waits is ended as by the first step |
+//! | `stop_waiting` | never on the server | end within about a millisecond. One with a request under way ends with the reply, after a few I/O timeouts at most when the server hangs; if that reply grants the lock, the call returns the guard |
+//! | `cancel` | never | the same, for calls [with the token](crate::ReentrantMutex::with_cancel) and for [`wait_lost_or_cancelled`](crate::ReentrantMutexGuard::wait_lost_or_cancelled); a job ends when it checks the token, and a pause in [`wait_timeout`](crate::CancelToken::wait_timeout) at once |
+//! | `close` | for the given time at most, and a few I/O timeouts more if a reply is outstanding at its end | threads that still wait end as in the first step |
 //!
-//! So the bound of the program is the sum of the times that you give, and a few I/O timeouts (2 s
-//! each, unless [set otherwise](crate::Builder::io_timeout)); let it be less than the time after
-//! which the service manager kills.
+//! So the program ends within the sum of the times that you set, and a few I/O timeouts (2 s each,
+//! unless [set otherwise](crate::Builder::io_timeout)). Keep this below the time after which the
+//! service manager kills the process.
 //!
 //! `close` ends the client for all its handles. It wakes waiters with
 //! [`Closed`](crate::ErrorKind::Closed), releases what is held, resolves unknown outcomes, and
-//! joins the threads. Its error names what is not confirmed to be released, and says for how long
-//! it can stay locked: until its lease ends.
+//! joins the threads. Its error names the locks whose release is not confirmed, and says for how
+//! long they can stay locked: until their leases end.
 //!
-//! Guards that are still alive hold nothing from then on. Before the first lock is given up,
+//! Guards that are still alive hold nothing from then on. Before it releases the first lock,
 //! `close` signals a loss to all of them: `is_held` is false, `wait_lost` ends, and `on_lost`
 //! callbacks run.
 //!
 //! # The other ways
 //!
-//! | what ends | what happens to its locks |
+//! | event | what happens to the locks |
 //! |---|---|
 //! | a guard is dropped | the lock is released, in one round trip. If the server hangs, the drop blocks for a few I/O timeouts and the release continues in the background |
 //! | a thread panics | its guards are dropped while it unwinds, as above |
-//! | a thread ends with guards that were forgotten (`mem::forget`, other thread-locals) | the client releases its holds; a line at WARN says so |
+//! | a thread ends with guards that were forgotten (`mem::forget`, other thread-locals) | the client releases its holds, and logs that at WARN |
 //! | the last handle of a client is dropped | the background threads end. The drop blocks for up to one I/O timeout if an unknown outcome is not resolved yet |
 //! | `main` returns | guards on other threads are not dropped; their locks stay until the leases end |
 //! | `std::process::exit` | no guard is dropped; all locks stay until their leases end |
-//! | the process is killed, or aborts | locks stay until their leases end, permits two seconds longer, places in a queue for [`waiter_timeout`](crate::Builder::waiter_timeout). Permits of a [counting semaphore](crate::CountingSemaphore), and what was not counted down of a [latch](crate::CountDownLatch), stay for ever |
-//! | the process is suspended | locks stay for a lease; when it wakes, its guards know |
+//! | the process is killed, or aborts | locks stay until their leases end, permits two seconds longer, places in a queue for [`waiter_timeout`](crate::Builder::waiter_timeout). Permits of a [counting semaphore](crate::CountingSemaphore), and counts that a [latch](crate::CountDownLatch) still waits for, stay for ever |
+//! | the process is suspended | locks stay for a lease; when the process resumes, its guards report the loss |
 //!
 //! After a crash an operator can free a lock with
 //! [`force_unlock`](crate::ReentrantMutex::force_unlock).
 //!
 //! # Signals
 //!
-//! The crate installs no signal handlers. Take SIGTERM in on a thread of your own, and proceed
+//! The crate installs no signal handlers. Wait for SIGTERM on a thread of your own, and proceed
 //! there as above. No method of this crate may be called inside a signal handler: nearly all of
 //! them take mutexes. With the crate `signal-hook`:
 //!
@@ -81,11 +81,11 @@
 //! ```
 //!
 //! The example `graceful_stop` is a pool of workers that does all of this, and exits within a bound
-//! with a code that says whether everything was released. A program that is ended by the default
-//! action of a signal is killed, in the sense of the table.
+//! with a code that says whether everything was released. The default action of a signal counts as
+//! "killed" in the table above.
 //!
 //! # Forks
 //!
-//! A child process made by `fork()` owns nothing and harms nothing. In it, calls fail with
-//! [`Forked`](crate::ErrorKind::Forked), guards hold nothing, and dropping them does nothing. Make
-//! a new client in the child.
+//! A child process made by `fork()` owns no locks and does not disturb the parent's. In the child,
+//! calls fail with [`Forked`](crate::ErrorKind::Forked), guards hold nothing, and dropping them
+//! does nothing. Create a new client in the child.

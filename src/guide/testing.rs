@@ -2,8 +2,8 @@
 //!
 //! # A private server for each test
 //!
-//! This is what the tests of this crate do. A server on a unix socket in a temporary directory
-//! needs no port, starts in milliseconds, and shares nothing with other tests:
+//! The tests of this crate do this. A server on a unix socket in a temporary directory needs no
+//! port, starts in milliseconds, and shares nothing with other tests:
 //!
 //! ```no_run
 //! use std::process::{Child, Command, Stdio};
@@ -66,8 +66,8 @@
 //!
 //! | what your code should survive | how a test makes it happen |
 //! |---|---|
-//! | somebody else has the lock | a second client takes it first |
-//! | the lock is lost | [`force_unlock`](crate::ReentrantMutex::force_unlock) from the *same* client: its guards learn of the loss at once; one whose grant is still on its way learns of it within a round trip. From another client: at the next renewal |
+//! | somebody else has the lock | have a second client take it first |
+//! | the lock is lost | [`force_unlock`](crate::ReentrantMutex::force_unlock) from the *same* client: its guards report the loss at once; one whose grant is still in flight reports it within a round trip. From another client: at the next renewal |
 //! | a lease ends by time | `kill -STOP` the *server* for longer than the lease, then `kill -CONT` |
 //! | the process is suspended | run the test binary again as a child process, and `kill -STOP` that |
 //! | the server restarts and forgets | kill it and start it again on the same socket |
@@ -78,7 +78,7 @@
 //!
 //! - Use short leases (200 ms to 500 ms), and not below 100 ms: see [short
 //!   leases](crate::guide::choosing_a_lease#short-leases).
-//! - Wait for a condition with a generous limit. Do not sleep for a fixed time.
+//! - Wait for a condition, with a generous time limit. Do not sleep for a fixed time.
 //! - Assert lower bounds of times strictly, and upper bounds loosely.
 //! - Give each test its own lock names, or its own server.
 //!   [`key_prefix`](crate::Builder::key_prefix) separates tests that share a server.
@@ -101,15 +101,15 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! - `in_memory()` makes a new store each time, so tests that run side by side share nothing.
+//! - `in_memory()` makes a new store each time, so tests that run in parallel share nothing.
 //! - `in_memory_shared(&client)` makes *another client* on that client's store. The two are like
 //!   two processes on one server: their locks exclude each other, and neither re-enters the
 //!   other's. A clone is a handle to the *same* client.
-//! - Leases end and are renewed as they are on a server. A process that ends takes its locks along,
-//!   so this store protects nothing between processes.
+//! - Leases end and are renewed as they are on a server. They end with their process, so this store
+//!   protects nothing between processes.
 //!
-//! The cargo feature `testing` adds what a test needs to make things go wrong, in milliseconds and
-//! without signals. Turn it on for tests only:
+//! With the cargo feature `testing` a test can inject faults, in milliseconds and without signals.
+//! Enable it for tests only:
 //!
 //! ```text
 //! cargo add leasehold --dev --features testing
@@ -117,11 +117,11 @@
 //!
 //! | what your code should survive | how a test makes it happen, with `leasehold::testing::Faults` |
 //! |---|---|
-//! | a lease ends by time | `advance(by)` moves the clock of the store and its clients: nothing sleeps |
-//! | the lock is lost | `lose(name)`: the store forgets the lock, and its holder learns of it as after a failover |
-//! | the server cannot be reached | `cut(how_long)`: for that time every request fails |
+//! | a lease ends by time | `advance(by)` moves the clock of the store and its clients, without sleeping |
+//! | the lock is lost | `lose(name)`: the store forgets the lock, and its holder learns of that as after a failover |
+//! | the server cannot be reached | `cut(how_long)`: every request fails for that time |
 //! | one request fails | `fail_next(operation, failure)`: the next request of that kind fails, before or after it ran |
-//! | something is left behind | `held()`: the names under which somebody still holds something |
+//! | your code leaves something locked | `held()`: the names under which somebody still holds something |
 //!
 //! ```
 //! # #[cfg(feature = "testing")] {
@@ -142,7 +142,7 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! What this store cannot show is the server itself: permissions, memory limits and restarts. It
-//! also accepts every name of 1 to 1024 bytes, where Redis [refuses
+//! This store cannot show what a real server does: permissions, memory limits and restarts. It also
+//! accepts every name of 1 to 1024 bytes, where Redis [refuses
 //! some](crate::guide::operations#names), and permits come back exactly when their lease ends, not
-//! two seconds later. For these, use a private server as above.
+//! two seconds later. To test these, use a private server as above.

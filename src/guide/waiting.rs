@@ -10,7 +10,7 @@
 //! | [`try_lock_until`](crate::LockClient::try_lock_until) | until the given instant and one round trip | the same |
 //!
 //! [`mutex(name)`](crate::LockClient::mutex) has these four, and `lock_owned` with its three `try_`
-//! forms, whose guard can move to another thread. The other primitives have the same four forms of
+//! forms, whose guards can move to another thread. The other primitives have the same four forms of
 //! their own calls: `read` and `write`, `acquire` and `acquire_many`. A latch has `wait`,
 //! `try_wait`, `wait_for` and `wait_until`.
 //!
@@ -24,7 +24,7 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! To say in a log who was in the way, ask after it:
+//! To log who held the lock, ask for its holder:
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -41,33 +41,33 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! [Looking at a lock](crate::guide::operations#looking-at-a-lock) says where that is from.
+//! [Looking at a lock](crate::guide::operations#looking-at-a-lock) explains where this information
+//! comes from.
 //!
-//! `Ok(None)` is never used for a failure. If the server could not be asked, the call returns an
-//! [`Error`](crate::Error).
+//! `Ok(None)` never means a failure: a failed call returns an [`Error`](crate::Error).
 //!
 //! # How a waiter is woken
 //!
 //! The release of a lock publishes a message, and the message wakes the waiter. A message is a hint
 //! to try again, never a grant. A timer at the end of the holder's lease is the fallback, so a lost
 //! message costs time and nothing else. While a client cannot receive messages (its subscriber
-//! connection is down, or its user lacks the permission), its waiters ask about every half second,
-//! and in between every 3 ms for a sixth of a second: so they also get in beside busy clients.
+//! connection is down, or its user lacks the permission), its waiters poll about every half second,
+//! and in between every 3 ms for a sixth of a second, so that they also get in beside busy clients.
 //!
 //! # Who is next
 //!
 //! - *Threads of one client* queue inside the client, first come, first served. Only the leader of
-//!   the queue talks to the server, so fifty waiting threads cost the server what one costs. When a
-//!   thread of the client gives up a plain lock, the hold passes to the next one without a request,
+//!   the queue talks to the server, so fifty waiting threads cost the server as much as one. When a
+//!   thread of the client releases a plain lock, the hold passes to the next one without a request,
 //!   for a bounded time ([Turns](crate::ReentrantMutex#turns)); otherwise the leader's attempt goes
 //!   out in the same write as the release.
 //! - *Between clients* a plain lock has no order, but no client starves: a client that has had the
-//!   lock for 8 ms while others wait lets one of them have it first, and those that have waited
-//!   longest before the rest. (It waits 10 ms at most for them, and does so less often, up to every
-//!   32 ms, while none of them takes the lock.) And whether or not it knows of others, it leaves
-//!   the lock free for 6 ms after each 150 ms in which its threads handed the lock to each other.
+//!   lock for 8 ms while others wait lets another one have it next, those that have waited longest
+//!   first. (It yields for 10 ms at most, and less often, up to every 32 ms, while nobody else
+//!   takes the lock.) Whether or not it knows of others, it also leaves the lock free for 6 ms
+//!   after each 150 ms in which its threads handed the lock to each other.
 //! - *A [fair lock](crate::FairMutex)* is served in the order of arrival, across all processes. Its
-//!   waiters queue in Redis, one place for each thread.
+//!   waiters queue in Redis, with one place for each thread.
 //! - *A [read-write lock](crate::RwLock)* keeps new readers out while a writer waits.
 //!
 //! A waiter that times out, fails or panics leaves its queue at once. A waiter whose process is
@@ -76,8 +76,8 @@
 //!
 //! # Ending a wait
 //!
-//! From another thread: with a [`CancelToken`](crate::CancelToken) that the handle was given, for
-//! the calls of one job; with [`stop_waiting`](crate::LockClient::stop_waiting), for all calls of a
+//! Another thread can end a wait: with the handle's [`CancelToken`](crate::CancelToken), for the
+//! calls of one job; with [`stop_waiting`](crate::LockClient::stop_waiting), for all calls of a
 //! client that [shuts down](crate::guide::shutdown).
 //!
 //! ```no_run
@@ -91,11 +91,10 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! Either ends a wait within about a millisecond, wherever it has come to: behind another thread of
-//! the client, in the queue of a fair lock, in an outage. Only a request that is under way is
-//! waited for, up to a few I/O timeouts when the server hangs; without a reply it is undone in the
-//! background. If the lock is granted at that very moment, the call has it, as if it had come
-//! before.
+//! Either ends a wait within about a millisecond, wherever it is: behind another thread of the
+//! client, in the queue of a fair lock, in an outage. Only a request that is under way is completed
+//! first, for up to a few I/O timeouts when the server hangs; without a reply it is undone in the
+//! background. If the lock is granted at the same moment, the call returns the guard.
 //!
 //! # Waiting during an outage
 //!
@@ -106,7 +105,7 @@
 //! # Several locks at once
 //!
 //! [`client.multi(["a", "b"])`](crate::LockClient::multi) takes plain locks as one: all of them or
-//! none, in one script. Nobody ever sees half of it.
+//! none, in one script. Nobody ever sees some of them taken.
 //!
 //! ```no_run
 //! # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
@@ -117,14 +116,14 @@
 //! ```
 //!
 //! A multi-lock holds nothing while it waits. So the order of the names does not matter: two
-//! programs that name the same locks in different orders cannot deadlock, as they could with one
-//! `lock` after the other. Two limits remain:
+//! programs that name the same locks in different orders cannot deadlock, as they could by taking
+//! one lock after the other. Two limits remain:
 //!
 //! - A thread that *holds* a lock and then waits for a multi-lock can deadlock with a thread that
 //!   does the reverse. Take everything in one call.
 //! - Names that many others take one by one can keep a multi-lock waiting, because it needs a
 //!   moment when all of them are free.
 //!
-//! Each name stays the lock it is: `client.lock("a")`, and Redisson's `RLock` and `RMultiLock`,
+//! Each name remains a plain lock: `client.lock("a")`, and Redisson's `RLock` and `RMultiLock`,
 //! exclude the multi-lock and are excluded by it. A thread that has the multi-lock can re-enter
 //! each name.

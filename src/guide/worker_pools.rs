@@ -4,19 +4,19 @@
 //!
 //! A thread that has a lock gets it again from [`lock`](crate::LockClient::lock), and the lock is
 //! free when the last of its guards is dropped. Such guards are bound to their thread (they are not
-//! `Send`). Pools need something else:
+//! `Send`). Choose by where the work runs:
 //!
 //! | where the work runs | take | because |
 //! |---|---|---|
-//! | one job per thread at a time (`std::thread`, a plain pool), lock and unlock on the same thread | [`lock`](crate::LockClient::lock) | nothing can go wrong |
-//! | one thread takes the lock, another gives it up | [`lock_owned`](crate::ReentrantMutex::lock_owned) | its guard is `Send`, and it never re-enters |
+//! | one job per thread at a time (`std::thread`, a plain pool), lock and unlock on the same thread | [`lock`](crate::LockClient::lock) | re-entry works as expected |
+//! | one thread takes the lock, another releases it | [`lock_owned`](crate::ReentrantMutex::lock_owned) | its guard is `Send`, and it never re-enters |
 //! | a pool that steals work (rayon) | a [`non_reentrant`](crate::ReentrantMutex::non_reentrant) handle, or [`try_lock_owned`](crate::ReentrantMutex::try_lock_owned) | see below |
 //!
 //! # Pools that steal work
 //!
 //! A rayon thread that holds a lock and waits for a part of its job (`join`, `par_iter`, `scope`)
-//! may run another job meanwhile. If that job takes the same lock with the re-entrant `lock`, its
-//! thread has the lock already, so the job gets in: two jobs are inside, with one fencing token.
+//! may run another job meanwhile. If that job calls the re-entrant `lock` for the same lock, its
+//! thread has the lock already, so it gets in: two jobs are inside, with one fencing token.
 //!
 //! ```no_run
 //! use leasehold::ErrorKind;
@@ -31,9 +31,9 @@
 //! # Ok::<(), leasehold::Error>(())
 //! ```
 //!
-//! A call that blocks can still wait for a job that lies beneath it on its own stack, and so for
-//! ever, as with any mutex. Hold no lock across a `join`, or only try. The example `rayon_pool`
-//! shows all of this.
+//! A blocking call can still wait for ever, as with any mutex: for a job that is further down on
+//! its own stack. Hold no lock across a `join`, or use only the `try_` forms. The example
+//! `rayon_pool` shows all of this.
 //!
 //! # Moving a guard to another thread
 //!
@@ -48,13 +48,13 @@
 //! ```
 //!
 //! An owned guard belongs to no thread. While it lives, each further call for the lock waits:
-//! `lock_owned`, `lock`, and a multi-lock with this name, also on the thread that took the guard.
+//! `lock_owned`, `lock`, and a multi-lock with this name, even on the thread that took the guard.
 //! The client cannot see whether that is a mistake, because another thread may drop the guard.
 //!
-//! It can see that a call would wait for its own thread. If the thread has the lock by `lock`,
+//! It can see when a call would wait for its own thread. If the thread has the lock through `lock`,
 //! renewed and without a `max_hold`, then `lock_owned` returns
-//! [`Conflict`](crate::ErrorKind::Conflict), and the forms with a timeout return `None` when it is
-//! over. If one of the two handles is `non_reentrant`, every form returns `Conflict`.
+//! [`Conflict`](crate::ErrorKind::Conflict), and the forms with a timeout return `None` at its end.
+//! If one of the two handles is `non_reentrant`, every form returns `Conflict`.
 //!
 //! The other primitives have the same owned forms. Permits of a semaphore are always owned.
 //!

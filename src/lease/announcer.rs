@@ -1,16 +1,16 @@
-//! Tells the store who this client is while it holds anything, and with a label also while it waits
-//! in the queue of a fair lock, for people who ask who has a lock.
+//! Announces who this client is in the store while it holds a lock, and with a label also while it
+//! waits in the queue of a fair lock, for people who ask who holds a lock.
 //!
-//! The thread of the watchdog does it when nothing else is due, so no call waits for it. Renewals
-//! come first, and while they fail it is not tried: a server that begins to hang just then makes
-//! the next renewal late by one I/O timeout of the background, a quarter of a lease at most, and
-//! not again within a lease.
+//! The watchdog's thread does it when nothing else is due, so no call waits for it. Renewals come
+//! first, and nothing is announced while they fail: a server that begins to hang just then delays
+//! the next renewal by one I/O timeout of the background, at most a quarter of a lease, and not
+//! again within a lease.
 //!
-//! It names what the client holds, so that whoever looks for locks need not go over all keys of the
-//! store.
+//! The announcement lists what the client holds, so that a list of locks does not need a scan over
+//! all keys of the store.
 //!
-//! Without a label a hold of less than a tick is not announced. Nobody could ask for it in time,
-//! and a program that takes a lock for a moment would pay with one more connection.
+//! Without a label, a hold that is shorter than a tick is not announced: nobody could query it in
+//! time, and a program that takes a lock briefly would pay for one more connection.
 
 use std::time::Duration;
 
@@ -34,16 +34,16 @@ pub(crate) struct Announcer {
 
 #[derive(Default)]
 struct AnnouncementState {
-    /// Not before.
+    /// It is not written again before this moment.
     next: Option<Moment>,
     /// When it was written last, if nothing has failed since.
     written: Option<Moment>,
-    /// Until when it stands at most, and whether the last attempt failed.
+    /// When it expires at the latest, and whether the last attempt failed.
     stands: Option<Moment>,
     failed: bool,
-    /// The store does not permit it: it is not tried again.
+    /// The store denies writing it: it is not tried again.
     is_denied: bool,
-    /// Nor what others wrote.
+    /// The store denies reading what others wrote: that is not tried again either.
     is_blind: bool,
 }
 
@@ -56,9 +56,9 @@ pub(crate) struct HeldNow<'h> {
 
 /// When something is to be announced.
 pub(crate) struct AnnouncementDue {
-    /// From then on whatever is held.
+    /// From this moment on, whatever is held.
     next: Moment,
-    /// Before that only what was taken since, so that who looks for it finds it.
+    /// Before `next`, only what was taken since this moment, so that a query finds it.
     written: Option<Moment>,
 }
 
@@ -73,9 +73,9 @@ impl AnnouncementDue {
         now >= self.next
     }
 
-    /// Whether a hold that was taken at this moment is to be announced now. `least`: how long one
-    /// must have lasted. One beside others that are announced already must have lasted for a tick:
-    /// a client that takes and frees locks all the time does not write each time.
+    /// Whether a hold that was taken at this moment is to be announced now. `least`: how long it
+    /// must have lasted. If others are announced already, it must have lasted for a tick: a client
+    /// that takes and releases locks all the time does not write each time.
     pub(crate) fn is_for(&self, taken: Moment, now: Moment, least: Duration, tick: Duration) -> bool {
         let lasted = now.since(taken);
         match now >= self.next {
@@ -86,7 +86,7 @@ impl AnnouncementDue {
 }
 
 impl Announcer {
-    /// `at_once`: also for a hold that has not lasted.
+    /// `at_once`: also announces a hold that has not lasted.
     pub(crate) fn new(key_prefix: &str, client: &str, owner: HolderOwner, lease: Duration, at_once: bool) -> Self {
         let (key_prefix, client) = (key_prefix.to_owned(), client.to_owned());
         Self { key_prefix, client, owner, lease, at_once, has_place: Box::new(|| false), state: Mutex::default() }
@@ -97,7 +97,7 @@ impl Announcer {
         Self { has_place: Box::new(has_place), ..self }
     }
 
-    /// Whether it is to say at once who it is, and what it has said is over or missing.
+    /// Whether the client is to be announced at once, and its last announcement is over or missing.
     pub(crate) fn is_unknown(&self, now: Moment) -> bool {
         self.at_once && self.due().is_some_and(|due| due.is_for_place(now))
     }
@@ -107,8 +107,8 @@ impl Announcer {
         self.at_once && (self.has_place)()
     }
 
-    /// Where a client writes. Whoever shares a lock with this one has the same prefix, as a rule:
-    /// it is a part of the lock's key.
+    /// The key of a client's announcement. Clients that share a lock usually have the same prefix,
+    /// because it is a part of the lock's key.
     fn key_of(&self, client: &str) -> String {
         format!("{}{client}", self.key_prefix)
     }
@@ -125,8 +125,9 @@ impl Announcer {
         if state.is_denied { None } else { Some(AnnouncementDue { next, written: state.written }) }
     }
 
-    /// Whether it is to be written now. `taken`: when each hold was; `tick`: how often the watchdog
-    /// looks. `announce_at`: when to look again, since something was found that is to be announced.
+    /// Whether it is to be written now. `taken`: when each hold was taken; `tick`: how often the
+    /// watchdog checks. `announce_at`: when to check again, because something was found that is to
+    /// be announced.
     pub(crate) fn is_due(
         &self,
         taken: impl Iterator<Item = Moment>,
@@ -141,13 +142,13 @@ impl Announcer {
         let begin = announce_at.unwrap_or(now.plus(least));
         *announce_at = due.as_ref().map(|due| begin.max(due.earliest(tick)));
         let Some(due) = due.filter(|_| announce_at.is_some_and(|at| at <= now)) else { return false };
-        // None of them may have lasted: a client may take and free locks all the time.
+        // Perhaps none of them has lasted: a client may take and release locks all the time.
         let lasts = has_place && due.is_for_place(now) || taken.any(|taken| due.is_for(taken, now, least, tick));
         *announce_at = if lasts { None } else { Some(now.plus(tick)) };
         lasts
     }
 
-    /// The server cannot be asked: renewals come first.
+    /// The server is unavailable: renewals come first.
     pub(crate) fn postpone(&self, now: Moment) {
         let next = now.plus(self.lease / 3);
         let mut state = self.state.lock();
@@ -163,7 +164,7 @@ impl Announcer {
             (client == self.client).then_some(number)
         };
         let age = |holds: &[HeldNow]| Some((number(&holds[0])?, now.since(holds[0].taken)));
-        // Locks that were taken as one have one holder.
+        // Locks that were taken together have one holder.
         let ages = held.chunk_by(|a, b| a.holder == b.holder).filter_map(age).take(MOST_AGES).collect();
         let hold = |hold: &HeldNow| NamedHold {
             id: number(hold).map_or_else(|| hold.holder.as_str().to_owned(), |number| number.to_string()),
@@ -179,7 +180,7 @@ impl Announcer {
         let written = owners.announce(&self.key_of(&self.client), text, self.lease);
         let mut state = self.state.lock();
         let was_failing = std::mem::replace(&mut state.failed, written.is_err());
-        // A failure may have taken a whole I/O timeout, so the next one comes late.
+        // A failure may have taken a whole I/O timeout, so the next attempt comes later.
         state.next = Some(now.plus(if written.is_ok() { self.lease / 3 } else { self.lease }));
         state.written = written.is_ok().then_some(now);
         state.stands = Some(now.plus(self.lease));
@@ -199,8 +200,8 @@ impl Announcer {
         }
     }
 
-    /// Removes it, if it stands. After a failure it is left to expire: a server that hangs would
-    /// take the time of whoever closes the client.
+    /// Deletes it, if it still exists. After a failure it is left to expire: a server that hangs
+    /// would delay whoever closes the client.
     pub(crate) fn withdraw(&self, store: &dyn LockStore, now: Moment) {
         let state = self.state.lock();
         let stands = state.stands.is_some_and(|until| now < until) && !state.failed;
@@ -212,13 +213,13 @@ impl Announcer {
         }
     }
 
-    /// Whether other clients may be asked who they are.
+    /// Whether the announcements of other clients may be read.
     pub(crate) fn may_ask(&self) -> bool {
         !self.state.lock().is_blind
     }
 
-    /// What another client wrote of itself, and when that expires. `client`: its id. Once that is
-    /// denied, it is not asked for again.
+    /// What another client announced, and when that expires. `client`: its id. Once reading is
+    /// denied, it is not tried again.
     pub(crate) fn look_up(&self, owners: &dyn OwnerStore, client: &str) -> Result<Option<(Announcement, Duration)>> {
         if self.state.lock().is_blind {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Counts what happens to the locks of a client, by primitive and by name, and tells the user's
+//! Counts what happens to the locks of a client, by primitive and by name, and notifies the user's
 //! listener of it.
 //!
 //! Counting is on the path of every call, so it takes no mutex there: a name keeps its counters
@@ -56,8 +56,8 @@ impl Observer {
         Self { listener, ..Self::default() }
     }
 
-    /// Called for a name that was made just now: it is reported as long as there is room. Never
-    /// waits, because names are made in a forked child as well.
+    /// Called for a new name: it is reported as long as there is room. Never waits, because names
+    /// are made in a forked child as well.
     pub(crate) fn meet(&self, name: &LockName) {
         let Some(mut names) = self.names.try_lock() else { return };
         match names.iter().find(|named| named.is_of(name)) {
@@ -78,7 +78,7 @@ impl Observer {
         name.counters.get_or_init(|| known().unwrap_or_default()).clone()
     }
 
-    /// Reports the name from now on if it was waited for longer than some other of the table.
+    /// Reports the name from now on if it was waited for longer than some other name in the table.
     fn promote(&self, name: &LockName, counters: &Arc<Counters>) {
         let mut names = self.names.lock();
         if names.iter().any(|named| named.is_of(name)) {
@@ -98,7 +98,7 @@ impl Observer {
         self.primitives[primitive as usize].get_or_init(Box::default)
     }
 
-    /// Counts it in the row of the primitive, and of the name.
+    /// Counts it for the primitive, and for the name.
     fn count(&self, primitive: Primitive, name: &LockName, count: impl Fn(&Counters)) {
         count(self.of(primitive));
         name.counters.get().iter().for_each(|counters| count(counters));
@@ -125,8 +125,8 @@ impl Observer {
         }
     }
 
-    /// A call was refused before it began. In a fork nothing is counted: what another thread was
-    /// about to make there is never made.
+    /// A call was refused before it began. In a forked child nothing is counted: what another
+    /// thread was about to make there is never made.
     #[cold]
     pub(crate) fn refused(&self, primitive: Primitive, error: &Error) {
         if error.kind() != ErrorKind::Forked {
@@ -138,7 +138,7 @@ impl Observer {
         self.count(name.kind.into(), name, |counters| counters.handed_over(how));
     }
 
-    /// A hold is over that has lasted so long.
+    /// A hold that lasted this long is over.
     pub(crate) fn hold_ended(&self, primitive: Primitive, name: &LockName, held: Duration) {
         self.count(primitive, name, |counters| counters.held(held));
     }
@@ -156,7 +156,7 @@ impl Observer {
         self.listener.is_some()
     }
 
-    /// Tells the listener, if there is one. To be called without any mutex.
+    /// Notifies the listener, if there is one. Not to be called with a mutex held.
     pub(crate) fn tell(&self, tell: impl FnOnce(&dyn Listener)) {
         let Some(listener) = &self.listener else { return };
         let told = catch_unwind(AssertUnwindSafe(|| tell(&**listener)));
@@ -165,18 +165,18 @@ impl Observer {
         }
     }
 
-    /// [`tell`](Self::tell) of one lock.
+    /// Notifies the listener of something that happened to one lock.
     pub(crate) fn tell_of(&self, name: &str, primitive: Primitive, tell: impl FnOnce(&dyn Listener, &LockInfo<'_>)) {
         self.tell(|listener| tell(listener, &LockInfo::new(name, primitive)));
     }
 
-    /// What was counted of each primitive that was used.
+    /// The figures of each primitive that was used.
     pub(crate) fn primitives(&self) -> Vec<(Primitive, Figures)> {
         let used = |primitive: &Primitive| Some((*primitive, self.primitives[*primitive as usize].get()?.read()));
         Primitive::ALL.iter().filter_map(used).collect()
     }
 
-    /// The names of the table with what was counted of them, the ones with most waiting time first.
+    /// The names of the table with their figures, those with the most waiting time first.
     pub(crate) fn names(&self) -> Vec<(Arc<str>, Primitive, Figures)> {
         let listed: Vec<_> = {
             let names = self.names.lock();

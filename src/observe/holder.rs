@@ -47,7 +47,7 @@ pub struct LockHolder {
     pub(super) known: Known,
 }
 
-/// What a holder says of itself.
+/// What a holder announces.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Known {
     pub(super) owner: Option<HolderOwner>,
@@ -56,7 +56,7 @@ pub(super) struct Known {
 }
 
 impl LockHolder {
-    /// Asks who the holders are, which are other clients, one request for each.
+    /// Queries the owners of the holders: one request for each other client.
     pub(crate) fn all_of(client: &Arc<ClientState>, name: &LockName, status: LockStatus) -> Vec<Self> {
         let LockStatus { ttl, holders, owners } = status;
         let holder = |(id, count): (String, u64)| FoundHolder { id, count, left: ttl };
@@ -66,71 +66,71 @@ impl LockHolder {
 
     /// The holder id: `<client id>:<number>`, whichever side of a read-write lock it holds. Opaque;
     /// Java's end in a thread id. Threads of one client that had a plain lock one after another, or
-    /// read at the same time, may have had it under the same id. Of a lock that stays taken after
-    /// its holder has given it up ([`min_hold`](crate::ReentrantMutex::min_hold)), with `:kept`
-    /// behind it.
+    /// read at the same time, may have had it under the same id. If the lock stays taken after its
+    /// holder has released it ([`min_hold`](crate::ReentrantMutex::min_hold)), the id ends in
+    /// `:kept`.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// How often it holds the lock, as last reported to the server.
+    /// The hold count, as last reported to the server.
     #[must_use]
     pub fn hold_count(&self) -> u32 {
         self.hold_count
     }
 
-    /// When the lock becomes free if it is not renewed; `None` if that is not known, because it
-    /// ends with the session of its holder, and for a lock without a TTL, which no client
-    /// should make.
+    /// The time until the lock becomes free if it is not renewed; `None` if that is not known
+    /// because it ends with the session of its holder, and for a lock without a TTL, which no
+    /// client should make.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining
     }
 
-    /// Whether the holder is the client that asks.
+    /// Whether the holder is the client that made the query.
     #[must_use]
     pub fn is_this_client(&self) -> bool {
         self.is_this_client
     }
 
-    /// Whether nobody has the lock any more: its holder has given it up, and it stays taken until
+    /// Whether nobody has the lock any more: its holder has released it, and it stays taken until
     /// its [`min_hold`](crate::ReentrantMutex::min_hold) is over.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         is_kept(&self.id)
     }
 
-    /// Whether it is a client of another library, such as Redisson or Curator, as far as ids show
-    /// that. Of the permits of Redisson, one in 400 000 looks like one of this library.
+    /// Whether the holder is a client of another library, such as Redisson or Curator, as far as
+    /// ids show that. One in 400 000 permits of Redisson looks like one of this library.
     #[must_use]
     pub fn is_foreign(&self) -> bool {
         Holder::parse_permits(&self.id).is_none() && is_foreign(&self.id)
     }
 
-    /// Who the holder says it is ([`Builder::owner`](crate::Builder::owner)). `None` for clients of
-    /// Java and those that do not say it, when the server could not be asked for it, and beyond 16
-    /// other clients (256 for [`locks`](crate::LockClient::locks) and
-    /// [`inspect`](crate::LockClient::inspect)). A client without a label says it when a hold has
-    /// lasted for a second (with leases below 10 s, a tenth of the lease); one with a label
+    /// The owner that the holder announces ([`Builder::owner`](crate::Builder::owner)). `None` for
+    /// clients of Java and those that announce none, if the server could not be queried for it, and
+    /// beyond 16 other clients (256 for [`locks`](crate::LockClient::locks) and
+    /// [`inspect`](crate::LockClient::inspect)). A client without a label announces it when a hold
+    /// has lasted for a second (with leases below 10 s, a tenth of the lease); one with a label
     /// just after its first grant.
     #[must_use]
     pub fn owner(&self) -> Option<&HolderOwner> {
         self.known.owner.as_ref()
     }
 
-    /// How long it has held the lock, as far as that is known. Of another client it becomes known
-    /// some seconds after it was taken, as its [owner](Self::owner), if the client has room for it
-    /// among what it [announces](crate::LockClient::announced_locks); over ZooKeeper never. Threads
-    /// of one client that had a plain lock under the same [id](Self::id) count as one. No
-    /// clocks of two machines are compared.
+    /// How long it has held the lock, if that is known. For another client it becomes known some
+    /// seconds after the grant, like its [owner](Self::owner), if the client has room for it among
+    /// what it [announces](crate::LockClient::announced_locks); with ZooKeeper never. Threads of
+    /// one client that had a plain lock under the same [id](Self::id) count as one. Clocks of two
+    /// machines are never compared.
     #[must_use]
     pub fn held_for(&self) -> Option<Duration> {
         self.known.held_for
     }
 
-    /// The [lease](crate::Builder::lease) that its client is set to, as far as that is known: where
-    /// its [owner](Self::owner) is, but not over ZooKeeper. A handle may have a lease of its own.
+    /// The [lease](crate::Builder::lease) that its client is set to, if that is known: whenever its
+    /// [owner](Self::owner) is, except with ZooKeeper. A handle may have a lease of its own.
     #[must_use]
     pub fn lease(&self) -> Option<Duration> {
         self.known.lease
@@ -161,24 +161,24 @@ pub(super) fn rough(time: Duration) -> String {
     }
 }
 
-/// Asks for each client once.
+/// Queries each client once.
 pub(super) struct Lookups<'s> {
     client: &'s Arc<ClientState>,
     known: Vec<(String, Option<(Announcement, Duration)>)>,
     most: usize,
-    /// The server cannot be asked: nor can it for the others.
+    /// The server is unavailable, or the maximum is reached: nothing more is queried.
     is_over: bool,
-    /// All clients were asked for.
+    /// The announcements of all clients were read.
     has_all: bool,
 }
 
-/// What all clients say of themselves: the key of each, and when that expires.
+/// What all clients announce: the key of each, and when it expires.
 pub(super) fn all_announced(owners: &dyn OwnerStore) -> Result<Vec<(String, Announcement, Duration)>> {
     let parse = |(key, one): (String, Announced)| Some((key, Announcement::parse(&one.text)?, one.left));
     Ok(owners.announced_by_all()?.into_iter().filter_map(parse).collect())
 }
 
-/// The id of a holder, without the side of a read-write lock that a store has behind it.
+/// The id of a holder, without the side of a read-write lock that a store appends to it.
 fn without_side(mut id: String) -> String {
     if let Some(length) = id.strip_suffix(":write").map(str::len) {
         id.truncate(length);
@@ -191,7 +191,7 @@ impl<'s> Lookups<'s> {
         Self { client, known: Vec::new(), most, is_over: false, has_all: false }
     }
 
-    /// The holders under a key. `owners`: those that the store has beside them.
+    /// The holders under a key. `owners`: those that the store keeps with the holders.
     pub(super) fn holders(
         &mut self,
         key: &str,
@@ -221,7 +221,7 @@ impl<'s> Lookups<'s> {
         };
         let mut all: Vec<LockHolder> = Vec::with_capacity(holders.len());
         for holder in holders.into_iter().map(holder) {
-            // One that writes and reads has a field for each side.
+            // A holder that writes and reads has a field for each side.
             match all.iter_mut().find(|one| one.id == holder.id) {
                 Some(one) => {
                     one.hold_count = one.hold_count.saturating_add(holder.hold_count);
@@ -233,7 +233,7 @@ impl<'s> Lookups<'s> {
         all
     }
 
-    /// What another client says of itself, beside what it holds or where all can ask for it.
+    /// What another client announces, with its holds or in a record of its own.
     pub(super) fn known_of(&mut self, id: &str, owners: &[(String, HolderOwner)]) -> Known {
         if self.client.who.id.owns(id) {
             let owner = self.client.config.owner.clone();
@@ -267,8 +267,8 @@ impl<'s> Lookups<'s> {
         }
     }
 
-    /// The id of permits has nothing of the client in it: whoever names them among its holds has
-    /// them.
+    /// The id of permits does not contain the client: they belong to the client that lists them
+    /// among its holds.
     fn announced_of_permits(&mut self, id: &str) -> Known {
         if !std::mem::replace(&mut self.has_all, true) {
             self.look_up_all();
@@ -284,10 +284,10 @@ impl<'s> Lookups<'s> {
         }
     }
 
-    /// Takes in what all clients have said, so that none of them is asked again.
+    /// Takes over the announcements of all clients, so that none of them is queried again.
     pub(super) fn knows(&mut self, all: Vec<(String, Announcement, Duration)>) {
         self.has_all = true;
-        // Behind the prefix of its names, which may be another than here.
+        // The client id follows the prefix of its names, which may differ from this client's.
         let client = |key: &str| key.get(key.len().checked_sub(CLIENT_LENGTH)?..).map(str::to_owned);
         let known = |(key, announcement, left): (String, _, _)| Some((client(&key)?, Some((announcement, left))));
         self.known = all.into_iter().filter_map(known).collect();

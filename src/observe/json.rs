@@ -1,4 +1,4 @@
-//! What is looked at as JSON: every key of every type, in one place.
+//! The types of this module as JSON: every key of every type, in one place.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,8 +12,9 @@ use super::{
 };
 use crate::base::primitive::Primitive;
 
-/// Makes an object of these keys of a type. Written by hand and not derived, because the keys are
-/// those of the command's schema and not the fields, and so that no macros have to be compiled.
+/// Serializes a type as an object with these keys. Written by hand and not derived, because the
+/// keys are those of the command's schema and not the fields, and so that no macros have to be
+/// compiled.
 macro_rules! object {
     ($name:ident as $it:ident { $($key:ident: $value:expr),+ $(,)? }) => {
         object!($name, $name as $it { $($key: $value),+ });
@@ -31,7 +32,7 @@ macro_rules! object {
     };
 }
 
-/// Makes a string of a type: what this method answers.
+/// Serializes a type as the string that this method returns.
 macro_rules! text {
     ($type:ty, $label:ident) => {
         impl Serialize for $type {
@@ -54,7 +55,7 @@ text!(Primitive, as_str);
 text!(Check, label);
 text!(Severity, label);
 
-// The locks of everybody.
+// The locks of all clients.
 
 object!(HolderOwner as owner { label: owner.label(), pid: owner.pid(), host: owner.host() });
 

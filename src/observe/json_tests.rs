@@ -13,7 +13,7 @@ const MS: fn(u64) -> Duration = Duration::from_millis;
 
 #[track_caller]
 fn is(value: &impl Serialize, json: &str) {
-    // What a golden text has in several lines is one line of JSON.
+    // A golden text has several lines, the JSON only one.
     let json: String = json.lines().map(str::trim).collect();
     assert_eq!(serde_json::to_string(value).unwrap(), json);
 }
@@ -233,7 +233,7 @@ fn what_a_client_does_now() {
 
 const NO_TIMES: &str = r#"{"count":0,"sum_us":0,"mean_us":0,"p50_us":0,"p99_us":0,"max_us":0}"#;
 
-/// Each count is another one, so that no two can be taken for each other.
+/// Each count is different, so that no two can be confused.
 fn figures() -> (Figures, String) {
     let counters = Counters::default();
     let waited = Some(MS(3));

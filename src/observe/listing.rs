@@ -1,4 +1,4 @@
-//! What is in the store, whoever owns it: for people who look at it.
+//! Lists what is in the store, whoever holds it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -21,15 +21,15 @@ const MOST_WAITERS: usize = 16;
 /// Maximum number of other clients that are queried for a whole list.
 const MOST_LOOKUPS: usize = 256;
 
-/// Something that a name is used for. Made by [`LockClient::locks`](crate::LockClient::locks) and
-/// as a part of a [`LockReport`].
+/// One use of a name: a lock, a semaphore or a latch. Made by
+/// [`LockClient::locks`](crate::LockClient::locks) and as a part of a [`LockReport`].
 ///
 /// `Display` writes one line: `"report" mutex held by billing-7 (pid 4711 on host-a) for 12 s, its
 /// lease ends in 21 s; 3 wait`.
 ///
 /// [As JSON](crate::observe#as-json) it is an object with `name`, `kind`, `holders`, `unlisted`
 /// (how many of [`taken`](Self::taken) are not among the holders), `remaining_ms`, `waiting`,
-/// `permits` (of a semaphore, an object with `free` and `taken`), `left_to_count` (of a latch),
+/// `permits` (for a semaphore, an object with `free` and `taken`), `left_to_count` (for a latch),
 /// `masters` (an object with `on` and `of`) and `last_token`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -44,7 +44,7 @@ pub struct LockSummary {
     pub(super) last_token: Option<FencingToken>,
 }
 
-/// What the clients of this library hold, as they say, and what is waited for. Made by
+/// What the clients of this library announce that they hold, and what is waited for. Made by
 /// [`LockClient::announced_locks`](crate::LockClient::announced_locks).
 ///
 /// [As JSON](crate::observe#as-json) it is an object with `locks` and `unlisted`.
@@ -62,18 +62,17 @@ impl AnnouncedLocks {
         &self.locks
     }
 
-    /// How many holds have no place in what their clients say: of a client that holds many, those
-    /// that were taken last. [`locks`](crate::LockClient::locks) finds those.
+    /// How many holds have no room in the announcements of their clients: if a client holds many,
+    /// those that it took last. [`locks`](crate::LockClient::locks) finds them.
     #[must_use]
     pub fn unlisted(&self) -> u64 {
         self.unlisted
     }
 }
 
-/// Who waits for a lock: a place in its queue, part of a [`LockReport`].
+/// A waiter in the queue of a lock, part of a [`LockReport`].
 ///
-/// `Display` writes it as `billing-8 (pid 4712 on host-b)`, or as its id where it is not known who
-/// that is.
+/// `Display` writes it as `billing-8 (pid 4712 on host-b)`, or as its id if the owner is not known.
 ///
 /// [As JSON](crate::observe#as-json) it is an object with `id`, `place_ends_in_ms`, `owner` and
 /// `this_client`.
@@ -103,7 +102,7 @@ pub struct LockReport {
 }
 
 impl LockSummary {
-    /// `None`: a number that nothing shows the kind of.
+    /// `None` for a number whose kind nothing shows.
     fn of(lookups: &mut Lookups<'_>, name: &str, found: &Found) -> Option<Self> {
         Some(Self {
             name: name.to_owned(),
@@ -123,52 +122,54 @@ impl LockSummary {
         &self.name
     }
 
-    /// What it is. A fair lock shows as [`Mutex`](Primitive::Mutex) while nobody waits for it, and
-    /// over ZooKeeper always, because until then the two are the same in the store. The locks of a
-    /// multi-lock are each a `Mutex`. A read-write lock shows as [`Write`](Primitive::Write) or
-    /// [`Read`](Primitive::Read), as it is held.
+    /// What the name is used for. A fair lock shows as [`Mutex`](Primitive::Mutex) while nobody
+    /// waits for it, and with ZooKeeper always, because the two look the same in the store. The
+    /// locks of a multi-lock are each a `Mutex`. A read-write lock shows as
+    /// [`Write`](Primitive::Write) or [`Read`](Primitive::Read), depending on how it is held.
     #[must_use]
     pub fn primitive(&self) -> Primitive {
         self.primitive
     }
 
-    /// Who holds it, in no order; at most 1000, [`taken`](Self::taken) counts all. Of a semaphore,
-    /// each acquisition: its [id](LockHolder::id) is that of its [`PermitId`](crate::PermitId),
-    /// or Java's id of one permit, and its [hold count](LockHolder::hold_count) says how many
-    /// permits it has. Whose permits they are is known of clients that say it. Empty for latches
-    /// and counting semaphores, which nobody holds, and for what is free.
+    /// The holders, in no order; at most 1000, while [`taken`](Self::taken) counts all. A semaphore
+    /// has one entry for each acquisition: its [id](LockHolder::id) is that of its
+    /// [`PermitId`](crate::PermitId), or Java's id of one permit, and its [hold
+    /// count](LockHolder::hold_count) is the number of its permits; its owner is known if the
+    /// client announces it. Empty for latches and counting semaphores, which nobody holds, and for
+    /// a free lock.
     #[must_use]
     pub fn holders(&self) -> &[LockHolder] {
         &self.holders
     }
 
-    /// When the last of its holders loses it unless it renews its lease. `None` without holders,
-    /// for one that never expires, and over ZooKeeper, where holds end with sessions. Of more than
-    /// 1000 readers, the last of those that are listed.
+    /// The time until the last of its holders loses it unless it is renewed. `None` without
+    /// holders, for a hold that never expires, and with ZooKeeper, where holds end with sessions.
+    /// With more than 1000 readers, only those that are listed count.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         let all: Option<Vec<Duration>> = self.holders.iter().map(LockHolder::remaining).collect();
         all?.into_iter().max()
     }
 
-    /// How many wait, as far as the store knows that: of fair locks, and over ZooKeeper of all, the
-    /// places in the queue. Where releases go over channels that can be counted
-    /// ([`locks`](crate::LockClient::locks) says where), of all others the clients that listen, in
-    /// any language: threads of one client count as one, and one that has stopped waiting counts
-    /// for a second more. Elsewhere, of a read-write lock, 1 means that writers wait, however many.
+    /// How many wait, as far as the store knows: for fair locks, and with ZooKeeper for all locks,
+    /// the length of the queue. For the others, if releases go over channels whose subscribers can
+    /// be counted ([`locks`](crate::LockClient::locks) says where), it is the number of subscribed
+    /// clients, in any language: threads of one client count as one, and a client that has stopped
+    /// waiting counts for a second more. Elsewhere, for a read-write lock, 1 means that writers
+    /// wait, however many.
     #[must_use]
     pub fn waiting(&self) -> Option<u64> {
         self.waiting
     }
 
-    /// How many permits of a semaphore are free, or what a latch has left to count.
+    /// How many permits of a semaphore are free, or the remaining count of a latch.
     #[must_use]
     pub fn number(&self) -> Option<i64> {
         self.number
     }
 
-    /// Of a semaphore, how many permits its [holders](Self::holders) have; of anything else, how
-    /// many holders there are. Those that are not listed count too.
+    /// For a semaphore, the number of permits that are taken; for anything else, the number of
+    /// holders. Those that are not listed count too.
     #[must_use]
     pub fn taken(&self) -> u64 {
         let listed = match self.primitive {
@@ -178,15 +179,16 @@ impl LockSummary {
         listed + self.unlisted
     }
 
-    /// The last fencing token that was given for the name, as [`LockReport::last_token`]. It grows
-    /// by one for each grant, and by more where a client draws some for its threads in advance.
+    /// The last fencing token that was issued for the name, like [`LockReport::last_token`]. It
+    /// grows by one for each grant, and by more where a client draws some for its threads in
+    /// advance.
     #[must_use]
     pub fn last_token(&self) -> Option<FencingToken> {
         self.last_token
     }
 
-    /// Over [several masters](crate::guide::redlock): how many of them have it, and how many
-    /// there are. On fewer than a majority it is no lock, but what one has left: it ends with its
+    /// With [several masters](crate::guide::redlock): how many of them have it, and how many there
+    /// are. On fewer than a majority it is not a lock but the rest of one, which ends with its
     /// lease.
     #[must_use]
     pub fn masters(&self) -> Option<(u32, u32)> {
@@ -232,27 +234,28 @@ impl LockWaiter {
         Self { is_this_client: client.who.id.owns(&id), owner: known.owner, remaining: left, id }
     }
 
-    /// The id that it will hold the lock with: as [`LockHolder::id`].
+    /// The holder id that it will have, like [`LockHolder::id`].
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// When its place counts as given up unless it asks again, which it does as long as it lives:
-    /// zero for one that is dead. `None` over ZooKeeper, where its place ends with its session.
+    /// The time until its place expires unless it is renewed, as a living waiter does: zero for a
+    /// dead one. `None` with ZooKeeper, where the place ends with the session.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining
     }
 
-    /// Whether it is the client that asks.
+    /// Whether the waiter is the client that made the query.
     #[must_use]
     pub fn is_this_client(&self) -> bool {
         self.is_this_client
     }
 
-    /// Who it says it is, as [`LockHolder::owner`]. A client that holds nothing says it while it
-    /// waits if it has a [label](crate::Builder::owner). Asked for the first 16 of the queue.
+    /// The owner that it announces, like [`LockHolder::owner`]. A client that holds nothing
+    /// announces it while it waits, if it has a [label](crate::Builder::owner). Queried for the
+    /// first 16 waiters of the queue.
     #[must_use]
     pub fn owner(&self) -> Option<&HolderOwner> {
         self.owner.as_ref()
@@ -266,7 +269,7 @@ impl fmt::Display for LockWaiter {
             None => write!(f, "{}", shortened(&self.id, 80))?,
         }
         match self.remaining {
-            Some(Duration::ZERO) => write!(f, ", silent for so long that its place counts as given up"),
+            Some(Duration::ZERO) => write!(f, ", silent for so long that its place has expired"),
             Some(remaining) => write!(f, ", its place ends in {}", rough(remaining)),
             None => Ok(()),
         }
@@ -274,37 +277,37 @@ impl fmt::Display for LockWaiter {
 }
 
 impl LockReport {
-    /// The name that was asked for.
+    /// The name that was queried.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What the name is used for, as a rule one thing. Empty for a [number](Self::number) that
-    /// nothing shows the kind of.
+    /// What the name is used for, usually one entry. Empty for a [number](Self::number) whose kind
+    /// nothing shows.
     #[must_use]
     pub fn locks(&self) -> &[LockSummary] {
         &self.locks
     }
 
-    /// Who waits, the next one first; at most 1000. As far as the store knows it:
-    /// [`waiting`](LockSummary::waiting).
+    /// The waiters, the next one first; at most 1000, as far as the store
+    /// [knows](LockSummary::waiting) them.
     #[must_use]
     pub fn queue(&self) -> &[LockWaiter] {
         &self.queue
     }
 
-    /// A plain number under the name: what a latch has left to count, the free permits of a
-    /// semaphore of which none is taken or of a counting semaphore, or something of another
-    /// program. Nothing there shows which; whoever uses the name knows.
+    /// A plain number under the name: the remaining count of a latch, the free permits of a
+    /// counting semaphore or of a semaphore of which none is taken, or a number of another program.
+    /// Nothing in the store shows which; the programs that use the name know.
     #[must_use]
     pub fn number(&self) -> Option<i64> {
         self.number
     }
 
-    /// The last fencing token that was given for the name, also to one who no longer holds it.
-    /// `None` where none was, over several masters, over ZooKeeper and in memory, which keep no
-    /// counter for each name. It may be ahead of the holder's:
+    /// The last fencing token that was issued for the name, even if its holder no longer has the
+    /// lock. `None` if none was issued, and with several masters, with ZooKeeper and in memory,
+    /// which keep no counter for each name. It may be ahead of the holder's:
     /// [`keep_token`](crate::ReentrantMutex::keep_token) says why.
     #[must_use]
     pub fn last_token(&self) -> Option<FencingToken> {
@@ -316,7 +319,7 @@ impl fmt::Display for LockReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\"", shortened(&self.name, 60))?;
         if let Some(number) = self.number {
-            write!(f, "\n  the number {number}: of a latch or of a semaphore, which nothing here shows")?;
+            write!(f, "\n  the number {number} of a latch or a semaphore: nothing in the store shows which")?;
         }
         for lock in &self.locks {
             write!(f, "\n  {}", lock.primitive)?;

@@ -11,7 +11,7 @@ use crate::base::counters::Figures;
 use crate::base::histogram::Histogram;
 use crate::base::loss::LossReason;
 
-/// Samples of one meaning.
+/// A metric: its name, its meaning and its samples.
 struct Family<'s> {
     name: &'static str,
     help: &'static str,
@@ -31,7 +31,7 @@ enum Value<'s> {
     Histogram(&'s Histogram),
 }
 
-/// What of the figures becomes a sample, with the labels it has besides.
+/// The values of samples, each with its additional labels.
 type Samples<'s> = Vec<(Vec<(&'static str, String)>, Value<'s>)>;
 
 impl Stats {
@@ -58,11 +58,11 @@ impl Stats {
             Family { name, help, samples: self.primitives().flat_map(of).collect() }
         };
         vec![
-            family("leasehold_calls_total", "Calls that were to take something, by how they ended.", outcomes),
+            family("leasehold_calls_total", "Calls that tried to take something, by how they ended.", outcomes),
             family("leasehold_errors_total", "Calls that ended with an error, by its kind.", |figures| {
                 figures.errors().map(|(kind, count)| (vec![("error", kind.label())], Value::Count(count))).collect()
             }),
-            family("leasehold_contended_total", "Calls that found it taken.", |figures| count(figures.contended())),
+            family("leasehold_contended_total", "Calls that met contention.", |figures| count(figures.contended())),
             family("leasehold_hand_overs_total", "Grants that came from another thread of the client.", hand_overs),
             family("leasehold_renewals_total", "Renewals that were confirmed.", |figures| count(figures.renewals())),
             family("leasehold_renewal_failures_total", "Renewals that failed and were tried again.", |figures| {
@@ -74,13 +74,13 @@ impl Stats {
                     .map(|reason| (vec![("reason", reason.label().to_owned())], Value::Count(figures.lost_by(*reason))))
                     .collect()
             }),
-            family("leasehold_wait_seconds", "How long calls waited that had to wait.", |figures| {
+            family("leasehold_wait_seconds", "Waiting times of the calls that had to wait.", |figures| {
                 vec![(Vec::new(), Value::Histogram(figures.waits()))]
             }),
             family("leasehold_wait_max_seconds", "The longest of these waits.", |figures| {
                 vec![(Vec::new(), Value::Level(figures.waits().max().as_secs_f64()))]
             }),
-            family("leasehold_hold_seconds", "How long holds lasted that are over.", |figures| {
+            family("leasehold_hold_seconds", "Durations of the holds that are over.", |figures| {
                 vec![(Vec::new(), Value::Histogram(figures.holds()))]
             }),
             family("leasehold_hold_max_seconds", "The longest of these holds.", |figures| {
@@ -107,10 +107,10 @@ impl Stats {
             family("leasehold_name_contended_total", "Calls for it that found it taken.", |figures| {
                 Value::Count(figures.contended())
             }),
-            family("leasehold_name_wait_seconds_total", "All waiting for it.", |figures| {
+            family("leasehold_name_wait_seconds_total", "Total waiting time for it.", |figures| {
                 Value::Seconds(figures.waits().sum().as_secs_f64())
             }),
-            family("leasehold_name_hold_seconds_total", "All time that it was held.", |figures| {
+            family("leasehold_name_hold_seconds_total", "Total time that it was held.", |figures| {
                 Value::Seconds(figures.holds().sum().as_secs_f64())
             }),
             family("leasehold_name_lost_total", "Holds of it that were lost.", |figures| Value::Count(figures.lost())),
@@ -126,8 +126,8 @@ impl Stats {
         let count = |count: Option<u64>| count.map(Value::Count);
         let opened = count(self.connections_opened());
         vec![
-            family("leasehold_holds", "Holds that there are now.", level(self.holds())),
-            family("leasehold_waiting", "Calls that wait now.", level(self.waiting())),
+            family("leasehold_holds", "Current holds.", level(self.holds())),
+            family("leasehold_waiting", "Calls that are waiting now.", level(self.waiting())),
             family(
                 "leasehold_unknown_outcomes",
                 "Requests whose outcome is yet to be resolved.",
@@ -144,7 +144,7 @@ impl Stats {
             ),
             family(
                 "leasehold_reconnects_total",
-                "Connections opened in the place of one that broke.",
+                "Connections opened to replace one that broke.",
                 count(self.reconnects()),
             ),
         ]
@@ -255,16 +255,16 @@ fn labels_of(sample: &Sample<'_>) -> String {
 
 #[cfg(feature = "metrics")]
 impl Stats {
-    /// Sets the figures at the recorder that the program has installed with the crate `metrics`,
-    /// under the names of [`to_prometheus`](Self::to_prometheus): counters to their counts, the
-    /// rest as gauges. Call it now and then, such as before a scrape, or every 10 s on a thread
-    /// of your own. Does nothing without a recorder. No I/O of this crate.
+    /// Publishes the figures to the recorder that the program has installed with the crate
+    /// `metrics`, under the names of [`to_prometheus`](Self::to_prometheus): counters as their
+    /// counts, the rest as gauges. Call it now and then, such as before a scrape, or every 10 s on
+    /// a thread of your own. Does nothing without a recorder. No I/O of this crate.
     ///
-    /// It publishes on demand and not at each event: an event would cost a look-up at the recorder,
-    /// more than all of this crate's own counting. So histograms come as their quantiles, in a
-    /// gauge with the label `quantile` (0.5, 0.99 and 1), with counters `_count` and `_sum_micros`.
-    /// (Seconds that only grow come as whole microseconds, because counters of that crate have no
-    /// fractions: `leasehold_name_wait_micros_total`.)
+    /// It publishes on demand and not at each event: an event would cost a lookup in the recorder,
+    /// more than all of this crate's own counting. So histograms are published as their quantiles,
+    /// in a gauge with the label `quantile` (0.5, 0.99 and 1), with counters `_count` and
+    /// `_sum_micros`. (Totals of seconds are published as whole microseconds, because counters of
+    /// that crate have no fractions: `leasehold_name_wait_micros_total`.)
     pub fn publish(&self) {
         for family in self.families() {
             family.samples.iter().for_each(|sample| publish(family.name, sample));

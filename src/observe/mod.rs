@@ -1,30 +1,30 @@
-//! Looking at locks: what this client holds, counts and waits for, how its servers are, and who has
-//! the locks of everybody.
+//! Shows locks: what this client holds, counts and waits for, the state of its servers, and who
+//! holds the locks in the store.
 //!
-//! # How do I look at it?
+//! # Which method shows what?
 //!
 //! | I want to see | I call | I get | I/O |
 //! |---|---|---|---|
 //! | who holds one lock | [`ReentrantMutex::holder`], [`FairMutex::holder`], [`RwLock::holders`] | [`LockHolder`] | two round trips |
 //! | everything under one name: holders, queue, permits, last token | [`LockClient::inspect`] | [`LockReport`] | a few round trips |
-//! | what is locked now, by any client that says so | [`LockClient::announced_locks`] | [`AnnouncedLocks`] of [`LockSummary`] | a few round trips |
+//! | what is locked now, by any client that announces it | [`LockClient::announced_locks`] | [`AnnouncedLocks`] of [`LockSummary`] | a few round trips |
 //! | the same with the locks of other libraries | [`LockClient::locks`] | a list of [`LockSummary`] | searches the whole store |
 //! | what this client holds and waits for now, and threads that wait for each other | [`LockClient::snapshot`] | [`Snapshot`] | none |
 //! | how often and how long this client waited, held, failed and lost locks | [`LockClient::stats`] | [`Stats`] | none |
-//! | how its servers were when it last asked them | [`LockClient::nodes`] | [`NodeStatus`] | none |
-//! | what is wrong at its servers, and what to do about it | [`LockClient::diagnose`] | [`Diagnosis`] | asks every server |
+//! | the state of its servers when it last queried them | [`LockClient::nodes`] | [`NodeStatus`] | none |
+//! | what is wrong at its servers, and what to do about it | [`LockClient::diagnose`] | [`Diagnosis`] | queries every server |
 //! | each wait, grant, loss and failed renewal as it happens | [`Builder::listener`] | calls of your [`Listener`] | none |
 //!
-//! The types are copies, which do not change any more, and most have a `Display` for people. The
-//! chapter [operations](crate::guide::operations) says which figures to alarm on, and what to look
-//! at when a job hangs. The command `leasehold` shows the same in a terminal.
+//! The types are copies, which do not change afterwards, and most have a `Display` for people. The
+//! chapter [operations](crate::guide::operations) says which figures to alarm on, and what to check
+//! when a job hangs. The command `leasehold` shows the same in a terminal.
 //!
 //! # As JSON
 //!
 //! With the cargo feature `serde` the types implement `serde::Serialize`; each says in its
 //! description what it becomes. All of them have these rules:
 //!
-//! - A key is always there. What is not known, or does not apply, is `null`.
+//! - Every key is always present. What is not known, or does not apply, is `null`.
 //! - Durations are whole numbers, rounded down, with their unit in the key: `_ms` or, where
 //!   milliseconds are too coarse, `_us`.
 //! - A [`Primitive`](crate::Primitive) is its name in lower case, under the key `kind`.

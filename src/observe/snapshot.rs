@@ -18,14 +18,14 @@ use crate::os::{
 use crate::wait::client_state::ClientState;
 use crate::wait::waits::ListedWait;
 
-/// How many holds and waits `Display` writes.
+/// Maximum number of holds, and of waits, that `Display` writes.
 const SHOWN: usize = 100;
 
 /// What a client holds and what it waits for at one moment. Made by
 /// [`LockClient::snapshot`](crate::LockClient::snapshot).
 ///
 /// `Display` writes one line for each hold and each wait (100 of each at most), and one for each
-/// circle of threads that wait for each other: for a log, or for an operator who sends `SIGUSR1`.
+/// cycle of threads that wait for each other: for a log, or for an operator who sends `SIGUSR1`.
 /// See [`guide::operations`](crate::guide::operations#a-job-hangs).
 ///
 /// [As JSON](crate::observe#as-json) it is an object with `client_name` and the lists `holds`,
@@ -91,11 +91,12 @@ pub struct WaitInfo {
 pub enum Blocker {
     /// This thread holds it, with a guard that cannot leave the thread.
     Thread(ThreadInfo),
-    /// An owned guard holds it, which this thread has taken. It may be at another thread by now.
+    /// An owned guard holds it, which this thread acquired. Another thread may have the guard by
+    /// now.
     OwnedGuard(ThreadInfo),
 }
 
-/// Threads of this client that wait for each other in a circle: part of a [`Snapshot`].
+/// Threads of this client that wait for each other in a cycle: part of a [`Snapshot`].
 ///
 /// It ends when one of the waits times out, or one of the leases ends.
 ///
@@ -175,25 +176,26 @@ impl HoldInfo {
         self.primitive
     }
 
-    /// How many levels it has; of a counting semaphore, how many permits.
+    /// The hold count; for a counting semaphore, the number of permits.
     #[must_use]
     pub fn hold_count(&self) -> u32 {
         self.hold_count
     }
 
-    /// The thread that took it; if it is [owned](Self::is_owned), the guard may have left it since.
+    /// The thread that took it; if it is [owned](Self::is_owned), its guard may have moved to
+    /// another thread since.
     #[must_use]
     pub fn thread(&self) -> &ThreadInfo {
         &self.thread
     }
 
-    /// Whether its guard can go from thread to thread.
+    /// Whether its guard can move between threads.
     #[must_use]
     pub fn is_owned(&self) -> bool {
         self.owned
     }
 
-    /// How long ago it was asked for.
+    /// How long ago it was requested.
     #[must_use]
     pub fn held_for(&self) -> Duration {
         self.held_for
@@ -206,7 +208,7 @@ impl HoldInfo {
         self.left
     }
 
-    /// Whether it is held: neither lost, nor given up by a release that is still under way.
+    /// Whether it is held: neither lost, nor being released.
     #[must_use]
     pub fn is_held(&self) -> bool {
         matches!(self.state, LeaseState::Held | LeaseState::Suspect)
@@ -253,7 +255,7 @@ impl WaitInfo {
         }
     }
 
-    /// The name that it waits for: of a multi-lock, the one that is taken.
+    /// The name that it waits for; for a multi-lock, the one that is taken.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -271,21 +273,21 @@ impl WaitInfo {
         &self.thread
     }
 
-    /// For how long, since it was found taken.
+    /// How long it has waited since the lock was found taken.
     #[must_use]
     pub fn waited(&self) -> Duration {
         self.waited
     }
 
-    /// How long it goes on waiting at most; `None` without a timeout.
+    /// How long it will still wait at most; `None` without a timeout.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         self.left
     }
 
-    /// What of this client is in the way. If that is nothing, another client is, as far as this one
-    /// knows; the method `holder` or `holders` of the lock asks the server which. (Of a semaphore,
-    /// these are the permits of this client; other clients may have the rest.)
+    /// The holds of this client that block it. If there are none, another client blocks it, as far
+    /// as this one knows; the method `holder` or `holders` of the lock queries the server for it.
+    /// (For a semaphore, these are the permits of this client; other clients may have the rest.)
     #[must_use]
     pub fn blockers(&self) -> &[Blocker] {
         &self.holders
@@ -347,7 +349,7 @@ impl Snapshot {
         if client.is_forked() {
             return Self { client_name, holds: Vec::new(), waits: Vec::new(), deadlocks: Vec::new() };
         }
-        // Waits first: what a thread held when it began to wait, it holds while it waits.
+        // Waits are read first: what a thread held when it began to wait, it holds while it waits.
         let (waits, now) = (client.seen.waits.all(), os::now());
         let entries = client.holds.all();
         let permits: Vec<_> = client.holds.outstanding_permits.lock().values().cloned().collect();
@@ -377,16 +379,16 @@ impl Snapshot {
         &self.holds
     }
 
-    /// The calls that wait, the one that has waited longest first. A call is among them from the
-    /// answer that it is taken until it ends.
+    /// The calls that wait, the one that has waited longest first. A call is listed from the reply
+    /// that the lock is taken until the call ends.
     #[must_use]
     pub fn waits(&self) -> &[WaitInfo] {
         &self.waits
     }
 
-    /// Threads of this client that wait for each other: at least one circle for each group of
-    /// threads that are in any. Only guards that are bound to their threads count, because an owned
-    /// guard may be dropped by any thread; and circles over other clients cannot be seen from here.
+    /// Threads of this client that wait for each other: at least one cycle for each group of
+    /// threads that are in any. Only guards that are bound to their threads count, because any
+    /// thread may drop an owned guard; and cycles through other clients cannot be seen from here.
     #[must_use]
     pub fn deadlocks(&self) -> &[Deadlock] {
         &self.deadlocks

@@ -14,14 +14,14 @@ use crate::wait::client_state::ClientState;
 const WIDTH: usize = 100;
 const LABEL: usize = 24;
 
-/// What a client has done since it was built, in figures: a copy, which does not change any more.
+/// What a client has done since it was built, in figures: a copy that does not change afterwards.
 /// Made by [`LockClient::stats`](crate::LockClient::stats).
 ///
 /// `Display` writes a table for people, not wider than 100 columns;
 /// [`to_prometheus`](Self::to_prometheus) writes the text that Prometheus scrapes. What the figures
 /// mean, and which to alarm on, is in [`guide::operations`](crate::guide::operations#figures).
 ///
-/// The counts are taken one after the other while other threads go on: a call that ends meanwhile
+/// The counts are read one after the other while other threads go on: a call that ends meanwhile
 /// may be in one figure and not yet in another.
 ///
 /// [As JSON](crate::observe#as-json) it is an object with `client_name`, `uptime_ms`, `holds`,
@@ -42,7 +42,7 @@ pub struct Stats {
     pub(super) traffic: Option<TrafficCounts>,
 }
 
-/// What was counted of one name: part of [`Stats`].
+/// The figures of one name: part of [`Stats`].
 ///
 /// [As JSON](crate::observe#as-json) it is an object with `name`, `kind` and `figures`.
 #[derive(Debug, Clone)]
@@ -60,14 +60,14 @@ impl NameStats {
         &self.name
     }
 
-    /// What the name is used for. A name in two uses has an entry for each; the calls and holds of
-    /// multi-locks count with the plain lock, because each of their names is one.
+    /// What the name is used for. A name with two uses has an entry for each; the calls and holds
+    /// of multi-locks count with the plain lock, because each of their names is one.
     #[must_use]
     pub fn primitive(&self) -> Primitive {
         self.primitive
     }
 
-    /// What was counted.
+    /// The figures of the name.
     #[must_use]
     pub fn figures(&self) -> &Figures {
         &self.figures
@@ -76,7 +76,7 @@ impl NameStats {
 
 impl Stats {
     pub(crate) fn of(client: &ClientState) -> Self {
-        // In a fork the tables may be locked for ever, and what they say is of the parent.
+        // In a forked child the tables may be locked for ever, and they describe the parent.
         let is_forked = client.is_forked();
         let (primitives, names) = if is_forked {
             Default::default()
@@ -106,7 +106,7 @@ impl Stats {
         &self.client_name
     }
 
-    /// Since when the figures count: how long ago the client was built.
+    /// How long ago the client was built, which is when the figures begin.
     #[must_use]
     pub fn uptime(&self) -> Duration {
         self.uptime
@@ -118,7 +118,7 @@ impl Stats {
         &self.total
     }
 
-    /// What was counted of one primitive; `None` if the client has not used it.
+    /// The figures of one primitive; `None` if the client has not used it.
     #[must_use]
     pub fn primitive(&self, primitive: Primitive) -> Option<&Figures> {
         self.primitives().find(|(used, _)| *used == primitive).map(|(_, figures)| figures)
@@ -131,9 +131,9 @@ impl Stats {
 
     /// The names that matter most, at most 64: those with the most waiting time first.
     ///
-    /// The first 64 names of a client are all among them. From then on a name gets in that was
-    /// waited for longer, in all, than the one with the least waiting time, which leaves. A name
-    /// that comes late counts its calls from its first wait on.
+    /// The first 64 names of a client are all among them. After that, a name that was waited for
+    /// longer, in total, replaces the one with the least waiting time. A name that is added late
+    /// counts its calls from its first wait on.
     #[must_use]
     pub fn names(&self) -> &[NameStats] {
         &self.names
@@ -146,21 +146,21 @@ impl Stats {
         named.map(NameStats::figures)
     }
 
-    /// Holds that the client has now, those of a multi-lock one by one. A hold that is lost is
-    /// none, also while its guard lives.
+    /// The current holds of the client, those of a multi-lock one by one. A hold that is lost does
+    /// not count, even while its guard exists.
     #[must_use]
     pub fn holds(&self) -> usize {
         self.holds
     }
 
-    /// Calls that wait now.
+    /// Calls that are waiting now.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Requests whose outcome is not known, and that the background has yet to resolve: for each,
-    /// something may stay at the server for a lease.
+    /// Requests of unknown outcome that the background has yet to resolve: each may leave something
+    /// at the server for a lease.
     #[must_use]
     pub fn unknown_outcomes(&self) -> usize {
         self.unknown_outcomes
@@ -199,7 +199,7 @@ impl Stats {
         self.traffic.map(|counts| counts.broken)
     }
 
-    /// Connections opened in the place of one that broke. `None` as [`requests`](Self::requests).
+    /// Connections opened to replace one that broke. `None` as [`requests`](Self::requests).
     #[must_use]
     pub fn reconnects(&self) -> Option<u64> {
         self.traffic.map(|counts| counts.reopened)
@@ -255,7 +255,7 @@ fn row(f: &mut fmt::Formatter<'_>, label: &str, figures: &Figures) -> fmt::Resul
     writeln!(f)
 }
 
-/// Everything but grants, as far as there is any.
+/// Everything but grants, unless it is zero.
 fn trouble_of(figures: &Figures) -> Option<Vec<String>> {
     let counts = [
         (figures.reentered(), "re-entered"),
@@ -293,7 +293,7 @@ fn wrapped(f: &mut fmt::Formatter<'_>, line: &str) -> fmt::Result {
     writeln!(f)
 }
 
-/// A name in so many columns: what no terminal should get is escaped.
+/// Cuts a name to this many columns, with control characters escaped.
 pub(super) fn shortened(name: &str, columns: usize) -> String {
     let escaped: String = name.escape_debug().collect();
     if escaped.chars().count() <= columns {

@@ -48,7 +48,7 @@ fn names_that_cannot_work_are_refused_by_every_method() {
         invalid(mutex.holder(), named, says);
         invalid(mutex.force_unlock(), named, says);
     }
-    // The name is not quoted: a message of a megabyte helps nobody.
+    // The name is not quoted: a megabyte of message would help nobody.
     let long = "x".repeat(1 << 20);
     invalid(client.lock(&long), None, "1024");
     assert!(client.lock(&long).unwrap_err().to_string().len() < 200);
@@ -58,13 +58,13 @@ fn names_that_cannot_work_are_refused_by_every_method() {
     let prefixed = server.builder().key_prefix("p".repeat(1000)).build().unwrap();
     invalid(prefixed.lock("x".repeat(25)), None, "prefix");
     drop(prefixed.lock("x".repeat(24)).unwrap());
-    // With an open brace in the prefix every name that does not close it is invalid.
+    // The prefix opens a brace, so every name that does not close it is invalid.
     let braced = server.builder().key_prefix("app{").build().unwrap();
     invalid(braced.lock("job"), Some("job"), "braces");
     drop(braced.lock("job}").unwrap());
 
-    // One script run for each lock and release that worked, and the probes of the connections:
-    // nothing for invalid input.
+    // Each successful lock and release ran one script, and each connection its probe; invalid input
+    // sent nothing.
     assert!(server.call_count("evalsha") - before <= 6 + 3);
     drop((client, prefixed, braced));
     server.assert_clean();
@@ -84,7 +84,7 @@ fn leases_out_of_range_are_refused_wherever_they_are_given() {
         assert!(guard.is_held());
         guard.unlock().unwrap();
     }
-    // A valid lease that is set after an invalid one counts.
+    // A valid lease that overrides an invalid one is accepted.
     drop(client.mutex("job").with_lease(Duration::ZERO).with_lease(ms(500)).lock().unwrap());
     drop(client);
     server.assert_clean();
@@ -118,8 +118,8 @@ fn settings_are_checked_against_each_other() {
     server.assert_clean();
 }
 
-/// A lazy client reports an invalid URL at once: only what needs the server waits for the first
-/// call.
+/// A lazy client reports an invalid URL at once: only errors that need the server appear at the
+/// first call.
 #[test]
 fn urls_that_cannot_work_say_what_would() {
     let scheme = "redis://[user:password@]host[:port][/db]";
@@ -139,7 +139,7 @@ fn urls_that_cannot_work_say_what_would() {
         "redis://user:s3cr3t-pw@localhost/x",
         "redis+unix:///tmp/x?db=x&pass=s3cr3t-pw",
     ] {
-        // No host: the client library may take it for the local one.
+        // It has no host: the client library may assume the local one.
         if url == "redis:///" && LockClient::builder().url(url).connect_lazily().build().is_ok() {
             continue;
         }
@@ -159,7 +159,7 @@ fn urls_that_cannot_work_say_what_would() {
         ("redis+sentinel://u:s3cr3t-pw@localhost/my master", "master's name"),
         ("redis-sentinel://localhost:26379/mymaster", "redis+sentinel://"),
         ("redis-cluster://localhost/", "redis+cluster://"),
-        // If these were skipped, each would mean something else than it says.
+        // If these were ignored, each URL would mean something other than it says.
         ("redis://localhost/?ssl=true", "\"ssl\""),
         ("redis+unix:///tmp/x?ssl=true", "\"ssl\""),
         ("redis://localhost/?protocol=3", "protocol"),

@@ -1,4 +1,4 @@
-//! One connection of a client is broken while the server is fine: what callers notice.
+//! One connection of a client is broken while the server is healthy: what callers notice.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use leasehold::LockClient;
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
 use crate::support::Clients;
 
-/// Timers alone would notice it after a lease, and the pings for a lease of 30 s after 13 s.
+/// Timers alone would notice it after a lease, and pings after 13 s for a lease of 30 s.
 #[test]
 fn a_subscriber_that_is_half_open_is_replaced_soon() {
     let server = Server::start();
@@ -28,15 +28,15 @@ fn a_subscriber_that_is_half_open_is_replaced_soon() {
     client.close(ms(2_000)).unwrap();
 }
 
-/// Here the pings are ten seconds apart; a waiter whose time is over without a message checks the
+/// Here the pings are ten seconds apart; a waiter whose timer ends without a message checks the
 /// connection at once.
 #[test]
 fn a_waiter_that_missed_a_release_has_its_subscriber_checked() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let client = LockClient::open(&proxy.url()).unwrap();
-    // Of a client that is released and followed by the next one at once: no try of the waiter can
-    // come between.
+    // Simulates a client that releases the lock and a next one that acquires it at once: no attempt
+    // of the waiter can come between.
     let take = |holder: &str, lease: &str| {
         let script =
             "redis.call('del', 'job') redis.call('hset', 'job', ARGV[1], 1) redis.call('pexpire', 'job', ARGV[2])";
@@ -49,12 +49,13 @@ fn a_waiter_that_missed_a_release_has_its_subscriber_checked() {
     std::thread::scope(|s| {
         let waiter = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
         wait_until("it is subscribed", || !server.channels().is_empty());
-        // It would see the second at its attempt after the subscription, and sleep for its time.
+        // Otherwise it would find the second holder at its attempt after the subscription, and
+        // sleep for that one's lease.
         wait_until("it tried again", || server.call_count("evalsha") == before + 2);
         proxy.leave_subscribers_half_open();
         let began = Instant::now();
-        // The message of the release is lost; when the time of the first is over, the waiter finds
-        // the second.
+        // The message of the release is lost; when the first holder's lease ends, the waiter finds
+        // the second one.
         take("second", "20000");
         wait_until("it listens on another connection", || proxy.subscribers() == 2);
         assert!(began.elapsed() < ms(9_000), "after {:?}", began.elapsed());
@@ -65,7 +66,7 @@ fn a_waiter_that_missed_a_release_has_its_subscriber_checked() {
     client.close(ms(2_000)).unwrap();
 }
 
-/// The leader of the queue pauses before it tries again, while the server is healthy.
+/// The leader of the queue pauses before its next attempt, while the server is healthy.
 #[test]
 fn a_call_after_a_connection_was_cut_gets_no_stale_error() {
     let server = Server::start();
@@ -104,7 +105,7 @@ fn new_calls_fail_at_once_while_the_server_is_down_and_waiters_wait_on() {
         let leader = s.spawn(|| client.lock("job").unwrap().unlock().unwrap());
         wait_until("the leader is subscribed", || !server.channels().is_empty());
         server.kill();
-        // A thread that queues up before the leader has noticed the outage waits like the leader.
+        // A thread that queues up before the leader has noticed the outage waits with the leader.
         wait_until("the leader has noticed", || client.try_lock_for("job", ms(1)).is_err());
         for _ in 0..5 {
             let began = Instant::now();

@@ -1,5 +1,5 @@
-//! Waits that a token ends: at each point of a wait, and what is left then. What holds for all
-//! primitives and stores is in `contract::waits`.
+//! A token ends waits: at each point of a wait, and what is left afterwards. `contract::waits`
+//! covers what holds for all primitives and stores.
 
 use std::error::Error as _;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,14 +16,14 @@ fn client(url: String) -> LockClient {
     LockClient::builder().url(url).lease(LONG).io_timeout(Duration::from_secs(5)).build().unwrap()
 }
 
-/// Why the call failed. A guard is dropped on the thread that got it.
+/// Why the call failed. A guard is dropped on the thread that acquired it.
 fn ended<G>(outcome: Result<G>) -> Option<ErrorKind> {
     outcome.err().map(|e| e.kind())
 }
 
 const CANCELLED: Option<ErrorKind> = Some(ErrorKind::Cancelled);
 
-/// Every call that takes something or waits.
+/// Every call that acquires or waits.
 fn calls(client: &LockClient, token: &CancelToken) -> Vec<(&'static str, Option<ErrorKind>)> {
     let mutex = client.mutex("mutex").with_cancel(token);
     let fair = client.fair("fair").with_cancel(token);
@@ -73,7 +73,7 @@ fn a_call_with_a_cancelled_token_sends_nothing() {
     assert_eq!(sent(&before), 0);
     let error = client.mutex("job").with_cancel(&token).lock().unwrap_err();
     assert_eq!(error.name(), Some("job"));
-    // What waits for nothing goes on.
+    // Calls that do not wait still work.
     let latch = client.latch("latch").with_cancel(&token);
     assert!(latch.try_set_count(1).unwrap());
     assert_eq!(latch.count_down().unwrap(), 0);
@@ -84,7 +84,7 @@ fn a_call_with_a_cancelled_token_sends_nothing() {
     server.assert_clean();
 }
 
-/// Every call blocks, each on a thread of its own, and one cancel ends all of them.
+/// Every call blocks on a thread of its own, and one cancel ends all of them.
 #[test]
 fn one_cancel_ends_the_waits_of_every_primitive() {
     let server = Server::start();
@@ -141,7 +141,7 @@ fn one_cancel_ends_the_waits_of_every_primitive() {
             assert_eq!(waiter.join().unwrap(), CANCELLED, "call {at}");
         }
     });
-    wait_until("no place and no marker stays", || keys() == before);
+    wait_until("no queue entry and no marker is left", || keys() == before);
     drop((held, holder.latch("latch").delete().unwrap(), holder.semaphore("semaphore").delete().unwrap()));
     assert!(holder.counting_semaphore("counting").delete().unwrap());
     drop(calls);
@@ -149,7 +149,7 @@ fn one_cancel_ends_the_waits_of_every_primitive() {
     server.assert_clean();
 }
 
-/// The middle one leaves: its place goes at once, and the order of the others stays.
+/// The middle one leaves: its queue entry is removed at once, and the order of the others is kept.
 #[test]
 fn the_place_of_a_cancelled_fair_waiter_goes_at_once() {
     let server = Server::start();
@@ -181,7 +181,7 @@ fn the_place_of_a_cancelled_fair_waiter_goes_at_once() {
     server.assert_clean();
 }
 
-/// The holder reads, a writer waits, and keeps new readers out until it is cancelled.
+/// The holder reads, and a waiting writer keeps new readers out until it is cancelled.
 #[test]
 fn the_marker_of_a_cancelled_writer_goes_at_once() {
     let server = Server::start();
@@ -201,7 +201,7 @@ fn the_marker_of_a_cancelled_writer_goes_at_once() {
     server.assert_clean();
 }
 
-/// It has a place at the server, which hangs: the call does not wait for it.
+/// It has a queue entry at the server, which hangs: the call does not wait for its removal.
 #[test]
 fn a_cancelled_wait_does_not_wait_for_a_server_that_hangs() {
     let server = Server::start();
@@ -223,7 +223,7 @@ fn a_cancelled_wait_does_not_wait_for_a_server_that_hangs() {
         server.resume();
         assert_eq!(outcome, CANCELLED);
         assert!(took < PROMPT, "it took {took:?}");
-        wait_until("its place goes", || holder.fair("t").queue_len().unwrap() == 0);
+        wait_until("its queue entry is removed", || holder.fair("t").queue_len().unwrap() == 0);
     });
     drop((guard, holder, waiting));
     server.assert_clean();
@@ -266,7 +266,8 @@ fn a_refusal_that_is_on_its_way_ends_the_call() {
     server.assert_clean();
 }
 
-/// No reply comes: the call ends with the I/O timeout, and the request is undone in the background.
+/// No reply arrives: the call ends after the I/O timeout, and the request is undone in the
+/// background.
 #[test]
 fn a_request_without_a_reply_is_undone() {
     for primitive in ["mutex", "fair", "multi", "semaphore"] {
@@ -287,7 +288,7 @@ fn a_request_without_a_reply_is_undone() {
             token.cancel();
             let error = call.join().unwrap().unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Cancelled, "{primitive}: {error:?}");
-            assert!(error.source().is_some(), "{primitive}: it says why it took so long");
+            assert!(error.source().is_some(), "{primitive}: its cause says why it took so long");
         });
         wait_until(&format!("{primitive}: it is undone"), || server.lock_keys() == ["s-job"]);
         wait_until(&format!("{primitive}: all permits are back"), || {
@@ -318,7 +319,7 @@ fn waits_end_during_an_outage() {
         wait_until("all wait", || waiting.snapshot().waits().len() == 3);
         proxy.refuse(true);
         proxy.cut_all();
-        // Until the leaders have noticed, by an attempt that failed.
+        // Long enough for the leaders to notice the outage by a failed attempt.
         std::thread::sleep(ms(700));
         token.cancel();
         wait_until("all have ended", || [&leader, &behind, &queued].iter().all(|call| call.is_finished()));
@@ -326,16 +327,16 @@ fn waits_end_during_an_outage() {
             assert_eq!(call.join().unwrap(), CANCELLED);
         }
         proxy.refuse(false);
-        wait_until("its place goes", || holder.fair("fair").queue_len().unwrap() == 0);
+        wait_until("its queue entry is removed", || holder.fair("fair").queue_len().unwrap() == 0);
     });
     guard.unlock().unwrap();
-    assert!(waiting.try_lock_for("job", CAP).unwrap().is_some(), "the client goes on");
+    assert!(waiting.try_lock_for("job", CAP).unwrap().is_some(), "the client still works");
     drop((fair_guard, holder, waiting));
     server.assert_clean();
 }
 
-/// Threads take the lock in turns while others are cancelled at every moment: nothing is lost, no
-/// thread stays behind, and no two are inside.
+/// Threads take the lock in turn while others are cancelled at any moment: nothing is lost, no
+/// thread is left waiting, and there are never two holders.
 #[test]
 fn the_hold_passes_on_beside_cancels() {
     const THREADS: u32 = 6;
@@ -361,7 +362,7 @@ fn the_hold_passes_on_beside_cancels() {
                 };
                 match outcome {
                     Ok(guard) => {
-                        assert!(!inside.swap(true, Ordering::SeqCst), "two are inside");
+                        assert!(!inside.swap(true, Ordering::SeqCst), "two holders");
                         std::thread::sleep(Duration::from_micros(50));
                         inside.store(false, Ordering::SeqCst);
                         guard.unlock().unwrap();
@@ -389,7 +390,8 @@ fn the_hold_passes_on_beside_cancels() {
     server.assert_clean();
 }
 
-/// Readers join a hold of their client, writers wait with a marker, all are cancelled at times.
+/// Readers join a hold of their client, writers wait with a marker, and any of them may be
+/// cancelled at any moment.
 #[test]
 fn readers_and_writers_are_cancelled_at_every_moment() {
     let server = Server::start();
@@ -423,7 +425,7 @@ fn readers_and_writers_are_cancelled_at_every_moment() {
             });
         }
     });
-    // Nothing keeps others out, at once.
+    // Nothing blocks other clients now.
     drop(clients[0].rw_lock("rw").try_read_for(PROMPT).unwrap().expect("no marker"));
     drop(clients[1].rw_lock("rw").try_write_for(PROMPT).unwrap().expect("no reader"));
     drop(clients);

@@ -1,4 +1,4 @@
-//! `close`: who is notified, what it returns, and what it leaves.
+//! `close`: whom it notifies, what it returns, and what it leaves behind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -46,7 +46,7 @@ fn a_guard_that_a_close_released_reports_it_at_every_hold_count() {
     client.close(CAP).unwrap();
     assert!([outer.is_held(), both.is_held(), writes.is_held(), reads.is_held(), reader.is_held()] == [false; 5]);
     assert!(inner.wait_lost(CAP).is_lost() && both.wait_lost(CAP).is_lost() && reads.wait_lost(CAP).is_lost());
-    // Callbacks that are set late run too, each of them.
+    // Callbacks that are registered late run too, each of them.
     for _ in 0..3 {
         let (reported, callback) = counter();
         reader.on_lost(callback);
@@ -64,7 +64,7 @@ fn a_guard_that_a_close_released_reports_it_at_every_hold_count() {
     assert_eq!(server.lock_keys(), ["count"]);
 }
 
-/// The holder's job runs on: it must know before another can acquire the lock.
+/// The holder's job continues: it must be notified before another client can acquire the lock.
 #[test]
 fn holders_are_notified_before_their_locks_are_released() {
     let server = Server::start();
@@ -93,20 +93,20 @@ fn what_was_lost_before_is_no_failure_of_a_close() {
     let gone = client.lock("gone").unwrap();
     let over = client.mutex("over").with_lease(ms(50)).lock().unwrap();
     server.cmd::<u32>(&["DEL", "gone"]);
-    // A loss that nobody has noticed before the close does.
+    // A loss that only the close notices.
     let unseen = client.mutex("unseen").with_lease(LONG).lock().unwrap();
     server.cmd::<u32>(&["DEL", "unseen"]);
     assert!(gone.wait_lost(CAP).is_lost() && over.wait_lost(CAP).is_lost());
     client.close(CAP).unwrap();
-    assert_eq!(over.unlock().unwrap_err().kind(), ErrorKind::Lost, "and not because of the close");
+    assert_eq!(over.unlock().unwrap_err().kind(), ErrorKind::Lost, "the loss was earlier than the close");
     assert_eq!(gone.ensure_held().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(unseen.unlock().unwrap_err().kind(), ErrorKind::Closed);
 
-    // A lease that has run out needs no server to end.
+    // A lease that has run out ends without the server.
     let client = server.client();
     let over = client.mutex("over").with_lease(ms(50)).lock().unwrap();
     assert!(over.wait_lost(CAP).is_lost());
-    // Including the allowance for different clocks.
+    // Includes the margin for clock drift.
     std::thread::sleep(ms(1200));
     server.kill();
     client.close(CAP).unwrap();
@@ -125,7 +125,7 @@ fn a_close_reports_what_is_not_confirmed_and_for_how_long_it_may_last() {
     let (_, rest) = text.split_once("for ").unwrap();
     let seconds: f64 = rest.split(' ').next().unwrap().parse().unwrap();
     assert!((50.0..=62.0).contains(&seconds), "{text}");
-    // A second call gets the same answer.
+    // A second call returns the same error.
     assert_eq!(client.close(CAP).unwrap_err().to_string(), text);
     drop(guards);
 }
@@ -169,7 +169,7 @@ fn a_second_close_waits_for_the_first() {
     drop(guard);
 }
 
-/// The watchdog is renewing when the time is up: its connection is not kept for later.
+/// The watchdog is renewing when the timeout ends: its connection is not kept.
 #[test]
 fn a_close_that_runs_out_of_time_leaves_no_socket() {
     let server = Server::start();
@@ -180,7 +180,7 @@ fn a_close_that_runs_out_of_time_leaves_no_socket() {
     proxy.inject("job", Fault::StallReply(ms(600)));
     proxy.wait_hits(1);
     client.close(Duration::ZERO).unwrap_err();
-    wait_until("it is free all the same", || server.lock_keys().is_empty());
+    wait_until("it becomes free nevertheless", || server.lock_keys().is_empty());
     wait_until("no connection is left", || server.client_lines().len() == 1);
     drop((guard, client));
     server.assert_clean();

@@ -1,4 +1,4 @@
-//! What a lock and its unlock cost each store: the figures of the guide's chapter
+//! The cost of a lock and its unlock in each store: the figures in the guide's chapter
 //! `choosing_a_store`.
 
 use leasehold::{LockClient, Redlock};
@@ -8,8 +8,8 @@ use crate::support::{Clients, Masters};
 
 const CYCLES: u32 = 10;
 
-/// How many exchanges about this name pass each proxy in so many cycles. The first is not counted:
-/// it makes what is made once.
+/// How many exchanges about this name pass each proxy in `CYCLES` cycles. The first cycle is not
+/// counted, because it creates what is created only once.
 fn exchanges(client: &LockClient, proxies: &[Proxy]) -> Vec<u32> {
     client.lock("costs").unwrap().unlock().unwrap();
     for proxy in proxies {
@@ -39,14 +39,14 @@ fn each_master_of_redlock_is_asked_as_often_as_one_redis() {
     crate::support::wait_for_votes(&client, 3);
     let asked = exchanges(&client, &proxies);
     assert!(asked.iter().all(|asked| *asked <= 2 * CYCLES), "{asked:?}");
-    // The slowest is not waited for. It need not be the same one each time.
+    // A call does not wait for the slowest master, which may be a different one each time.
     assert!(asked.iter().sum::<u32>() >= 2 * 2 * CYCLES, "a majority is asked each time: {asked:?}");
     drop((client, proxies));
     masters.assert_clean();
 }
 
-/// However many threads there are and whatever they hold: eight for calls, one for renewals, one
-/// for messages.
+/// Whatever the number of its threads and holds: eight for calls, one for renewals, one for
+/// messages.
 #[test]
 fn a_redis_has_ten_connections_of_a_client_at_most() {
     let server = Server::start();
@@ -83,7 +83,7 @@ fn has_ten_connections_at_most(client: &LockClient, server: &Server) {
     });
 }
 
-/// In one run of a script for up to so many, and not in one for each.
+/// One run of a script renews up to a fixed number of holds, instead of one run each.
 #[test]
 fn the_renewals_of_a_hundred_holds_travel_together() {
     let server = Server::start();
@@ -109,7 +109,7 @@ fn postgres_is_asked_once_for_a_lock_and_once_for_its_unlock() {
     server.assert_clean();
 }
 
-/// One waits for the other, with a session of 30 s each: what is sent are the heartbeats.
+/// One client waits for the other, each with a session of 30 s: only heartbeats are sent.
 #[cfg(feature = "zookeeper")]
 #[test]
 fn a_wait_in_zookeeper_sends_nothing_but_heartbeats() {
@@ -122,7 +122,7 @@ fn a_wait_in_zookeeper_sends_nothing_but_heartbeats() {
         std::thread::sleep(ms(500));
         let before = server.figure("zk_packets_received");
         std::thread::sleep(ms(5000));
-        // A twelfth of a session is 2.5 s; the last question counts too.
+        // A heartbeat is sent every twelfth of a session, 2.5 s; the query itself counts too.
         let packets = server.figure("zk_packets_received") - before;
         assert!(packets <= 8, "{packets} packets in 5 s");
         guard.unlock().unwrap();
@@ -132,19 +132,19 @@ fn a_wait_in_zookeeper_sends_nothing_but_heartbeats() {
     server.assert_clean();
 }
 
-/// Three requests, of which the first two travel together, and two changes.
+/// Three requests, of which the first two are sent together, and two changes.
 #[cfg(feature = "zookeeper")]
 #[test]
 fn a_zookeeper_makes_two_changes_in_two_round_trips() {
     let server = crate::rig::zookeeper::ZooKeeper::start();
-    // No container: the server would remove it now and then, which is a change too.
+    // Not a container: the server would occasionally delete it, which is a change too.
     server.look(|session| session.create("/costs", b"", crate::rig::zookeeper::PERSISTENT).unwrap());
     let proxy = Proxy::before_zookeeper(&server);
     let client = LockClient::open(&proxy.zookeeper_url()).unwrap();
     let token = || client.lock("costs").unwrap().fencing_token().unwrap().get();
     let before = token();
     assert_eq!(exchanges(&client, std::slice::from_ref(&proxy)), [3 * CYCLES]);
-    // Each change of the server has the next number. One more cycle is not counted as an exchange.
+    // Each change of the server gets the next number. One more cycle is not counted as an exchange.
     assert_eq!(token() - before, 2 * u64::from(CYCLES + 2));
     assert_eq!(server.connections().len(), 1);
     drop((client, proxy));
@@ -159,7 +159,7 @@ fn a_zookeeper_makes_two_changes_in_two_round_trips() {
         client.lock("costs").unwrap().unlock().unwrap();
         start.elapsed()
     });
-    // The quickest: any may be held up by a busy machine.
+    // The fastest cycle counts, because a busy machine may delay any of them.
     let least = took.min().unwrap();
     assert!(least >= delay * 2 && least < delay * 3, "{least:?}");
     drop((client, pipe));

@@ -1,4 +1,4 @@
-//! Credentials that come from a provider, and change while clients live.
+//! Credentials that come from a provider, and change while clients are connected.
 
 use std::error::Error as StdError;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +14,7 @@ use crate::support::{Load, Masters, builder_with};
 
 const EXPIRED: Fault = Fault::Reply(b"-NOAUTH Authentication required.\r\n");
 
-/// What the provider says now.
+/// What the provider returns now.
 #[derive(Clone)]
 struct Vault(Arc<Mutex<Option<Credentials>>>);
 
@@ -43,8 +43,8 @@ fn set_user(server: &Server, rules: &[&str]) {
     server.cmd::<()>(&words);
 }
 
-/// Replaces the password on all servers a few times, each time ending all connections that logged
-/// in with the one before.
+/// Replaces the password on all servers a few times, and each time ends all connections that logged
+/// in with the previous one.
 fn rotate(load: &Load, servers: &[&Server], vault: &Vault) {
     for round in 0..5 {
         load.wait_for_more(20);
@@ -90,7 +90,7 @@ fn a_password_is_rotated_under_load_on_all_masters() {
     masters.assert_clean();
 }
 
-/// The provider learns of the new password only while a log-in with the old one is under way.
+/// The provider learns the new password only while a log-in with the old one is in progress.
 #[test]
 fn a_refused_log_in_asks_the_provider_once_more() {
     let server = Server::start();
@@ -144,7 +144,7 @@ fn requirepass_is_changed_and_a_file_replaced() {
     client.lock("job").unwrap().unlock().unwrap();
 }
 
-/// The URL's user logs in with the file's password, or with a provider's that names no user.
+/// The URL's user logs in with the password of the file, or of a provider that names no user.
 #[test]
 fn the_user_may_be_in_the_url() {
     let server = Server::start();
@@ -168,7 +168,7 @@ fn the_user_may_be_in_the_url() {
     refused(LockClient::builder().redis(Redis::new(both).credentials(|| Ok(("app", "pw").into()))));
 }
 
-/// What is connected goes on; what must connect fails with the provider's reason, until it is over.
+/// Existing connections continue; new ones fail with the provider's error until it recovers.
 #[test]
 fn a_provider_that_fails_costs_no_hold() {
     let server = Server::start();
@@ -181,7 +181,7 @@ fn a_provider_that_fails_costs_no_hold() {
     wait_until("it is renewed", || server.client_lines().len() >= 3);
     vault.fail();
     std::thread::sleep(lease * 3 / 2);
-    assert!(guard.is_held(), "renewed over the connection that it has");
+    assert!(guard.is_held(), "renewed over the existing connection");
     client.lock("job").unwrap().unlock().unwrap();
 
     server.cmd::<u32>(&["CLIENT", "KILL", "USER", "app"]);
@@ -194,7 +194,7 @@ fn a_provider_that_fails_costs_no_hold() {
     guard.unlock().unwrap();
 }
 
-/// With Redlock a master whose connections cannot be replaced is one that is down.
+/// With Redlock, a master whose connections cannot be replaced counts as down.
 #[test]
 fn a_provider_that_fails_costs_no_hold_on_several_masters() {
     let masters = Masters::fresh(3);
@@ -206,7 +206,7 @@ fn a_provider_that_fails_costs_no_hold_on_several_masters() {
         .build()
         .unwrap();
     let guard = client.lock("held").unwrap();
-    // `lock` answers with a majority; the third master may be connected to only now, with a log-in.
+    // `lock` returns with a majority; the third master may connect only now, with a log-in.
     wait_until("all masters hold it", || masters.0.iter().all(|server| server.cmd::<u32>(&["EXISTS", "held"]) == 1));
     vault.fail();
     masters.0[0].cmd::<u32>(&["CLIENT", "KILL", "USER", "app"]);
@@ -216,8 +216,8 @@ fn a_provider_that_fails_costs_no_hold_on_several_masters() {
     guard.unlock().unwrap();
 }
 
-/// An identity that has expired: the server knows the user of the connection no longer. Nothing
-/// ran, so each request is repeated with a new log-in.
+/// An expired identity: the server no longer knows the connection's user. Nothing ran, so each
+/// request is repeated after a new log-in.
 #[test]
 fn a_connection_that_is_logged_out_is_replaced() {
     let server = Server::start();
@@ -252,7 +252,7 @@ fn a_connection_that_is_logged_out_is_replaced() {
     assert!(guard.is_held());
     guard.unlock().unwrap();
 
-    // Many callers of one connection: one of a batch is refused, the others are not.
+    // Many callers share one connection: one request of a batch is refused, the others are not.
     let before = expire("batch7");
     std::thread::scope(|s| {
         for n in 0..16 {
@@ -323,7 +323,7 @@ fn the_secret_is_never_shown() {
     fails(LockClient::builder().redis(Redis::new(format!("{}?pass={SECRET}", server.url())).credentials(wrong)));
     fails(LockClient::builder().url(format!("{}?pass={SECRET}!", server.url())));
     fails(LockClient::builder().url(format!("{}?user={SECRET}&pass={SECRET}", server.url())));
-    // What does not know AUTH quotes all of the command; something else echoes it.
+    // A server that does not know AUTH quotes the whole command; another one echoes it.
     let proxy = Proxy::start(&server);
     let unknown = b"-ERR unknown command 'AUTH', with args beginning with: 'default' 's3cr3t-0f-credent1als' \r\n";
     for reply in [&unknown[..], b"$21\r\ns3cr3t-0f-credent1als\r\n"] {

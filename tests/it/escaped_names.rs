@@ -1,11 +1,11 @@
-//! `escape_name` gives a valid name on every store, whatever the input.
+//! `escape_name` returns a valid name for every store, whatever the input.
 
 use leasehold::{LockClient, escape_name, unescape_name};
 
 use crate::rig::{Cluster, Server};
 use crate::support::Clients;
 
-/// What some store refuses as a name, keeps for itself, or gives a meaning to.
+/// Names that some store refuses, reserves, or gives a special meaning.
 const INPUTS: [&str; 26] = [
     "",
     ".",
@@ -35,7 +35,7 @@ const INPUTS: [&str; 26] = [
     "é€𝄞 \n\r\t\\",
 ];
 
-/// Every single byte, and the inputs above, each alone and behind a prefix of the program.
+/// Every single byte, and the inputs above, each alone and after a prefix of the program.
 fn names() -> Vec<String> {
     let bytes = (0..=255_u8).map(|byte| vec![byte]);
     let inputs = bytes.chain(INPUTS.iter().map(|input| input.as_bytes().to_vec()));
@@ -53,7 +53,7 @@ fn all_are_locks_of_their_own(client: &LockClient) {
     let mut names = names();
     names.sort();
     names.dedup();
-    // About a third of the longest name, of the worst bytes: a prefix fits before it.
+    // A third of the longest name, in the bytes that escape worst: a prefix still fits.
     names.push(escape_name([0xff; 335]));
     let held = |name: &String| {
         let guard = client.mutex(name).try_lock_owned().unwrap_or_else(|e| panic!("{name:?}: {e}"));
@@ -63,7 +63,7 @@ fn all_are_locks_of_their_own(client: &LockClient) {
     assert_eq!(guards.len(), names.len());
 }
 
-/// The names with a meaning, for each kind that has names of its own beside its own name.
+/// The names with a special meaning, for each kind that stores names besides its own.
 fn other_kinds(client: &LockClient, has_latches: bool) {
     for input in INPUTS {
         let name = escape_name(input);

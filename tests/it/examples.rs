@@ -8,8 +8,8 @@ use crate::rig::{Server, signal, wait_until};
 
 const BUILD: &str = "cargo build --all-features --examples";
 
-/// A built example. `cargo test --test it` alone does not build them, and one that is older than the
-/// code would prove nothing.
+/// A built example. `cargo test --test it` alone does not build the examples, and one that is older
+/// than the code would prove nothing.
 #[track_caller]
 fn example(name: &str) -> PathBuf {
     // target/debug/deps/it-...
@@ -67,7 +67,7 @@ fn the_small_examples_succeed() {
     server.assert_clean();
 }
 
-/// It exits within its bound, whatever its workers do when the signal comes.
+/// It exits within its time limit, whatever its workers are doing when the signal arrives.
 #[test]
 fn a_pool_that_is_told_to_stop_leaves_nothing() {
     let server = Server::start();
@@ -76,7 +76,7 @@ fn a_pool_that_is_told_to_stop_leaves_nothing() {
     let mut lines = BufReader::new(pool.stdout.take().unwrap()).lines().map_while(Result::ok);
     let mut working = lines.by_ref().filter(|line| line.contains(" works on the "));
     assert!(working.next().is_some() && working.next().is_some());
-    assert_eq!(server.lock_keys().len(), 2, "two work, and two wait");
+    assert_eq!(server.lock_keys().len(), 2, "two workers hold locks, and two wait");
     signal(pool.id(), "TERM");
     wait_until("it has ended", || pool.try_wait().unwrap().is_some());
     assert_eq!(pool.wait().unwrap().code(), Some(0));
@@ -144,7 +144,7 @@ fn the_pool_goes_on_when_its_slot_moves() {
     assert_eq!(run("cluster", None), "exact while the slot moved");
 }
 
-/// One request; the answer with its head.
+/// Sends one request; returns the response with its head.
 fn get(address: &str, path: &str) -> String {
     use std::io::{Read, Write};
     let mut stream = std::net::TcpStream::connect(address).unwrap();
@@ -178,14 +178,14 @@ fn metrics_are_scraped_over_a_socket() {
         body.lines().filter(of_calls).map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum::<u64>()
     };
     let before = granted();
-    crate::rig::wait_until("the workers go on", || server.call_count("evalsha") > 2 * before + 40);
+    crate::rig::wait_until("the workers continue", || server.call_count("evalsha") > 2 * before + 40);
     assert!(granted() > before);
     assert_eq!(lines.last().unwrap().unwrap(), "served 2 scrapes");
     assert!(example.wait().unwrap().success());
     server.assert_clean();
 }
 
-/// A new example must be added to the list above.
+/// Checks that a new example is added to the list above.
 #[test]
 fn no_example_is_left_out() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");

@@ -65,7 +65,7 @@ impl Account {
         self.fence.expect_one(rows, token)
     }
 
-    /// Name, balance, token of all rows.
+    /// The name, balance and token of all rows.
     fn rows(&self) -> Vec<(String, i64, i64)> {
         let mut select = self.db.prepare("SELECT name, balance, fence FROM account ORDER BY name").unwrap();
         let rows = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap();
@@ -210,7 +210,7 @@ impl Drop for TempDb {
     }
 }
 
-/// A minimal lock with leases: tokens are given under exclusion, and some holders outlive their
+/// A minimal lock with leases: tokens are issued under exclusion, and some holders outlive their
 /// leases.
 #[test]
 fn threads_whose_leases_end_early_lose_no_update() {

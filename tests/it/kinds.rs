@@ -1,5 +1,5 @@
-//! One name, several kinds of things: each is told of what is not its own, and nothing of it is
-//! changed.
+//! One name, several kinds of primitives: each call reports what belongs to another kind, and does
+//! not change it.
 
 use std::time::Duration;
 
@@ -32,7 +32,8 @@ fn keys_of_ours_are_no_names() {
         let error = client.lock(key).unwrap_err();
         assert_eq!(error.name(), Some(key));
         assert!(error.to_string().contains("choose another name"), "{error}");
-        // It is the key that clashes: the prefix of a client can make one of a name, or save it.
+        // The key is what clashes: a client's prefix can turn a valid name into a reserved key, or
+        // the reverse.
         let (prefix, name) = key.split_at(5);
         let mapped = server.builder().key_prefix(prefix).build().unwrap();
         refused(mapped.lock(name), kind);
@@ -42,11 +43,11 @@ fn keys_of_ours_are_no_names() {
     drop(prefixed.lock("leasehold:node").unwrap());
     drop(client.lock("redisson_lock_token:x").unwrap());
     refused(prefixed.fenced_value("").claim(FencingToken::new(1)), ErrorKind::InvalidInput);
-    // The locks that were taken, and the probe of each client.
+    // The locks that were acquired, and the probe of each client.
     assert!(server.call_count("evalsha") - before <= 4 + 1 + keys.len() as u64);
 }
 
-/// Every way to ask for a lock under the name of a fenced value.
+/// Every way to acquire a lock under the name of a fenced value.
 fn locks_refuse(client: &LockClient, name: &str) {
     let kind = ErrorKind::WrongType;
     refused(client.try_lock(name), kind);
@@ -68,7 +69,7 @@ fn locks_refuse(client: &LockClient, name: &str) {
 fn a_fenced_value_and_a_lock_do_not_share_a_key() {
     let server = Server::start();
     let client = server.client();
-    // The value first.
+    // The value comes first.
     let claim = client.fenced_value("x").claim(FencingToken::new(7)).unwrap();
     locks_refuse(&client, "x");
     claim.write("kept").unwrap();
@@ -79,7 +80,7 @@ fn a_fenced_value_and_a_lock_do_not_share_a_key() {
     server.cmd::<()>(&["DEL", "x"]);
     drop(claim);
 
-    // The lock first.
+    // The lock comes first.
     let guard = client.lock("x").unwrap();
     let fair = client.fair("f").lock().unwrap();
     let read = client.rw_lock("rw").read().unwrap();
@@ -93,7 +94,7 @@ fn a_fenced_value_and_a_lock_do_not_share_a_key() {
     fair.unlock().unwrap();
     read.unlock().unwrap();
 
-    // Taken for a lock behind a claim, by somebody who looks at nothing.
+    // An unconditional write makes a lock out of it behind a claim.
     let claim = client.fenced_value("x").claim(token).unwrap();
     server.cmd::<()>(&["DEL", "x"]);
     let guard = client.lock("x").unwrap();
@@ -103,7 +104,7 @@ fn a_fenced_value_and_a_lock_do_not_share_a_key() {
     server.assert_clean();
 }
 
-/// What keeps a value apart from a lock costs those who wait for a lock nothing.
+/// The check that separates values from locks costs waiters for a lock nothing.
 #[test]
 fn whoever_finds_a_lock_taken_does_not_look_twice() {
     let server = Server::start();
@@ -112,13 +113,13 @@ fn whoever_finds_a_lock_taken_does_not_look_twice() {
     assert!(b.try_lock("x").unwrap().is_none());
     let before = server.call_count("hexists");
     assert!(b.try_lock("x").unwrap().is_none());
-    assert_eq!(server.call_count("hexists") - before, 2, "whether it is ours, and whether it is a read-write lock");
+    assert_eq!(server.call_count("hexists") - before, 2, "one for our own hold, one for a read-write lock");
     assert!(b.try_lock_for("x", ms(5)).unwrap().is_none());
     guard.unlock().unwrap();
 }
 
-/// All three are a number under the name, which Redis does not tell apart. A client that knows
-/// better says so.
+/// All three are a number under the name, which Redis cannot distinguish. A client that knows more
+/// reports it.
 #[test]
 fn a_latch_and_semaphores_of_one_client_do_not_share_a_name() {
     let server = Server::start();
@@ -153,7 +154,7 @@ fn a_latch_and_semaphores_of_one_client_do_not_share_a_name() {
     assert!(error.to_string().contains("another name"), "{error}");
     latch.count_down().unwrap();
 
-    // Over: the name is free for something else.
+    // It is over: the name can be reused for another kind.
     assert_eq!(leased.try_set_permits(1).unwrap(), leasehold::SetPermits::New);
     let permit = leased.acquire().unwrap();
     latch_refuses();
@@ -166,7 +167,7 @@ fn a_latch_and_semaphores_of_one_client_do_not_share_a_name() {
     leased_refuses();
     assert_eq!(counting.add_permits(1).unwrap(), 1);
 
-    // Also if it was not this client that ended it.
+    // Even if another client ended it.
     assert!(server.client().counting_semaphore("n").delete().unwrap());
     latch.set_count(2).unwrap();
     server.cmd::<()>(&["DEL", "n"]);
@@ -188,17 +189,17 @@ fn an_owned_call_does_not_wait_for_its_own_thread() {
     refused(rw.read_owned(), ErrorKind::Conflict);
     refused(rw.write_owned(), ErrorKind::Conflict);
     refused(client.multi(["a", "m"]).lock_owned(), ErrorKind::Conflict);
-    // With a time: it is taken, no more.
+    // With a timeout the lock is simply taken.
     assert!(mutex.try_lock_owned().unwrap().is_none() && mutex.try_lock_owned_for(ms(5)).unwrap().is_none());
     assert!(client.multi(["a", "m"]).try_lock_owned_for(ms(5)).unwrap().is_none());
     assert!(rw.try_read_owned_for(ms(5)).unwrap().is_none());
-    // Another thread waits for this one, which can drop it.
+    // Another thread does wait for this one, which can drop its guard.
     std::thread::scope(|s| {
         let waiter = s.spawn(|| mutex.lock_owned().unwrap().unlock());
         drop(bound);
         waiter.join().unwrap().unwrap();
     });
-    // One that ends by itself is waited for; readers do not exclude each other.
+    // It does wait for a lease that ends by itself; readers do not exclude each other.
     let short = mutex.clone().with_lease(ms(200)).lock().unwrap();
     mutex.lock_owned().unwrap().unlock().unwrap();
     assert!(!short.is_held());

@@ -1,4 +1,4 @@
-//! The count-down latch: all waiters continue at zero, once, whatever is lost on the way.
+//! The count-down latch: all waiters continue at zero, exactly once, whatever messages are lost.
 
 use std::time::{Duration, Instant};
 
@@ -25,9 +25,9 @@ fn all_waiters_continue_at_zero() {
     let server = Server::start();
     let clients = [server.client(), server.client(), server.client()];
     let latch = clients[0].latch("l");
-    assert!(latch.try_wait().unwrap(), "not set counts as zero");
+    assert!(latch.try_wait().unwrap(), "an unset latch counts as zero");
     assert_eq!(latch.count_down().unwrap(), 0);
-    assert!(server.lock_keys().is_empty(), "no count below zero is left");
+    assert!(server.lock_keys().is_empty(), "no negative count is left");
     assert!(latch.try_set_count(2).unwrap());
     assert!(!clients[1].latch("l").try_set_count(5).unwrap());
     assert_eq!(clients[1].latch("l").set_count(5).unwrap_err().kind(), ErrorKind::Conflict);
@@ -76,7 +76,7 @@ fn deleting_lets_all_waiters_continue() {
     server.assert_clean();
 }
 
-/// Counted once and published once: a `0` beside a positive count would make Redisson's waiters
+/// Counted once and published once: a `0` while the count is positive would make Redisson's waiters
 /// spin.
 #[test]
 fn a_count_whose_reply_is_lost_counts_once() {
@@ -120,13 +120,13 @@ fn a_late_count_is_not_counted_twice() {
 #[test]
 fn a_missed_message_delays_a_waiter_and_strands_nobody() {
     let mut server = Server::start();
-    // A waiter polls at least once in a lease, and a restart may take longer than that on a busy
+    // A waiter polls at least once per lease, and a restart may take longer than that on a busy
     // machine.
     let a = server.builder().lease(ms(600)).outage_timeout(Duration::from_secs(15)).build().unwrap();
     let b = server.client();
     for round in ["deleted by hand", "flushed", "restarted", "connections killed"] {
         b.latch("l").set_count(1).unwrap();
-        // Otherwise the subscription of the previous round would be taken for this one.
+        // Otherwise the subscription of the previous round would be mistaken for this one.
         wait_until("nobody is subscribed", || server.channels().is_empty());
         std::thread::scope(|s| {
             let waiter = s.spawn(|| a.latch("l").wait());
@@ -191,8 +191,8 @@ fn a_latch_set_anew_right_behind_its_last_count_lets_everybody_go_on() {
                     s.spawn(move || latch.wait_for(Duration::from_secs(30)).unwrap())
                 })
                 .collect();
-            // Each poll reads the count and the last opening; a waiter polls again while its client is
-            // not subscribed yet, so the number alone does not say that the last one has polled.
+            // Each poll reads the count and the last opening; a waiter polls again until its client
+            // is subscribed, so the number alone does not prove that the last one has polled.
             let (mut polled, mut since) = (0, Instant::now());
             wait_until("all have polled, and sleep", || {
                 let now = server.call_count("get") - looks;
@@ -210,7 +210,7 @@ fn a_latch_set_anew_right_behind_its_last_count_lets_everybody_go_on() {
             let through = waiters.into_iter().filter_map(|waiter| waiter.join().unwrap().then_some(())).count();
             assert_eq!(through, 40, "{round}");
         });
-        // Whoever comes now waits for the new one.
+        // Later callers wait for the new latch.
         assert!(!waiting[0].latch("l").try_wait().unwrap());
         assert!(!waiting[1].latch("l").wait_for(ms(50)).unwrap());
     }
@@ -231,13 +231,13 @@ fn fifty_threads_cost_little_and_all_continue() {
         b.latch("l").count_down().unwrap();
     });
     assert_eq!(b.latch("l").count().unwrap(), 0);
-    // Each polls at the beginning and at the end, and the first of them once more after it has
-    // subscribed. A poll reads the count and the last opening.
+    // Each polls at the beginning and at the end, and the first one again after it has subscribed.
+    // A poll reads the count and the last opening.
     let looks = server.call_count("get") / 2;
     assert!(looks <= 50 * 3 + 10, "{looks} looks");
 }
 
-/// The request was held up, its caller got an unknown outcome, and by now the name belongs to
+/// The request was delayed, its caller got an unknown outcome, and meanwhile the name belongs to
 /// another latch.
 #[test]
 fn a_count_of_unknown_outcome_does_not_run_on_the_next_latch() {
@@ -253,7 +253,7 @@ fn a_count_of_unknown_outcome_does_not_run_on_the_next_latch() {
         assert_eq!(count.join().unwrap().unwrap_err().kind(), ErrorKind::Unreachable);
     });
     proxy.refuse(false);
-    // Beside the idempotency key of the count that was set.
+    // In addition to the idempotency key of the count that was set.
     wait_until("it is resolved", || server.cmd::<Vec<String>>(&["KEYS", "leasehold_once:{l}:*"]).len() == 2);
     b.latch("l").delete().unwrap();
     b.latch("l").set_count(1).unwrap();

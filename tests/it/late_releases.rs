@@ -1,6 +1,5 @@
-//! A release that the client sent in the middle of an acquire, and that reaches the server when the
-//! call has been granted the lock. The user may not kill connections, so nothing stops it on its
-//! way.
+//! A release that the client sent during an acquire, and that reaches the server after the call has
+//! been granted the lock. The user may not kill connections, so nothing stops the release.
 
 use std::any::Any;
 use std::sync::mpsc::{Receiver, channel};
@@ -13,10 +12,10 @@ use crate::replicas::Pair;
 use crate::rig::{CAP, Cluster, ClusterOptions, Fault, Proxy, Server, ms, wait_until};
 use crate::support::{Clients, Masters, wait_for_votes};
 
-/// So long that nothing here can pass because a lease ended.
+/// Long enough that nothing here can pass because a lease ended.
 const LONG: Duration = Duration::from_secs(120);
 
-/// Makes a user who may do everything but kill connections. Returns what its URL ends in.
+/// Creates a user with all rights except to kill connections. Returns the end of its URL.
 fn without_kill(server: &Server) -> &'static str {
     // Redis 6.2 cannot remove a subcommand.
     let rules = ["~*", "&*", "+@all", "-client", "+client|setname", "+client|info"];
@@ -30,7 +29,7 @@ fn impatient(builder: Builder) -> LockClient {
 
 type Guard = Box<dyn Any + Send>;
 
-/// Waits for the lock on a thread, and keeps it there until the receiver is dropped.
+/// Waits for the lock on another thread, which keeps it until the receiver is dropped.
 fn wait_for(client: &LockClient, take: impl FnOnce(&LockClient) -> Guard + Send + 'static) -> Receiver<Guard> {
     let (sender, receiver) = channel();
     let waiting = client.clone();
@@ -39,7 +38,7 @@ fn wait_for(client: &LockClient, take: impl FnOnce(&LockClient) -> Guard + Send 
     receiver
 }
 
-/// The locks by their names, the scripts that release them, and how to take them.
+/// The names of the locks, the scripts that release them, and how to acquire them.
 type Kind = (&'static str, &'static str, fn(&LockClient) -> Guard, fn(&LockClient) -> Option<Guard>);
 
 #[rustfmt::skip]
@@ -59,7 +58,7 @@ const KINDS: [Kind; 6] = [
 ];
 
 /// The replica does not acknowledge the grant of a waiting call, the release of that grant is
-/// delayed, and the call goes on.
+/// delayed, and the call continues.
 #[test]
 fn a_late_release_of_a_grant_that_no_replica_has_takes_no_later_grant() {
     let pair = Pair::start();
@@ -92,14 +91,14 @@ fn a_late_release_of_a_grant_that_no_replica_has_takes_no_later_grant() {
     assert!(removed.is_empty(), "the late release has removed the new grant: {removed:?}");
 }
 
-/// What was taken in one slot is given back because a lock in another slot is busy. That release is
-/// delayed, and the call goes on.
+/// A hold in one slot is released because a lock in another slot is busy. That release is delayed,
+/// and the call continues.
 #[test]
 fn a_late_release_of_one_slot_takes_no_later_grant_of_several_locks() {
     let options = ClusterOptions { replicas: false, node_timeout: 60_000, proxies: true, ..Default::default() };
     let cluster = Cluster::start_with(options);
     let builder = || LockClient::builder().cluster(leasehold::Cluster::new(cluster.urls()));
-    // One name for each node, in the order in which they are taken.
+    // One name for each node, in the order in which they are acquired.
     let mut names = [0, 1, 2].map(|node| {
         let mut names = (0..).map(|n| format!("job-{n}"));
         names.find(|name| cluster.owner(cluster.slot(name)) == node).unwrap()
@@ -114,10 +113,10 @@ fn a_late_release_of_one_slot_takes_no_later_grant_of_several_locks() {
     let [before, behind] = [&second, &third].map(|name| other.mutex(name).lock_owned().unwrap());
     let waiter = wait_for(&client, move |client| Box::new(client.multi(names).lock_owned().unwrap()));
     let proxy = cluster.node(cluster.owner(cluster.slot(&first))).proxy();
-    // A cluster of Redis 7 has sharded channels.
+    // A Redis 7 cluster has sharded channels.
     let publish = if cluster.node(0).major() < 7 { "'publish'" } else { "'spublish'" };
     proxy.inject(&sha(&script("multi_release").replace("'publish'", publish)), Fault::Hold);
-    // The waiter takes the first again, and finds another one taken.
+    // The waiter acquires the first name again, and finds another one taken.
     before.unlock().unwrap();
     proxy.wait_hits(1);
     behind.unlock().unwrap();
@@ -129,13 +128,13 @@ fn a_late_release_of_one_slot_takes_no_later_grant_of_several_locks() {
     cluster.assert_clean();
 }
 
-/// The grant of one master is no majority and is given back. That release is delayed, and the call
-/// goes on.
+/// The grant of one master is not a majority and is released. That release is delayed, and the call
+/// continues.
 #[test]
 fn a_late_release_of_a_minority_takes_no_later_majority() {
     let masters = Masters::fresh(3);
     let proxies = [0, 2].map(|at| Proxy::start(&masters.0[at]));
-    // The client has a majority with the first master only.
+    // The client has a majority only with the first master.
     proxies[1].refuse(true);
     let user = [0, 1, 2].map(|at| without_kill(&masters.0[at]))[0];
     let urls = [proxies[0].url(), masters.0[1].url(), proxies[1].url()].map(|url| format!("{url}{user}"));
@@ -154,5 +153,5 @@ fn a_late_release_of_a_minority_takes_no_later_majority() {
     wait_for_votes(&other, 3);
     assert!(other.try_lock("l").unwrap().is_none(), "the late release has removed the new grant");
     drop(guard);
-    wait_until("nothing stays", || masters.holding("l") == 0);
+    wait_until("nothing is left", || masters.holding("l") == 0);
 }

@@ -80,7 +80,7 @@ fn a_deleted_lock_is_reported_in_three_ways() {
         late.fetch_add(10, Ordering::SeqCst);
     });
     wait_until("a callback set after the loss runs", || reported.load(Ordering::SeqCst) == 11);
-    // The lock is never acquired again silently while a guard exists.
+    // The lock is never silently acquired again while a guard exists.
     assert_eq!(client.lock("job").unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(inner.unlock().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(client.try_lock("job").unwrap_err().kind(), ErrorKind::Lost);
@@ -88,8 +88,8 @@ fn a_deleted_lock_is_reported_in_three_ways() {
     assert!(client.lock("job").unwrap().is_held());
 }
 
-/// Whoever finds it: the watchdog before the guard, a guard before the watchdog, or the client that
-/// forces the lock open itself.
+/// The loss may be noticed by the watchdog before the guard, by a guard before the watchdog, or by
+/// the client that forces the lock open itself.
 #[test]
 fn a_loss_is_logged_once() {
     record_logs();
@@ -134,7 +134,7 @@ fn a_loss_is_logged_once() {
     assert!(both.wait_lost(Duration::from_secs(10)).is_lost());
     drop(both);
     assert_once("logged-one");
-    assert_eq!(lines("logged-other").0, 0, "that one was given back");
+    assert_eq!(lines("logged-other").0, 0, "that one was released");
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn a_server_that_stays_away_ends_every_hold_in_time() {
     assert!(client.lock("n1").unwrap().is_held());
 }
 
-/// One key that changed its type must not keep the others from being renewed.
+/// A key whose type changed must not prevent the renewal of the others.
 #[test]
 fn one_broken_lock_harms_no_other() {
     let server = Server::start();
@@ -245,7 +245,7 @@ fn one_broken_lock_harms_no_other() {
     server.cmd::<u32>(&["DEL", "broken"]);
 }
 
-/// The process is suspended past its lease: the first check after it must report the loss.
+/// The process is suspended past its lease: the first check after it resumes must report the loss.
 #[test]
 fn a_suspended_holder_knows_of_its_loss_when_it_resumes() {
     let server = Server::start();
@@ -304,8 +304,7 @@ fn a_callback_may_own_the_client() {
     server.assert_clean();
 }
 
-/// A thread of the same client waits for a hold that is gone long before its lease would have
-/// ended.
+/// A thread of the same client waits for a hold that ends long before its lease would have.
 #[test]
 fn a_local_waiter_follows_a_hold_that_was_forced_out() {
     let server = Server::start();
@@ -320,7 +319,7 @@ fn a_local_waiter_follows_a_hold_that_was_forced_out() {
     drop(guard);
 }
 
-/// Renewal counts from the request: a slow reply has used up some of the lease.
+/// A lease counts from the request: a slow reply has used up a part of it.
 #[test]
 fn a_grant_that_was_answered_late_is_renewed_in_time() {
     let server = Server::start();
@@ -333,7 +332,8 @@ fn a_grant_that_was_answered_late_is_renewed_in_time() {
     proxy.wait_hits(1);
 }
 
-/// A callback that counts, and its counter; the callback is dropped when the counter has one owner.
+/// A callback that counts, and its counter; the callback has been dropped when the counter has one
+/// owner.
 fn counter() -> (Arc<AtomicU32>, impl FnOnce(&Loss) + Send + 'static) {
     let count = Arc::new(AtomicU32::new(0));
     let reported = count.clone();
@@ -342,7 +342,7 @@ fn counter() -> (Arc<AtomicU32>, impl FnOnce(&Loss) + Send + 'static) {
     })
 }
 
-/// No renewal, timer or other guard notices the loss: the end of the guard itself does.
+/// No renewal, timer or other guard notices the loss: only the end of the guard does.
 #[test]
 fn a_loss_that_unlock_or_drop_sees_first_runs_the_callback() {
     let server = Server::start();
@@ -375,7 +375,7 @@ fn a_loss_that_unlock_or_drop_sees_first_runs_the_callback() {
         client.rw_lock("rw").write_owned().unwrap(),
         client.semaphore("s").acquire().unwrap(),
     );
-    // A hold that is lost as a writer does not go on as a reader.
+    // A write hold that is lost does not continue as a read hold.
     let write = client.rw_lock("rw").write().unwrap();
     let (reported, callback) = counter();
     write.on_lost(callback);
@@ -408,13 +408,13 @@ fn a_callback_ends_with_the_guard_it_was_set_through() {
     }
     server.cmd::<()>(&["FLUSHALL"]);
     assert!(outer.wait_lost(Duration::from_secs(10)).is_lost() && read.wait_lost(Duration::from_secs(10)).is_lost());
-    wait_until("the living guard's callback has run", || lost.load(Ordering::SeqCst) == 1);
+    wait_until("the callback of the remaining guard has run", || lost.load(Ordering::SeqCst) == 1);
     assert_eq!(outer.unlock().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(lost.load(Ordering::SeqCst), 1, "once");
 }
 
-/// Callbacks that block or panic take a bounded number of threads, and keep no lease from being
-/// renewed.
+/// Callbacks that block or panic use a limited number of threads, and do not prevent the renewal of
+/// any lease.
 #[test]
 fn many_losses_at_once_take_few_threads() {
     const LEASES: u32 = 400;
@@ -435,7 +435,7 @@ fn many_losses_at_once_take_few_threads() {
             let _ = door.recv();
             running.fetch_sub(1, Ordering::SeqCst);
             // A callback may use the client.
-            assert!(n >= 20 || client.try_lock("from a callback").is_err(), "some of them panic");
+            assert!(n >= 20 || client.try_lock("from a callback").is_err(), "some callbacks panic");
             done.fetch_add(1, Ordering::SeqCst);
         });
     }
@@ -449,8 +449,8 @@ fn many_losses_at_once_take_few_threads() {
     server.assert_clean();
 }
 
-/// The logger is foreign code: one that blocks stops the watchdog, but no callback of another
-/// lease.
+/// The logger is foreign code: one that blocks stops the watchdog, but not the callbacks of other
+/// leases.
 #[test]
 fn a_logger_that_blocks_keeps_no_callback_from_running() {
     let server = Server::start();

@@ -1,5 +1,5 @@
-//! A lock that stays taken until so long after the acquire: what stands at the server, and what
-//! ends it. What every primitive and every store promises is in `contract`.
+//! A lock that stays taken for a minimum time after the acquire: what the server stores, and what
+//! ends it. `contract` covers what every primitive and store promises.
 
 use std::time::{Duration, Instant};
 
@@ -10,23 +10,23 @@ use crate::support::{Clients, Masters};
 
 /// Longer than anything here takes.
 const LONG: Duration = Duration::from_secs(120);
-/// Long enough to look at the lock meanwhile on a busy machine.
+/// Long enough to check the lock meanwhile on a busy machine.
 const LEAST: Duration = ms(3000);
-/// Milliseconds are cut off on the way, and two clocks are compared.
+/// Covers the rounding to milliseconds, and the comparison of two clocks.
 const SLACK: Duration = ms(100);
 
 fn client(server: &Server, lease: Duration) -> LockClient {
     server.builder().lease(lease).build().unwrap()
 }
 
-/// Whether the lock `job` is kept, and ends no later than `least` after `began`.
+/// Checks that the lock `job` is kept, and ends no later than `least` after `began`.
 #[track_caller]
 fn assert_kept(server: &Server, least: Duration, began: Instant) {
     let fields = server.hash("job");
     let pttl = server.pttl("job");
     let passed = began.elapsed();
     assert!(fields.keys().all(|field| field == "mode" || field.contains(":kept")), "{fields:?}");
-    assert!(!fields.is_empty() && pttl > 0, "it is free after {passed:?}, {least:?} are not over");
+    assert!(!fields.is_empty() && pttl > 0, "it is free after {passed:?}, before {least:?}");
     let most = i64::try_from(least.as_millis()).unwrap() + 1;
     let fewest = most - 2 - i64::try_from((passed + SLACK).as_millis()).unwrap();
     assert!((fewest..=most).contains(&pttl), "it ends in {pttl} ms, and {least:?} are over in {fewest} ms");
@@ -54,7 +54,7 @@ fn its_ttl_is_what_is_left_whatever_the_lease() {
                 holder.id().ends_with(":kept") && holder.is_this_client() && holder.hold_count() == 1,
                 "{holder:?}"
             );
-            assert!(kept.try_lock().unwrap().is_none(), "it is not entered again");
+            assert!(kept.try_lock().unwrap().is_none(), "it is not re-entered");
             // An operator frees it.
             assert!(kept.force_unlock().unwrap());
             assert!(client.lock("job").unwrap().fencing_token().unwrap() > token);
@@ -75,8 +75,8 @@ fn every_way_to_give_it_up_keeps_it() {
         }),
         ("the end of its thread", &|client| {
             std::thread::scope(|s| s.spawn(|| std::mem::forget(kept(&client).lock().unwrap())).join().unwrap());
-            wait_until("it is given up in the background", || server.hash("job").keys().all(|f| f.ends_with(":kept")));
-            // The guard that was forgotten keeps its connections.
+            wait_until("it is released in the background", || server.hash("job").keys().all(|f| f.ends_with(":kept")));
+            // The forgotten guard keeps its connections open.
             client.close(CAP).unwrap();
         }),
         ("close", &|client| {
@@ -142,7 +142,7 @@ fn short_job() {
     std::process::exit(0);
 }
 
-/// They do not hear of a loss: it was given up.
+/// Released guards report no loss.
 #[test]
 fn its_guards_report_no_loss() {
     let server = Server::start();
@@ -152,7 +152,7 @@ fn its_guards_report_no_loss() {
     let lost = guard.lost();
     guard.on_lost(move |loss| sender.send(loss.to_string()).unwrap());
     guard.unlock().unwrap();
-    wait_until("its time is over", || server.lock_keys().is_empty());
+    wait_until("its minimum hold time is over", || server.lock_keys().is_empty());
     assert_eq!(losses.recv_timeout(CAP), Err(std::sync::mpsc::RecvTimeoutError::Disconnected));
     assert!(lost.try_recv().is_err());
     assert_eq!(client.stats().total().lost(), 0);
@@ -160,7 +160,7 @@ fn its_guards_report_no_loss() {
     server.assert_clean();
 }
 
-/// A waiter that is told of each end asks once more, and not at random.
+/// A waiter that is informed of each end makes one more attempt, and does not poll.
 #[test]
 fn waiting_for_its_end_costs_a_few_commands() {
     let server = Server::start();
@@ -175,10 +175,10 @@ fn waiting_for_its_end_costs_a_few_commands() {
         wait_until("it waits", || !server.channels().is_empty());
         let before = server.call_count("evalsha");
         guard.unlock().unwrap();
-        // The release, its message, and the last attempt and release; and some for a timer that
+        // The release, its message, and the last attempt and release; plus some for a timer that
         // was early.
         let passed = waiter.join().unwrap();
-        assert!(passed + SLACK >= LEAST && passed < LEAST + CAP, "it had it after {passed:?}");
+        assert!(passed + SLACK >= LEAST && passed < LEAST + CAP, "it got it after {passed:?}");
         let calls = server.call_count("evalsha") - before;
         assert!(calls <= 8, "{calls} commands");
     });
@@ -195,7 +195,7 @@ fn an_outage_when_it_is_given_up_keeps_it_too() {
     let began = Instant::now();
     proxy.silence(true);
     drop(guard);
-    assert!(server.hash("job").keys().all(|field| !field.ends_with(":kept")), "nothing got there");
+    assert!(server.hash("job").keys().all(|field| !field.ends_with(":kept")), "the release did not arrive");
     assert!(server.pttl("job") > 61_000, "its lease");
     proxy.silence(false);
     wait_until("it is repeated", || server.hash("job").keys().all(|field| field.ends_with(":kept")));
@@ -205,7 +205,7 @@ fn an_outage_when_it_is_given_up_keeps_it_too() {
     server.assert_clean();
 }
 
-/// Its time is over while the server cannot be asked: then it is freed.
+/// The minimum hold time ends during an outage of the server: then the lock is freed.
 #[test]
 fn an_outage_that_lasts_longer_frees_it() {
     let server = Server::start();
@@ -222,13 +222,13 @@ fn an_outage_that_lasts_longer_frees_it() {
     server.assert_clean();
 }
 
-/// A server that takes no new data takes this, as it takes a release.
+/// A server that refuses new data accepts this, like a release.
 #[test]
 fn a_full_server_keeps_it() {
     let server = Server::start();
     let client = client(&server, LONG);
     for name in ["job", "fair", "rw", "m1"] {
-        // The scripts are there.
+        // The scripts are loaded.
         assert!(client.mutex(name).min_hold(ms(1)).lock().unwrap().unlock().is_ok());
     }
     std::thread::sleep(ms(5));
@@ -271,7 +271,7 @@ fn a_fair_queue_keeps_its_order() {
         }
         guard.unlock().unwrap();
         assert_kept(&server, LEAST, began);
-        assert!(clients[1].fair("job").try_lock().unwrap().is_none(), "who does not wait");
+        assert!(clients[1].fair("job").try_lock().unwrap().is_none(), "a caller that is not in the queue");
         for n in 0..6 {
             let (who, when) = served.recv_timeout(CAP).unwrap();
             assert_eq!(who, n, "in the order of their arrival");
@@ -284,9 +284,9 @@ fn a_fair_queue_keeps_its_order() {
 
 type Release = Box<dyn FnOnce()>;
 
-/// Three threads of one client: the second gives up early what the third waits for, right after it
-/// got it from the first. A hold of a plain lock would pass on then without a request, and that of
-/// a fair lock with one.
+/// Three threads of one client: the second releases early the lock for which the third waits, right
+/// after it got the lock from the first. Normally the hold of a plain lock would then be passed on
+/// without a request, and that of a fair lock with one.
 #[test]
 fn it_passes_to_no_thread_of_its_client_before_its_time() {
     const SHORT: Duration = ms(400);
@@ -323,7 +323,7 @@ fn it_passes_to_no_thread_of_its_client_before_its_time() {
             waiters(2);
             give_up();
             let passed = third.join().unwrap().duration_since(second.join().unwrap());
-            assert!(passed + SLACK >= SHORT, "it passed on after {passed:?}");
+            assert!(passed + SLACK >= SHORT, "it was passed on after {passed:?}");
         });
     }
     client.close(CAP).unwrap();
@@ -345,7 +345,7 @@ fn of_several_locks_each_is_kept_that_was_taken_with_them() {
     let mut keys = server.lock_keys();
     keys.sort();
     assert_eq!(keys, ["a", "b"], "each was held with its own terms");
-    // Of a name that is lost meanwhile the guard tells, and the other is kept all the same.
+    // The guard reports the loss of one name, and the other is kept nevertheless.
     let guard = client.multi(["d", "e"]).min_hold(LONG).lock().unwrap();
     server.cmd::<()>(&["DEL", "d"]);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
@@ -370,7 +370,7 @@ fn a_writer_keeps_out_readers_and_a_reader_has_none() {
         client.rw_lock("job").try_read().unwrap().is_none() && client.rw_lock("job").try_write().unwrap().is_none()
     );
     free(&server);
-    // What only reads now is freed when it is given up.
+    // A hold that only reads now is freed on release.
     let read = kept.write().unwrap().downgrade().unwrap();
     assert_eq!(server.hash("job")["mode"], "read");
     read.unlock().unwrap();
@@ -401,7 +401,7 @@ fn what_could_not_be_kept_is_refused() {
     for fits in [
         job().min_hold(Duration::ZERO),
         job().min_hold(ms(1000)).with_lease(ms(1000)),
-        // A fixed lease knows no max_hold.
+        // A fixed lease cannot have a max_hold.
         job().min_hold(ms(900)).with_lease(ms(1000)).max_hold(ms(1)),
         job().min_hold(365 * day).max_hold(365 * day),
     ] {
@@ -412,7 +412,7 @@ fn what_could_not_be_kept_is_refused() {
     server.assert_clean();
 }
 
-/// After the longest lease a master that may have forgotten it votes again.
+/// A master that may have lost it votes again after the longest lease.
 #[test]
 fn redlock_keeps_it_for_no_longer_than_its_longest_lease() {
     let masters = Masters::start(3);
@@ -433,8 +433,8 @@ fn redlock_keeps_it_for_no_longer_than_its_longest_lease() {
     masters.assert_clean();
 }
 
-/// For a job that did not begin. What every store does then follows from the request, which names
-/// no end.
+/// For a job that did not begin. The behaviour of every store then follows from the request, which
+/// contains no end time.
 #[test]
 fn whoever_does_without_it_frees_the_lock_at_once() {
     let server = Server::start();
@@ -448,7 +448,7 @@ fn whoever_does_without_it_frees_the_lock_at_once() {
             assert!(guard.is_held());
             drop(guard);
             assert_eq!(server.lock_keys(), [""; 0]);
-            // It was for that hold alone.
+            // It applied to that hold only.
             drop(lock.$take().unwrap());
             assert!(server.lock_keys().contains(&"job".to_owned()));
             server.cmd::<()>(&["DEL", "job", "other"]);

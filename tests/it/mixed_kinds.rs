@@ -1,5 +1,5 @@
-//! What a call finds under a name where a primitive of another kind is held: the same answer in every
-//! store, as far as the store can tell the kinds apart.
+//! A call finds another kind of primitive under its name: the result is the same in every store, as
+//! far as the store can distinguish the kinds.
 
 use std::fmt::Debug;
 
@@ -18,7 +18,8 @@ fn said<T: Debug>(answer: Result<Option<T>>) -> String {
     }
 }
 
-/// Tries to take it without waiting, and says what came of it. What was won is given up by `then`.
+/// Tries to acquire it without waiting, and returns the outcome. `then` runs while it is held;
+/// afterwards it is released.
 fn try_as(kind: &str, client: &LockClient, name: &str, then: impl FnOnce()) -> String {
     macro_rules! tried {
         ($tried:expr) => {{
@@ -49,7 +50,7 @@ fn hold_as(kind: &str, client: &LockClient, name: &str, then: impl FnOnce()) {
     assert_eq!(try_as(kind, client, name, then), "won", "{kind}");
 }
 
-/// A row for each kind that is held: what another client finds that tries as each kind.
+/// A row for each kind that is held: the outcomes for another client that tries each kind.
 fn table(one: &LockClient, other: &LockClient) -> Vec<String> {
     let row = |held: &&str| {
         let found = KINDS.map(|tried| {
@@ -63,7 +64,8 @@ fn table(one: &LockClient, other: &LockClient) -> Vec<String> {
     KINDS.iter().map(row).collect()
 }
 
-/// In the order of [`KINDS`]. A multi-lock is one of mutexes, and a fair lock is a mutex with a queue.
+/// The columns are in the order of [`KINDS`]. A multi-lock here consists of mutexes, and a fair
+/// lock is a mutex with a queue.
 const LOCKS: [&str; 5] = [
     "mutex: busy busy WrongType WrongType busy WrongType WrongType WrongType",
     "fair: busy busy WrongType WrongType busy WrongType WrongType WrongType",
@@ -77,7 +79,7 @@ const NUMBERS: [&str; 3] = [
     "counting: WrongType WrongType WrongType WrongType WrongType WrongType busy WrongType",
     "latch: WrongType WrongType WrongType WrongType WrongType WrongType WrongType won",
 ];
-/// Redis keeps a plain number for each of them, as Redisson does, and cannot tell them apart.
+/// Redis stores a plain number for each of them, like Redisson, and cannot distinguish them.
 const NUMBERS_ON_REDIS: [&str; 3] = [
     "semaphore: WrongType WrongType WrongType WrongType WrongType busy busy won",
     "counting: WrongType WrongType WrongType WrongType WrongType Conflict busy won",

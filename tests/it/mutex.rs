@@ -1,5 +1,5 @@
-//! The plain lock on a real server without faults: exclusion, re-entrancy, waiting, tokens, what
-//! operators need.
+//! The plain lock on a real server without faults: exclusion, re-entrancy, waiting, tokens, and the
+//! calls for operators.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -67,7 +67,7 @@ fn owned_guards_never_reenter_and_move() {
     let mutex = client.mutex("w");
     let owned = mutex.lock_owned().unwrap();
     assert!(mutex.try_lock_owned().unwrap().is_none());
-    assert!(mutex.try_lock().unwrap().is_none(), "the thread's own hold is another one");
+    assert!(mutex.try_lock().unwrap().is_none(), "the thread's own hold is not re-entered");
     let bound = client.mutex("v").lock().unwrap();
     assert!(client.mutex("v").try_lock_owned_for(ms(20)).unwrap().is_none());
     drop(bound);
@@ -92,7 +92,7 @@ fn a_waiter_is_woken_by_the_release() {
         drop(guard);
         let (woken, held) = waiter.join().unwrap();
         assert!(held);
-        // Far shorter than the lease of 30 s: it was the message and not the timer.
+        // Far shorter than the lease of 30 s: the message woke it, not the timer.
         assert!(woken - released < Duration::from_secs(5));
     });
 }
@@ -121,9 +121,9 @@ fn a_wait_costs_a_handful_of_commands_however_long() {
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
     let guard = a.lock("job").unwrap();
-    // Once before counting: the first wait makes the subscriber connection.
+    // One wait before counting: the first one opens the subscriber connection.
     assert!(b.try_lock_for("job", ms(50)).unwrap().is_none());
-    wait_until("the channel is let go", || server.channels().is_empty());
+    wait_until("the channel is unsubscribed", || server.channels().is_empty());
     server.cmd::<()>(&["CONFIG", "RESETSTAT"]);
     assert!(b.try_lock_for("job", ms(1500)).unwrap().is_none());
     let calls = server.calls();
@@ -133,7 +133,7 @@ fn a_wait_costs_a_handful_of_commands_however_long() {
     drop(guard);
 }
 
-/// However many threads of one client wait, one of them asks the server.
+/// However many threads of one client wait, only one of them sends requests.
 #[test]
 fn threads_of_one_client_cost_what_one_does() {
     let server = Server::start();
@@ -163,7 +163,7 @@ fn a_hundred_threads_of_two_clients_never_overlap() {
             s.spawn(move || {
                 for _ in 0..5 {
                     let guard = client.lock("job").unwrap();
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
                     let old = *total.lock().unwrap();
                     std::thread::yield_now();
                     *total.lock().unwrap() = old + 1;
@@ -219,10 +219,10 @@ fn tokens_grow_for_every_hold_and_survive_flushall() {
     server.cmd::<()>(&["DEL", "redisson_lock_token:{t}"]);
     take();
     assert!(server.pttl("redisson_lock_token:{t}") > 86_000_000);
-    // An old counter, as after a failover to a replica that lagged.
+    // An outdated counter, as after a failover to a replica that lagged.
     server.cmd::<()>(&["SET", "redisson_lock_token:{t}", "5"]);
     take();
-    assert_eq!(server.pttl("redisson_lock_token:{t}"), -1, "a counter without a TTL is Java's");
+    assert_eq!(server.pttl("redisson_lock_token:{t}"), -1, "a counter without a TTL belongs to Java");
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn operators_see_and_free() {
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     let own = client.lock("job").unwrap();
     assert!(client.mutex("job").force_unlock().unwrap());
-    assert!(!own.is_held(), "a hold of the same client learns at once");
+    assert!(!own.is_held(), "a hold of the same client is notified at once");
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn closing_under_waiting_threads_leaves_no_lock() {
     }
 }
 
-/// Messages about other releases must not carry a timed call beyond its deadline, attempt by
+/// Messages about other releases must not extend a timed call beyond its deadline, attempt by
 /// attempt.
 #[test]
 fn a_timed_try_keeps_its_deadline_in_a_crowd() {
@@ -350,7 +350,7 @@ fn a_timed_try_keeps_its_deadline_in_a_crowd() {
     });
 }
 
-/// What a job would get that a work-stealing pool runs on this thread in the middle of another.
+/// The situation of a job that a work-stealing pool runs on this thread in the middle of another.
 #[test]
 fn a_non_reentrant_handle_neither_enters_a_hold_of_its_thread_nor_waits_for_it() {
     let server = Server::start();
@@ -371,7 +371,7 @@ fn a_non_reentrant_handle_neither_enters_a_hold_of_its_thread_nor_waits_for_it()
         .map(|error| error.map(|e| (e.kind(), e.name().map(str::to_owned))))
     };
     let refused = |kind| std::array::from_fn::<_, 8, _>(|_| Some((kind, Some("x".to_owned()))));
-    // Whichever of the two handles is the non-reentrant one.
+    // The same with the non-reentrant handle first.
     let guard = strict.lock().unwrap();
     let start = Instant::now();
     assert_eq!(forms(&strict), refused(ErrorKind::Conflict));
@@ -381,18 +381,18 @@ fn a_non_reentrant_handle_neither_enters_a_hold_of_its_thread_nor_waits_for_it()
         assert_eq!((error.kind(), error.name()), (ErrorKind::Conflict, Some("x")));
     }
     assert!(guard.is_held() && guard.hold_count() == 1);
-    assert_eq!(server.lock_keys(), ["x"], "nothing of it was taken");
+    assert_eq!(server.lock_keys(), ["x"], "no part of it was acquired");
     guard.unlock().unwrap();
     let guard = plain.lock().unwrap();
     assert_eq!(forms(&strict), refused(ErrorKind::Conflict));
-    assert_eq!(plain.lock().unwrap().hold_count(), 2, "a plain handle enters what a plain one took");
+    assert_eq!(plain.lock().unwrap().hold_count(), 2, "a plain handle re-enters a plain one's hold");
     guard.unlock().unwrap();
     let multi = client.multi(["a", "x"]).lock().unwrap();
     assert_eq!(forms(&strict), refused(ErrorKind::Conflict));
     multi.unlock().unwrap();
     assert!(start.elapsed() < Duration::from_secs(30), "nothing waits");
 
-    // Other threads and owned guards wait.
+    // Other threads and owned guards do wait.
     let guard = strict.lock().unwrap();
     std::thread::scope(|s| {
         let tried = s.spawn(|| strict.try_lock().unwrap().is_none());
@@ -408,7 +408,7 @@ fn a_non_reentrant_handle_neither_enters_a_hold_of_its_thread_nor_waits_for_it()
     assert!(strict.try_lock().unwrap().is_none() && strict.try_lock_owned().unwrap().is_none());
     owned.unlock().unwrap();
 
-    // A lost hold is reported as lost until its guard is gone.
+    // A lost hold is reported as lost until its guard is dropped.
     let guard = strict.lock().unwrap();
     server.cmd::<()>(&["FLUSHALL"]);
     assert_eq!(guard.extend(Duration::from_secs(60)).unwrap_err().kind(), ErrorKind::Lost);

@@ -1,5 +1,5 @@
-//! Unknown outcomes: a reply that is lost at any byte leaves no lock that the caller does not know
-//! of, and never two holders.
+//! Unknown outcomes: a reply that is lost at any byte never leaves a lock without a guard, and
+//! never two holders.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use leasehold::{ErrorKind, LockClient};
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
 use crate::support::Clients;
 
-/// So long that a lock left behind would be seen: no test can pass because a lease ended.
+/// Long enough to reveal a lock that is left behind: no test can pass because a lease ended.
 const LEASE: Duration = Duration::from_secs(60);
 
 fn client(proxy: &Proxy) -> LockClient {
@@ -42,10 +42,10 @@ fn a_lost_acquire_leaves_no_lock() {
                 assert!(matches!(e.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{fault:?}: {e:?}");
                 assert_eq!(e.name(), Some(&*name));
             }
-            // The client took the connection for one that had ended while idle, replaced it, and
+            // The client assumed that the connection had ended while idle, replaced it, and
             // repeated the request.
             Ok(Some(guard)) => guard.unlock().unwrap(),
-            Ok(None) => panic!("{fault:?}: nobody else has it"),
+            Ok(None) => panic!("{fault:?}: no other client has it"),
         }
         wait_until(&format!("{fault:?} leaves no lock"), || server.lock_keys().is_empty());
         assert!(client.try_lock(&name).unwrap().is_some(), "{fault:?}");
@@ -71,8 +71,8 @@ fn a_lost_release_frees_the_lock_all_the_same() {
     proxy.wait_hits(ALL_FAULTS.len() as u32);
 }
 
-/// A re-entry or inner release of unknown outcome sends nothing after it: the outer hold must not
-/// be touched.
+/// After a re-entry or inner release of unknown outcome nothing more is sent: the outer hold must
+/// not be affected.
 #[test]
 fn a_lost_reentry_or_inner_release_leaves_the_outer_hold_alone() {
     let server = Server::start();
@@ -92,11 +92,11 @@ fn a_lost_reentry_or_inner_release_leaves_the_outer_hold_alone() {
         assert!(outer.is_held() && outer.hold_count() == 1, "{fault:?}");
         assert_eq!(server.hash("n").len(), 1, "{fault:?}");
         outer.unlock().unwrap();
-        assert!(server.lock_keys().is_empty(), "{fault:?}: the last release takes the hold whatever its count");
+        assert!(server.lock_keys().is_empty(), "{fault:?}: the last release ends the hold whatever its count");
     }
 }
 
-/// The request itself is delayed: the undo must not run before it.
+/// The request itself is delayed: the undo must not overtake it.
 #[test]
 fn an_acquire_that_arrives_late_leaves_no_lock() {
     let server = Server::start();
@@ -113,8 +113,8 @@ fn an_acquire_that_arrives_late_leaves_no_lock() {
     assert!(client.try_lock("late").unwrap().is_some());
 }
 
-/// The same without permission for `CLIENT KILL`: the acquire carries a time after which the server
-/// refuses it.
+/// The same without permission for `CLIENT KILL`: the acquire contains a time after which the
+/// server refuses it.
 #[test]
 fn without_permission_for_client_kill_a_late_acquire_is_refused() {
     let server = Server::start();
@@ -132,7 +132,7 @@ fn without_permission_for_client_kill_a_late_acquire_is_refused() {
             // To the client the connection may have ended while idle: it repeats the request once
             // the first attempt would be too late.
             Ok(Some(guard)) => guard.unlock().unwrap(),
-            Ok(None) => panic!("{fault:?}: nobody else has it"),
+            Ok(None) => panic!("{fault:?}: no other client has it"),
         }
         wait_until("the lost acquire is undone", || server.lock_keys().is_empty());
     }
@@ -142,11 +142,11 @@ fn without_permission_for_client_kill_a_late_acquire_is_refused() {
     let start = Instant::now();
     wait_until("the not-after has passed", || start.elapsed() > ms(600));
     proxy.release_held();
-    assert!(server.lock_keys().is_empty(), "it came too late");
+    assert!(server.lock_keys().is_empty(), "it arrived too late");
     assert!(client.try_lock("late").unwrap().is_some());
 }
 
-/// The lock was granted, but the reply arrives when the lease has ended: it must not count as a
+/// The lock was granted, but the reply arrives after the end of the lease: it must not count as a
 /// hold.
 #[test]
 fn a_grant_that_is_read_after_its_lease_is_no_hold() {
@@ -154,7 +154,7 @@ fn a_grant_that_is_read_after_its_lease_is_no_hold() {
     let proxy = Proxy::start(&server);
     let client = LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(ms(2000)).build().unwrap();
     let mutex = client.mutex("job").with_lease(ms(100));
-    // A name for each: the fault must not hit the request that undoes the grant before it.
+    // Each has its own name: the fault must not affect the request that undoes the grant before it.
     for name in ["first", "second"] {
         proxy.inject(name, Fault::StallReply(ms(250)));
         let outcome = client.mutex(name).with_lease(ms(100)).try_lock();
@@ -199,7 +199,7 @@ fn a_waiting_call_survives_a_lost_reply_and_a_restart() {
         server.start_again();
         assert!(waiter.join().unwrap().unwrap(), "the server came back empty, so the lock was free");
     });
-    assert!(guard.is_held(), "it cannot know yet");
+    assert!(guard.is_held(), "it was not notified yet");
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
 }
 
@@ -239,7 +239,7 @@ fn a_first_attempt_against_a_dead_server_fails_at_once_and_the_client_recovers()
     assert!(client.try_lock("job").unwrap().is_some());
 }
 
-/// A restart ends every idle connection of the pool: no caller notices that.
+/// A restart ends every idle connection of the pool: no caller notices it.
 #[test]
 fn a_restart_between_two_calls_is_not_noticed() {
     let mut server = Server::start();
@@ -264,7 +264,7 @@ fn a_restart_between_two_calls_is_not_noticed() {
     client.lock("job").unwrap().unlock().unwrap();
 }
 
-/// The repeat gets an error: what the first attempt did is still there, and is undone.
+/// The repeat gets an error: the effect of the first attempt remains, and is undone.
 #[test]
 fn a_lost_acquire_is_undone_also_when_its_repeat_is_refused() {
     let server = Server::start();
@@ -278,10 +278,10 @@ fn a_lost_acquire_is_undone_also_when_its_repeat_is_refused() {
         server.cmd::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
         assert_eq!(call.join().unwrap().unwrap_err().kind(), ErrorKind::Full);
     });
-    wait_until("what it did is undone", || server.lock_keys().is_empty());
+    wait_until("its effect is undone", || server.lock_keys().is_empty());
 }
 
-/// A waiter behind a leader that is waiting for the server: nobody knows whether somebody else
+/// A waiter behind a leader that is waiting for the server: it is unknown whether another client
 /// holds the lock.
 #[test]
 fn an_outage_is_never_reported_as_a_busy_lock() {
@@ -299,15 +299,15 @@ fn an_outage_is_never_reported_as_a_busy_lock() {
         for waiter in waiters {
             assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Unreachable);
         }
-        // One outage for all waiters, not one after the other.
+        // There is one outage for all waiters, not one after another.
         assert!(start.elapsed() < Duration::from_secs(9), "{:?}", start.elapsed());
     });
     drop(guard);
 }
 
-/// `None` says that somebody else has it. Once the server hangs nobody knows that: not the first of
-/// a line, which sleeps on an old answer, not those behind it, and not those whose first one still
-/// waits for any answer.
+/// `None` means that somebody else has the lock. Once the server hangs that is unknown: to the
+/// leader of a queue, which sleeps on an old reply, to those behind it, and to those whose leader
+/// still waits for its first reply.
 #[test]
 fn waiters_of_a_server_that_hangs_do_not_say_that_it_is_taken() {
     let server = Server::start();
@@ -327,26 +327,26 @@ fn waiters_of_a_server_that_hangs_do_not_say_that_it_is_taken() {
                     })
                 })
                 .collect();
-            wait_until("the first one listens", || !server.channels().is_empty());
+            wait_until("the leader is subscribed", || !server.channels().is_empty());
             server.suspend();
             let outcomes = kinds(waiters);
             server.resume();
             assert_eq!(outcomes, [Err(ErrorKind::Unreachable); 4]);
         });
-        wait_until("nobody listens", || server.channels().is_empty());
+        wait_until("nobody is subscribed", || server.channels().is_empty());
     }
-    // Nobody has had an answer yet, and those behind have no time to wait for one.
+    // No reply has arrived yet, and the waiters behind have no time to wait for one.
     server.suspend();
     std::thread::scope(|s| {
         let first = s.spawn(|| client.try_lock_for("m", Duration::from_secs(5)).map(|guard| guard.is_some()));
-        // So that it is the first, mostly.
+        // So that it mostly becomes the leader.
         std::thread::sleep(ms(20));
         let behind = [s.spawn(|| client.try_lock_for("m", ms(20)).map(|guard| guard.is_some()))];
         assert_eq!(kinds(behind.into()), [Err(ErrorKind::Unreachable)]);
         assert!(first.join().unwrap().is_err());
     });
     server.resume();
-    // A server that answers: `None`, and those in a line cost it little.
+    // If the server answers: `None`, and queued waiters cost it little.
     let before = server.call_count("evalsha");
     std::thread::scope(|s| {
         let waiters = (0..10).map(|_| s.spawn(|| client.try_lock_for("n", ms(700)).map(|guard| guard.is_some())));

@@ -1,4 +1,4 @@
-//! Who holds it: clients say who they are, and others can say it of them.
+//! Who holds a lock: clients publish their identity, and others can show it.
 
 use std::time::{Duration, Instant};
 
@@ -14,17 +14,17 @@ use crate::support::{Clients, Masters};
 const LEASE: Duration = ms(900);
 
 fn holder_of(mutex: &ReentrantMutex) -> LockHolder {
-    mutex.holder().unwrap().expect("somebody holds it")
+    mutex.holder().unwrap().expect("it is held")
 }
 
-/// Once the client that holds it has said who it is.
+/// Waits until the client that holds it has published its identity.
 #[track_caller]
 fn known_holder(mutex: &ReentrantMutex) -> LockHolder {
     wait_until("its owner is known", || holder_of(mutex).owner().is_some());
     holder_of(mutex)
 }
 
-/// In `CLIENT LIST`, in the figures and in the names of threads.
+/// The name appears in `CLIENT LIST`, in the figures and in the names of threads.
 #[test]
 fn a_client_has_the_name_of_its_program_unless_it_has_another() {
     let server = Server::start();
@@ -35,10 +35,10 @@ fn a_client_has_the_name_of_its_program_unless_it_has_another() {
     assert!(is_listed(&program) && is_listed("billing-7"), "{:?}", server.client_lines());
 }
 
-/// `says_since_when`: whether the store knows how long another client has held what it holds.
+/// `says_since_when`: whether the store knows how long another client has held a lock.
 #[track_caller]
 fn others_see_who_holds_it(build: impl Fn(Builder) -> LockClient, says_since_when: bool) {
-    // A server that has just been started may take its time for the first connection.
+    // The first connection to a server that has just started may be slow.
     let builder = || LockClient::builder().lease(LEASE).io_timeout(ms(800));
     let (a, b) = (build(builder().owner("billing-7")), build(builder()));
     let (own, seen) = (a.mutex("held"), b.mutex("held"));
@@ -55,7 +55,7 @@ fn others_see_who_holds_it(build: impl Fn(Builder) -> LockClient, says_since_whe
     assert!(mine.is_this_client() && mine.held_for().unwrap() <= taken.elapsed() + PROMPT, "{mine}");
     assert_eq!(mine.owner(), Some(owner), "at once, and without a request");
 
-    // For longer than a lease: it is renewed.
+    // For longer than a lease, so that it is renewed.
     while taken.elapsed() < 2 * LEASE {
         assert_eq!(holder_of(&seen).owner().map(|owner| owner.label()), Some("billing-7"));
         std::thread::sleep(ms(20));
@@ -63,7 +63,7 @@ fn others_see_who_holds_it(build: impl Fn(Builder) -> LockClient, says_since_whe
     if says_since_when {
         let (asked, holder) = (taken.elapsed(), holder_of(&seen));
         let held_for = holder.held_for().expect("it was written");
-        // Both ends are loose: a request and a reply may each be under way for long.
+        // Both limits are loose: a request and a reply may each take long.
         assert!(held_for + LEASE > asked && held_for < taken.elapsed() + LEASE, "{held_for:?} after {asked:?}");
         assert!(
             holder.to_string().contains(" for ") && holder.to_string().contains(", its lease ends in "),
@@ -133,7 +133,8 @@ fn others_see_it_in_postgres() {
     server.assert_clean();
 }
 
-/// An administrator has run the script of an earlier release, or has not granted the new table.
+/// An administrator has run the script of an earlier release, or has not granted rights on the new
+/// table.
 #[cfg(feature = "postgres")]
 #[test]
 fn a_postgres_without_the_table_is_no_trouble() {
@@ -247,12 +248,12 @@ fn holding_process() {
     std::thread::sleep(10 * CAP);
 }
 
-/// By holds of which none lasts, as that of a person who has set one just now.
+/// Holds that end soon are enough; it is like a label that a person has just set.
 #[test]
 fn a_label_is_said_at_once() {
     let server = Server::start();
     let client = server.builder().owner("billing-7").build().unwrap();
-    wait_until("it is said", || {
+    wait_until("it is published", || {
         drop(client.lock("job").unwrap());
         server.client_keys().len() == 1
     });
@@ -266,7 +267,7 @@ fn a_short_hold_costs_nothing() {
     let client = server.client();
     let connections = || server.client_lines().iter().filter(|line| line.contains("name=it-")).count();
     let start = Instant::now();
-    // For longer than a tick: there is nearly always a hold, and none lasts.
+    // For longer than a tick: there is nearly always a hold, but none lasts.
     while start.elapsed() < ms(2500) {
         drop(client.lock("job").unwrap());
     }
@@ -309,7 +310,7 @@ fn who_does_not_say_it_is_not_known() {
     assert!(holder.to_string().starts_with(&format!("held by {}, its lease ends in ", holder.id())), "{holder}");
     drop(guard);
 
-    // Nor does it ask.
+    // It does not ask either.
     let guard = seen.mutex("job").lock_owned().unwrap();
     wait_until("it is written", || server.call_count("set") > 0);
     let read = server.call_count("get");
@@ -317,7 +318,7 @@ fn who_does_not_say_it_is_not_known() {
     assert_eq!((holder.owner(), server.call_count("get")), (None, read));
     drop(guard);
 
-    // Java says nothing: no request either.
+    // Java publishes nothing, and no request is sent.
     let java = "a8a5ef81-b5b7-4d39-a987-611a1db5d2fe:30";
     server.cmd::<()>(&["HSET", "java", java, "1"]);
     let holder = holder_of(&seen.mutex("java"));
@@ -332,7 +333,7 @@ fn readers_are_each_asked_for_once_and_not_more_than_sixteen() {
     let server = Server::start();
     let readers: Vec<LockClient> = (0..18).map(|_| server.client()).collect();
     let guards: Vec<_> = readers.iter().map(|client| client.rw_lock("rw").read().unwrap()).collect();
-    wait_until("all have said it", || server.client_keys().len() == readers.len());
+    wait_until("all have published theirs", || server.client_keys().len() == readers.len());
     let seen = server.client();
     let read = server.call_count("get");
     let holders = seen.rw_lock("rw").holders().unwrap();
@@ -356,7 +357,7 @@ fn what_others_wrote_there_is_not_believed() {
         server.cmd::<()>(&["SET", &key, bad, "PX", "10000"]);
         assert_eq!(holder_of(&client.mutex("job")).owner(), None, "{bad:?}");
     }
-    // Without an end nobody knows how old it is.
+    // Without an expiry its age is unknown.
     server.cmd::<()>(&["SET", &key, good]);
     assert_eq!(holder_of(&client.mutex("job")).owner(), None);
     server.cmd::<u32>(&["DEL", &key]);
@@ -383,7 +384,7 @@ fn a_user_who_may_not_write_it_loses_nothing_else() {
     let (a, b) = (build(), build());
     let told = || logged(log::Level::Info, &["~leasehold_client:*", a.id()]).len();
     let guard = a.mutex("job").lock_owned().unwrap();
-    wait_until("it is told", || told() > 0);
+    wait_until("it is logged", || told() > 0);
     let start = Instant::now();
     while start.elapsed() < 3 * LEASE {
         assert!(guard.is_held());
@@ -410,7 +411,7 @@ fn an_outage_costs_no_hold() {
     let written = || server.call_count("set");
     wait_until("it is written", || !server.client_keys().is_empty());
     proxy.silence(true);
-    // A renewal falls into it.
+    // Long enough for a renewal during the outage.
     std::thread::sleep(ms(4000));
     proxy.silence(false);
     let before = written();

@@ -1,4 +1,4 @@
-//! Foreign code that panics in the middle of a release: the name stays usable.
+//! Foreign code panics in the middle of a release: the name stays usable.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,8 +7,8 @@ use leasehold::LockClient;
 
 use crate::rig::{Child, PROMPT, Server, wait_until};
 
-/// A logger is the only foreign code that runs there. It belongs to the whole process, so this one
-/// has its own.
+/// A logger is the only foreign code that runs there. It belongs to the whole process, so this test
+/// has its own process.
 #[test]
 fn a_logger_that_panics_in_a_release_keeps_no_lock() {
     let server = Server::start();
@@ -45,7 +45,7 @@ fn panicking_logger_process() {
     }));
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
     let client = LockClient::open(&url).unwrap();
-    // The connections of the client end, so the release connects anew, and logs that.
+    // The client's connections are ended, so the release reconnects, and logs that.
     let mut admin = redis::Client::open(url).unwrap().get_connection().unwrap();
     let kill = || redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("normal").clone();
     let mut panics = |release: &dyn Fn()| {
@@ -74,7 +74,7 @@ fn panicking_logger_process() {
         panics(&|| drop(guard.take().unwrap().unlock()));
         drop(client.multi(names).try_lock_for(PROMPT).unwrap().expect("a multi-lock"));
     }
-    // A thread that waits gets it as well.
+    // A waiting thread gets it as well.
     let guard = Cell::new(Some(lock.lock_owned().unwrap()));
     std::thread::scope(|s| {
         let waits = s.spawn(|| lock.try_lock_for(PROMPT).unwrap().expect("it waits").unlock().unwrap());

@@ -65,7 +65,7 @@ fn forking_process() {
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
     let client = LockClient::builder().url(url).lease(ms(500)).build().unwrap();
     let guard = client.lock("job").unwrap();
-    // What a callback captured belongs to the parent.
+    // Values that a callback captured belong to the parent.
     static DROPPED: AtomicBool = AtomicBool::new(false);
     struct Captured;
     impl Drop for Captured {
@@ -89,7 +89,7 @@ fn forking_process() {
         }
         fork::Fork::Parent(pid) => {
             let _ = fork::waitpid(pid);
-            // Longer than a lease, so the lock is renewed.
+            // Longer than a lease, so that the lock is renewed.
             std::thread::sleep(ms(900));
             println!("@@parent held={}", guard.is_held());
             guard.unlock().unwrap();
@@ -97,7 +97,7 @@ fn forking_process() {
     }
 }
 
-/// The first process of a PID namespace has number 1, and so has its child in the next namespace.
+/// The first process of a PID namespace has number 1, and so does its child in the next namespace.
 const IN_A_NAMESPACE: [&str; 7] = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--"];
 
 #[test]
@@ -147,7 +147,7 @@ fn forking_into_a_namespace() {
     }
 }
 
-/// A mutex that another thread of the parent held at the fork stays locked in the child for ever.
+/// A mutex that another thread of the parent held at the fork stays locked in the child forever.
 #[test]
 fn a_forked_child_can_print_the_client_and_ask_for_its_nodes() {
     let server = Server::start();
@@ -176,12 +176,12 @@ fn forking_while_others_are_busy() {
             match fork::fork().unwrap() {
                 fork::Fork::Child => {
                     assert!(client.nodes().is_empty() && format!("{client:?}").contains("forked"));
-                    // Also with a name that the parent's threads were just remembering.
+                    // Also with a name that the parent's threads were just adding.
                     for name in ["a", "unknown"] {
                         assert_eq!(client.try_lock(name).unwrap_err().kind(), leasehold::ErrorKind::Forked);
                     }
-                    // Not by `exit`, which would run code on state that the parent's threads left
-                    // half changed.
+                    // Not `exit`, which would run code on state that the parent's threads left half
+                    // changed.
                     let _ =
                         std::process::Command::new("kill").args(["-KILL", &std::process::id().to_string()]).status();
                 }
@@ -204,7 +204,7 @@ fn locks_are_taken_and_given_back_in_the_destructor_of_a_thread_local() {
         child.expect(&format!("{what} worked"));
     }
     child.wait();
-    wait_until("what the destructors took is given back", || server.lock_keys().is_empty());
+    wait_until("what the destructors acquired is released", || server.lock_keys().is_empty());
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn locking_in_destructors() {
         let c = client.clone();
         std::thread::spawn(move || {
             // Thread-locals are destroyed in reverse order of first use: those that these calls use
-            // are gone by then.
+            // are already destroyed.
             LAST.with_borrow_mut(|list| list.push(AtTheEnd(Some(last))));
             let guard = c.lock("early").unwrap();
             c.semaphore("permits").try_acquire().unwrap().unwrap().release().unwrap();
@@ -271,8 +271,7 @@ fn locking_in_destructors() {
     client.semaphore("permits").delete().unwrap();
 }
 
-/// A logger that writes to a database, for example, under a lock of the same client, and takes its
-/// time.
+/// For example a logger that writes to a database under a lock of the same client, and is slow.
 #[test]
 fn a_logger_that_blocks_and_uses_the_client_stalls_nothing() {
     let server = Server::start();

@@ -1,5 +1,5 @@
-//! A waiter that reads the messages of its client itself: what becomes of the others when it
-//! leaves, and when something happens to the connection meanwhile.
+//! A waiter that reads its client's messages itself: what happens to the others when it leaves, and
+//! when the connection is disturbed meanwhile.
 
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use leasehold::{ErrorKind, LockClient};
 use crate::rig::{CAP, PROMPT, Proxy, Server, ms, threads_named, wait_until};
 use crate::support::Clients;
 
-/// So long that no test can pass because a lease, or the timer of a waiter, ended.
+/// Long enough that no test can pass because a lease, or a waiter's timer, ended.
 const LONG: Duration = Duration::from_secs(60);
 
 fn patient(url: &str, name: &str) -> LockClient {
     LockClient::builder().url(url).lease(LONG).client_name(name).build().unwrap()
 }
 
-/// A thread that waits for the lock, has it and gives it up.
+/// A thread that waits for the lock, gets it and releases it.
 fn wait_for<'s>(s: &'s Scope<'s, '_>, client: &'s LockClient, name: &'s str) -> ScopedJoinHandle<'s, Duration> {
     s.spawn(move || {
         let began = Instant::now();
@@ -25,19 +25,19 @@ fn wait_for<'s>(s: &'s Scope<'s, '_>, client: &'s LockClient, name: &'s str) -> 
     })
 }
 
-/// Until so many waiters have tried once more after they subscribed, and sleep.
+/// Waits until this many waiters have made their attempt after the subscription, and sleep.
 fn settled(server: &Server, channels: usize) {
     wait_until("they are subscribed", || server.channels().len() == channels);
     std::thread::sleep(ms(100));
 }
 
-/// How often the thread of a client that receives messages has woken up.
+/// How often the thread that receives a client's messages has woken up.
 #[cfg(target_os = "linux")]
 fn wake_ups(client_name: &str) -> u64 {
     let name = format!("lh-notify-{client_name}");
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path());
     let is_it = |task: &std::path::PathBuf| std::fs::read_to_string(task.join("comm")).is_ok_and(|n| n.trim() == name);
-    let task = tasks.into_iter().find(is_it).expect("it runs");
+    let task = tasks.into_iter().find(is_it).expect("the thread is running");
     let status = std::fs::read_to_string(task.join("status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
     line.trim().parse().unwrap()
@@ -63,7 +63,7 @@ fn a_message_wakes_nobody_but_its_waiter() {
             before = wake_ups("rd1");
         }
     }
-    // It looks after the connection twice a second.
+    // It checks the connection twice per second.
     let more = wake_ups("rd1") - before;
     assert!(more < 40 + 3 * began.elapsed().as_secs(), "{more} in {:?}", began.elapsed());
 }
@@ -92,7 +92,7 @@ fn free_two_at_once(server: &Server, client: &LockClient) {
             server.cmd::<()>(&["PEXPIRE", name, "60000"]);
         }
         std::thread::scope(|s| {
-            // The second relies on the first, which may leave with the message of the second unread.
+            // The second relies on the first, which may leave with the second's message unread.
             let first = wait_for(s, client, order[0]);
             settled(server, 1);
             let second = wait_for(s, client, order[1]);
@@ -108,7 +108,7 @@ fn free_two_at_once(server: &Server, client: &LockClient) {
     }
 }
 
-/// Among them the first one of all, which has the role of the reader.
+/// One of them is the very first, which has the role of the reader.
 #[test]
 fn a_waiter_that_gives_up_leaves_the_others_their_messages() {
     let server = Server::start();
@@ -152,7 +152,7 @@ fn a_message_for_another_waiter_reaches_it_and_the_reader_reads_on() {
     });
 }
 
-/// Fair waiters, each with a turn of its own, so that the role changes hands with each turn.
+/// Fair waiters that each have a turn, so that the role of the reader changes with each turn.
 #[test]
 fn fair_waiters_of_two_clients_all_get_their_turns() {
     let server = Server::start();
@@ -166,7 +166,7 @@ fn fair_waiters_of_two_clients_all_get_their_turns() {
             });
         }
     });
-    // One message that is lost costs a third of the 5 s that a place in the queue is kept.
+    // A lost message costs a third of the 5 s for which a queue entry is kept.
     assert!(began.elapsed() < CAP, "{:?}", began.elapsed());
     clients.into_iter().for_each(|client| client.close(CAP).unwrap());
     server.assert_clean();
@@ -230,7 +230,7 @@ fn a_server_that_stands_still_while_a_waiter_reads_wakes_it_afterwards() {
     client.close(CAP).unwrap();
 }
 
-/// The hold passes on in this process while the next thread reads messages of other clients.
+/// The hold is passed on in this process while the next thread reads messages of other clients.
 #[test]
 fn a_release_in_the_same_client_ends_the_read_of_a_waiter() {
     let server = Server::start();

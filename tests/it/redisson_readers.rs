@@ -1,4 +1,4 @@
-//! Read holds beside a Redisson reader, whose renewals set the TTL of the whole lock to its own
+//! Read holds next to a Redisson reader, whose renewals set the TTL of the whole lock to its own
 //! watchdog timeout.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,7 +58,7 @@ fn java(server: &Server, renewal: &str, name: &str, killed: &AtomicBool) {
     }
 }
 
-/// Stops it also when an assertion fails.
+/// Stops it on drop, so also when an assertion fails.
 struct Killed<'a>(&'a AtomicBool);
 
 impl Drop for Killed<'_> {
@@ -74,7 +74,7 @@ struct Case {
     take: fn(&LockClient, &str) -> OwnedRwLockReadGuard,
     /// Other readers of this client raise the TTL all the time, so no check finds it shortened.
     others: bool,
-    /// From when both read until the Redisson reader is stopped.
+    /// How long both read before the Redisson reader is stopped.
     alive: Duration,
 }
 
@@ -121,7 +121,7 @@ fn beside_java(case: Case, client: &LockClient, server: &Server, then: impl FnOn
                 drop(client.rw_lock("w").read().unwrap());
             }
             std::thread::sleep(ms(1));
-            assert!(guard.is_held(), "Java lives, and the server can be asked");
+            assert!(guard.is_held(), "Java is running, and the server is reachable");
         }
         then(&guard, kill);
     });
@@ -132,8 +132,8 @@ fn side_by_side(cases: &[Case], check: impl Fn(Case) + Sync) {
     std::thread::scope(|s| cases.iter().for_each(|&case| drop(s.spawn(move || check(case)))));
 }
 
-/// Neither the lock nor the hold ends with the Redisson reader, however long the lease of the hold
-/// is beside that of Redisson.
+/// Neither the lock nor the hold ends with the Redisson reader, whether the hold's lease is longer
+/// or shorter than Redisson's.
 #[test]
 fn a_read_hold_outlives_the_redisson_reader_that_shortened_its_lock() {
     let cases = [
@@ -155,7 +155,7 @@ fn a_read_hold_outlives_the_redisson_reader_that_shortened_its_lock() {
                 assert!(guard.is_held());
                 std::thread::sleep(ms(10));
             }
-            // Nobody can shorten it any more.
+            // Nothing can shorten it any more.
             wait_until("its own lease counts again", || guard.remaining() > Duration::from_secs(15));
             assert!(server.pttl("w") >= i64::try_from(guard.remaining().as_millis()).unwrap());
         });
@@ -164,8 +164,8 @@ fn a_read_hold_outlives_the_redisson_reader_that_shortened_its_lock() {
     });
 }
 
-/// The server cannot be asked any more, and the Redisson reader dies soon after: the lock ends some
-/// time after its last renewal, and the hold must have ended in the client by then.
+/// The server becomes unreachable, and the Redisson reader dies soon after: the lock ends some time
+/// after its last renewal, and the hold must have ended in the client by then.
 #[test]
 fn a_read_hold_that_cannot_be_checked_ends_before_the_shortened_lock_is_free() {
     let early = Case { java_first: true, alive: ms(600), ..CASE };
@@ -198,7 +198,7 @@ fn a_read_hold_that_cannot_be_checked_ends_before_the_shortened_lock_is_free() {
         });
         drop(client);
         drop(proxy);
-        // When a lock has ended, the keys of its levels stay until their leases end.
+        // After the end of a lock, the keys of its levels remain until their leases end.
         let left = server.lock_keys();
         assert!(left.iter().all(|key| key.contains(":rwlock_timeout:") && server.pttl(key) > 0), "{left:?}");
         server.cmd::<()>(&["FLUSHALL"]);
@@ -206,7 +206,7 @@ fn a_read_hold_that_cannot_be_checked_ends_before_the_shortened_lock_is_free() {
     });
 }
 
-/// Without Redisson, each leasehold reader has its own lease, whatever those of the others are.
+/// Without Redisson, each leasehold reader has its own lease, whatever the others' leases are.
 #[test]
 fn a_read_hold_beside_a_shorter_one_lasts_as_long_as_its_own_lease() {
     let server = Server::start();
@@ -220,5 +220,5 @@ fn a_read_hold_beside_a_shorter_one_lasts_as_long_as_its_own_lease() {
         assert!(guard.remaining() > Duration::from_secs(19), "only {:?}", guard.remaining());
         std::thread::sleep(ms(5));
     }
-    assert!(server.call_count("evalsha") > looks, "it was looked at");
+    assert!(server.call_count("evalsha") > looks, "it was checked");
 }

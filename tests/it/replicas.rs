@@ -33,7 +33,7 @@ impl Pair {
             redis::cmd("WAIT").arg(1).arg(millis).query::<u32>(&mut connection).unwrap() == 1
         };
         wait_until("the replica has the data", || followed(100));
-        // That write may have come with the snapshot: the command stream begins up to a second
+        // That write may have been part of the snapshot: the command stream begins up to a second
         // later.
         assert!(followed(10_000));
         self.primary.cmd::<u32>(&["DEL", "follow"]);
@@ -66,7 +66,7 @@ fn a_grant_is_on_the_replica_when_the_call_returns() {
     permit.release().unwrap();
 }
 
-/// In the same write as the grant; a release does not wait for replicas.
+/// The wait is in the same write as the grant; a release does not wait for replicas.
 #[test]
 fn each_grant_waits_once_for_the_replica() {
     let pair = Pair::start();
@@ -96,11 +96,11 @@ fn a_grant_that_too_few_replicas_have_is_undone() {
     refused(client.rw_lock("rw").read().err());
     refused(client.multi(["x", "y"]).lock().err());
     refused(client.mutex("o").try_lock_owned().err());
-    wait_until("nothing of it stays", || pair.primary.lock_keys().is_empty());
+    wait_until("nothing of it is left", || pair.primary.lock_keys().is_empty());
     pair.replica.resume();
     pair.wait_until_it_follows();
     assert!(client.lock("l").unwrap().is_held());
-    // The hold of another is reported as such, whatever the replica does.
+    // Another client's hold is reported as such, whatever the replica does.
     let other = pair.primary.client();
     let _guard = other.lock("l").unwrap();
     pair.replica.suspend();
@@ -121,7 +121,7 @@ fn a_renewal_that_too_few_replicas_have_does_not_count() {
     pair.replica.resume();
 }
 
-/// A waiting call goes on through it.
+/// A waiting call continues through it.
 #[test]
 fn a_waiting_call_goes_on_when_the_replica_is_back() {
     let pair = Pair::start();
@@ -150,15 +150,15 @@ fn a_grant_that_did_not_count_is_undone_when_the_server_refuses_its_release() {
     proxy.inject(&sha(script("mutex_release")), Fault::Reply(b"-OOM command not allowed\r\n"));
     assert_eq!(client.lock("l").unwrap_err().kind(), ErrorKind::NotReplicated);
     proxy.wait_hits(1);
-    wait_until("nothing of it stays", || pair.primary.lock_keys().is_empty());
+    wait_until("nothing of it is left", || pair.primary.lock_keys().is_empty());
     pair.replica.resume();
 }
 
-/// It has lost its place, and waits for its next turn under another holder.
+/// It has lost its queue entry, and waits for its next turn under another holder.
 #[test]
 fn a_fair_waiter_whose_grant_did_not_count_queues_again_and_is_woken() {
     let pair = Pair::start();
-    // Without a message it would look again after 20 seconds.
+    // Without a message it would try again after 20 seconds.
     let waits = |builder: Builder| builder.lease(CAP * 8).waiter_timeout(CAP * 4).outage_timeout(CAP).build().unwrap();
     let (client, other) = (waits(pair.builder()), waits(pair.primary.builder()));
     let queued = |n| wait_until("they are in the queue", || other.fair("f").queue_len().unwrap() == n);
@@ -181,7 +181,7 @@ fn a_fair_waiter_whose_grant_did_not_count_queues_again_and_is_woken() {
     });
 }
 
-/// The purpose of the option: the replica that takes over knows the hold.
+/// This is the purpose of the option: the replica that takes over knows the hold.
 #[test]
 fn a_failover_to_the_replica_keeps_the_hold() {
     let mut pair = Pair::start();
@@ -198,7 +198,7 @@ fn a_failover_to_the_replica_keeps_the_hold() {
 fn settings_that_do_not_fit_are_refused() {
     let server = Server::start();
     assert_eq!(builder_with(&server, |redis| redis.replicas(0)).build().unwrap_err().kind(), ErrorKind::InvalidInput);
-    // Without a replica nobody acknowledges. That takes half of the I/O timeout; the other half
+    // Without a replica nothing is acknowledged. That takes half of the I/O timeout; the other half
     // allows for a busy machine.
     let alone = builder_with(&server, |redis| redis.replicas(1)).io_timeout(ms(1500)).build().unwrap();
     assert_eq!(alone.lock("l").unwrap_err().kind(), ErrorKind::NotReplicated);

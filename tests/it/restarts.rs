@@ -1,5 +1,5 @@
 //! The server restarts, is emptied, or loses a connection: what holders and waiters notice, and
-//! that tokens grow all the same.
+//! that tokens increase nevertheless.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::support::Clients;
 
 const LEASE: Duration = Duration::from_millis(900);
 
-/// With its data on disk the server comes back with the hold, and renewal goes on.
+/// A server with its data on disk still has the hold after a restart, and renewal continues.
 #[test]
 fn a_restart_with_data_keeps_the_hold() {
     let mut server = Server::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
@@ -24,7 +24,7 @@ fn a_restart_with_data_keeps_the_hold() {
     guard.unlock().unwrap();
 }
 
-/// Without its data the server has forgotten the hold: the holder learns it at the next renewal,
+/// A server without its data has forgotten the hold: the holder is notified at the next renewal,
 /// and the next holder's token is larger although the counter is gone.
 #[test]
 fn a_restart_without_data_is_a_loss_and_tokens_grow_over_it() {
@@ -53,7 +53,7 @@ fn flushall_is_a_loss_for_the_holder() {
     assert!(guard.wait_lost(Duration::from_secs(10)).is_lost());
 }
 
-/// Every connection is killed while a call waits, including the subscriber, and the lock is
+/// Every connection, including the subscriber, is killed while a call waits, and the lock is
 /// released while nobody is subscribed.
 #[test]
 fn a_missed_release_is_found_after_the_reconnect() {

@@ -1,4 +1,4 @@
-//! The PostgreSQL servers that the other tests start.
+//! Tests of the PostgreSQL servers that the other tests start.
 
 use std::process::Command;
 
@@ -25,12 +25,12 @@ fn asks_for_a_server() {
 #[test]
 fn servers_end_with_the_process_that_started_them() {
     let mut child = Child::spawn("rig_postgres::starts_servers", &[]);
-    // Each of them may take a while to start on a busy machine.
+    // Each of them may start slowly on a busy machine.
     let directories: Vec<String> = (0..3).map(|_| child.expect("directory: ")).collect();
     let all = || directories.iter().map(std::path::Path::new);
     assert!(all().all(|directory| directory.join("data/postmaster.pid").exists()));
     child.kill();
-    // A shell removes it when the server has stopped.
+    // A shell removes the directory when the server has stopped.
     wait_until("the servers end", || !all().any(std::path::Path::exists));
 }
 

@@ -1,4 +1,4 @@
-//! What the other tests start: the proxy, sentinels, clusters, TLS.
+//! Tests of what the other tests start: the proxy, sentinels, clusters, TLS.
 
 use crate::rig::{
     Certificates, Cluster, ClusterOptions, Fault, Proxy, SentinelOptions, Sentinels, Server, ms, wait_until,
@@ -114,7 +114,7 @@ fn a_server_speaks_tls_with_whichever_certificate_it_is_given() {
         link_again();
         wait_until("the certificate is refused", || refusals() > before);
     }
-    // Servers do not compare names.
+    // Servers do not check names.
     server.present(&certificates.other_name());
     link_again();
     wait_until("a TLS connection to another name", linked);

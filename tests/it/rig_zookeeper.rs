@@ -1,4 +1,4 @@
-//! The ZooKeepers that the other tests start.
+//! Tests of the ZooKeepers that the other tests start.
 
 use std::collections::HashSet;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::rig::{Child, Fault, Proxy, ms, signal, wait_until};
 
 #[test]
 fn a_server_says_what_its_clients_leave_behind() {
-    // Sessions of two seconds at most.
+    // Sessions last two seconds at most.
     let server = ZooKeeper::start_with("tickTime=100");
     assert_eq!(server.mode(), Some(Mode::Standalone));
     server.assert_clean();
@@ -36,7 +36,7 @@ fn a_server_says_what_its_clients_leave_behind() {
     assert!(path.ends_with("0000000000") && server.node(&path).unwrap().czxid > earlier);
     session.create("/stays", b"", PERSISTENT).unwrap();
     session.create("/stays/too", b"", PERSISTENT).unwrap();
-    // Without an end of its session.
+    // Its session is not closed.
     drop(session);
     server.assert_clean_but(&["/stays/too"]);
     assert!(server.figure("zk_packets_received") > 10);
@@ -69,7 +69,7 @@ fn a_session_outlives_its_server() {
     server.restart();
     let resume = |password: &[u8]| Raw::resume(server.port(), ms(10_000), session.session(), password);
     assert!(resume(&[1; 16]).is_none(), "another password");
-    let mut session = resume(session.password()).expect("the session is still there");
+    let mut session = resume(session.password()).expect("the session still exists");
     session.set("/p", b"2").unwrap();
     let node = session.get("/p").unwrap();
     assert_eq!((node.data, node.version, node.owner), (b"2".to_vec(), 1, 0));
@@ -85,13 +85,13 @@ fn a_server_ends_with_the_process_that_started_it() {
     let pids: Vec<u32> = child.expect("pids: ").split(' ').map(|pid| pid.parse().unwrap()).collect();
     let runs = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
     assert!(pids.iter().all(|pid| runs(*pid)));
-    // One that is stopped ends too.
+    // A suspended one ends too.
     signal(pids[1], "STOP");
     child.kill();
     wait_until("the servers end", || !pids.iter().any(|pid| runs(*pid)));
     let mut directories = directories.split(' ').map(std::path::Path::new);
     assert!(!directories.next().unwrap().exists());
-    // The kernel ends one that is stopped with a signal.
+    // The kernel ends a suspended one with a signal, so its directory remains.
     let _ = std::fs::remove_dir_all(directories.next().unwrap());
 }
 
@@ -166,7 +166,7 @@ fn a_follower_that_lags_shows_late_what_others_have() {
     leader.create("/n", b"", PERSISTENT).unwrap();
     assert_eq!(late.get("/n"), Err(NO_NODE));
     late.sync("/n").unwrap();
-    late.get("/n").expect("after a sync it shows what was there before");
+    late.get("/n").expect("after a sync it shows what existed before");
     ensemble.lag(follower, ms(0));
     late.close();
     leader.close();

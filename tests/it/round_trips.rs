@@ -1,5 +1,5 @@
-//! Faults in the middle of what makes round trips quick: requests of several threads in one write,
-//! and a thread that looks for its reply before it falls asleep.
+//! Faults in the optimizations of round trips: requests of several threads in one write, and a
+//! thread that polls for its reply before it sleeps.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -20,8 +20,8 @@ struct Resource {
     turns: AtomicU32,
 }
 
-/// Twelve threads of each client take and free the locks in turns, all over one connection. So a
-/// fault meets a batch: some of its replies have come, and some have not.
+/// Twelve threads of each client acquire and release the locks in turn over one connection, so a
+/// fault affects a batch in which some replies have arrived and some have not.
 #[test]
 fn a_batch_that_breaks_lets_nobody_else_in() {
     let server = Server::start();
@@ -42,7 +42,7 @@ fn a_batch_that_breaks_lets_nobody_else_in() {
                     let (name, resource) = (NAMES[turn % NAMES.len()], &resources[turn % NAMES.len()]);
                     let outcome = client.try_lock_for(name, ms(300)).and_then(|guard| {
                         let Some(guard) = guard else { return Ok(()) };
-                        assert_eq!(resource.inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
+                        assert_eq!(resource.inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
                         let token = guard.fencing_token().unwrap().get();
                         assert!(token > resource.last_token.swap(token, Ordering::SeqCst));
                         resource.turns.fetch_add(1, Ordering::SeqCst);
@@ -79,7 +79,7 @@ fn a_batch_that_breaks_lets_nobody_else_in() {
     server.assert_clean();
 }
 
-/// The calls are those of one thread, and many: it has tried both ways of waiting for replies.
+/// One thread makes many calls, so that it has tried both ways of waiting for replies.
 #[test]
 fn a_fault_that_meets_a_thread_which_looks_for_its_reply_costs_that_call_only() {
     let server = Server::start();
@@ -106,7 +106,8 @@ fn a_fault_that_meets_a_thread_which_looks_for_its_reply_costs_that_call_only() 
             let outcome = client.try_lock("held");
             assert!(began.elapsed() < ms(10_000), "{fault:?}: {:?}", began.elapsed());
             assert!(!matches!(outcome, Ok(Some(_))), "{fault:?}: another client holds it");
-            // A connection that ends counts as one that had ended before, so the call is repeated.
+            // A connection that ends is treated as one that had ended earlier, so the call is
+            // repeated.
             let fails = matches!(fault, Fault::Garbage | Fault::Stray(_) | Fault::BlackHoleReply);
             assert_eq!(outcome.is_err(), fails, "{fault:?}");
             assert!(client.try_lock("held").unwrap().is_none(), "{fault:?}");

@@ -1,5 +1,5 @@
-//! The read-write lock: who excludes whom, who goes first, and how long a reader's lease lasts
-//! beside others'.
+//! The read-write lock: who excludes whom, who goes first, and how long a reader's lease lasts next
+//! to others.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -73,7 +73,7 @@ fn both_sides_are_reentrant_and_guards_drop_in_any_order() {
     let (one, two) = (rw.write().unwrap(), rw.write().unwrap());
     assert_eq!(fields(&server)[0].1, "2");
     assert!(fields(&server)[0].0.ends_with(":write"));
-    assert!((29_000..=30_000).contains(&server.pttl("w")), "not added up, as Redisson does");
+    assert!((29_000..=30_000).contains(&server.pttl("w")), "not the sum, unlike with Redisson");
     drop(one);
     assert!(other.rw_lock("w").try_read().unwrap().is_none());
     drop(two);
@@ -140,7 +140,7 @@ fn a_downgrade_leaves_no_gap_and_wakes_the_readers() {
         assert!(read.is_held() && reader.is_held());
         assert!(c.rw_lock("w").try_write().unwrap().is_none());
     });
-    // A write guard that is dropped before its thread's read guards does the same.
+    // A write guard that is dropped before its thread's read guards has the same effect.
     let rw = a.rw_lock("w");
     let (write, read, inner) = (rw.write().unwrap(), rw.read().unwrap(), rw.read().unwrap());
     assert!(c.rw_lock("w").try_read().unwrap().is_none());
@@ -200,11 +200,11 @@ fn each_reader_has_a_lease_of_its_own() {
     assert_eq!(ends.unlock().unwrap_err().kind(), ErrorKind::Lost);
     assert!(kept.is_held() && server.pttl("w") > 290_000);
     kept.unlock().unwrap();
-    // Its field may still be there until the lock is released or the undo has run.
+    // Its field may remain until the lock is released or the undo has run.
     assert!(short.rw_lock("w").try_write_for(ms(2000)).unwrap().is_some());
 }
 
-/// The renewals of other readers do not keep a dead reader alive.
+/// The renewals of other readers do not keep a dead reader's hold alive.
 #[test]
 fn a_dead_reader_is_gone_when_the_last_live_one_leaves() {
     let server = Server::start();
@@ -229,7 +229,7 @@ fn a_reader_with_a_fixed_lease_survives_redissons_renewal() {
     let client = server.client();
     let read = client.rw_lock("w").with_lease(ms(2400)).read().unwrap();
     server.cmd::<()>(&["PEXPIRE", "w", "1100"]);
-    wait_until("it is lifted again", || server.pttl("w") > 1100);
+    wait_until("it is raised again", || server.pttl("w") > 1100);
     assert!(server.pttl("w") <= 2400);
     assert!(read.is_held());
     drop((read, client));
@@ -276,7 +276,7 @@ fn readers_in_a_tight_loop_do_not_starve_a_writer() {
             wait_until("several read", || inside.load(Ordering::SeqCst) > 3);
             let write = clients[n % 2].rw_lock("w").try_write_for(Duration::from_secs(10)).unwrap();
             let write = write.expect("a writer must get in");
-            assert_eq!(server.cmd::<u32>(&["EXISTS", MARKER]), 0, "or it keeps readers out when it is done");
+            assert_eq!(server.cmd::<u32>(&["EXISTS", MARKER]), 0, "or it would keep readers out afterwards");
             assert_eq!(inside.load(Ordering::SeqCst), 0);
             writes.fetch_add(1, Ordering::SeqCst);
             write.unlock().unwrap();
@@ -334,7 +334,7 @@ fn a_writer_that_dies_waiting_keeps_readers_out_for_its_timeout() {
     server.assert_clean();
 }
 
-/// Two writers, and readers that come all the time: everybody gets turns.
+/// Two writers, and readers that arrive all the time: everybody gets turns.
 #[test]
 fn writers_do_not_starve_readers_either() {
     let server = Server::start();
@@ -396,8 +396,8 @@ fn another_kind_of_lock_under_its_name_is_reported() {
     server.assert_clean();
 }
 
-/// It writes, which a full server refuses: what is read stays held, and the downgrade is done when
-/// there is room.
+/// The downgrade is a write, which a full server refuses: the read hold is kept, and the downgrade
+/// completes when there is memory.
 #[test]
 fn a_downgrade_that_a_full_server_refuses_is_made_up_for() {
     let server = Server::start();
@@ -407,7 +407,7 @@ fn a_downgrade_that_a_full_server_refuses_is_made_up_for() {
     server.cmd::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
     assert_eq!(write.unlock().unwrap_err().kind(), ErrorKind::Full);
     assert!(read.is_held());
-    assert!(other.try_read().unwrap().is_none(), "as if it were still written");
+    assert!(other.try_read().unwrap().is_none(), "as if it still wrote");
     server.cmd::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     wait_until("others read", || other.try_read().unwrap().is_some());
     assert!(other.try_write().unwrap().is_none());
@@ -415,7 +415,7 @@ fn a_downgrade_that_a_full_server_refuses_is_made_up_for() {
     let write = lock.write().unwrap();
     server.cmd::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
     assert_eq!(write.downgrade().unwrap_err().kind(), ErrorKind::Full);
-    assert!(server.lock_keys().is_empty(), "given up");
+    assert!(server.lock_keys().is_empty(), "released");
     server.cmd::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     drop((a, b, lock, other));
     server.assert_clean();

@@ -1,4 +1,4 @@
-//! Both semaphores: how many get in, which permits come back and when, and that none are lost or
+//! Both semaphores: how many get in, which permits are returned and when, and that none are lost or
 //! created.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -22,7 +22,7 @@ fn server_millis(server: &Server) -> i64 {
     seconds * 1000 + micros / 1000
 }
 
-/// Not only at their next renewal, ten seconds later.
+/// They are not first notified at their next renewal, ten seconds later.
 #[test]
 fn holders_of_the_client_that_deletes_a_semaphore_are_told_at_once() {
     let server = Server::start();
@@ -37,7 +37,7 @@ fn holders_of_the_client_that_deletes_a_semaphore_are_told_at_once() {
     lost.recv_timeout(crate::rig::CAP).unwrap();
     assert_eq!(two.release().unwrap_err().kind(), ErrorKind::Lost);
     assert!(!semaphore.delete().unwrap());
-    // What is taken from now on is of another semaphore.
+    // Later acquisitions belong to another semaphore.
     assert_eq!(semaphore.try_set_permits(1).unwrap(), SetPermits::New);
     assert!(semaphore.acquire().unwrap().is_held());
     assert!(semaphore.delete().unwrap());
@@ -81,7 +81,7 @@ fn bad_numbers_are_refused() {
     let client = server.client();
     let semaphore = client.semaphore("s");
     let kind = |outcome: leasehold::Result<()>| outcome.unwrap_err().kind();
-    // The semaphore has no permits yet, or never enough.
+    // The semaphore has no permits yet, or can never have enough.
     assert_eq!(kind(semaphore.acquire().map(drop)), ErrorKind::Conflict);
     assert_eq!(kind(semaphore.try_acquire().map(drop)), ErrorKind::Conflict);
     for bad in [0, 1 << 31, u32::MAX] {
@@ -129,7 +129,7 @@ fn permits_can_be_added_and_taken_away() {
     assert_eq!(semaphore.add_permits(-3).unwrap(), -2);
     held.release().unwrap();
     assert_eq!(semaphore.available_permits().unwrap(), 0);
-    assert_eq!(semaphore.acquire().unwrap_err().kind(), ErrorKind::Conflict, "none is left in all");
+    assert_eq!(semaphore.acquire().unwrap_err().kind(), ErrorKind::Conflict, "none exists any more");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn permits_are_renewed_and_their_loss_is_reported() {
     let permit = semaphore.acquire_many(2).unwrap();
     std::thread::sleep(ms(1000));
     assert!(permit.is_held());
-    // One of its two permits is taken away: the acquisition as a whole is lost.
+    // One of its two permits is removed: the acquisition as a whole is lost.
     let member: Vec<Vec<u8>> = redis::cmd("ZRANGE").arg(LEASES).arg(0).arg(0).query(&mut server.connect()).unwrap();
     redis::cmd("ZREM").arg(LEASES).arg(&member[0]).exec(&mut server.connect()).unwrap();
     assert!(permit.wait_lost(Duration::from_secs(10)).is_lost());
@@ -193,12 +193,12 @@ fn a_forgotten_permit_ends_with_its_lease_or_is_given_back_by_its_id() {
     assert_eq!(semaphore.release(&id).unwrap_err().kind(), ErrorKind::Lost, "twice");
     assert_eq!(semaphore.available_permits().unwrap(), 2);
     let id = b.semaphore("s").acquire().unwrap().forget();
-    // Two seconds later than its lease, because Redisson counts by its own clock.
+    // Two seconds after the end of its lease, because Redisson uses its own clock.
     wait_until("it is back", || semaphore.available_permits().unwrap() == 2);
     assert_eq!(semaphore.release(&id).unwrap_err().kind(), ErrorKind::Lost);
 }
 
-/// As Redisson writes them: 16 raw bytes, and 922337203685477 for a permit without a lease.
+/// In Redisson's format: 16 raw bytes, and 922337203685477 for a permit without a lease.
 #[test]
 fn redisson_permits_and_leasehold_permits_count_together() {
     let server = Server::start();
@@ -271,7 +271,7 @@ fn a_late_acquire_of_a_counting_semaphore_takes_nothing() {
     let client = proxied(&proxy);
     proxy.inject("leasehold_once:{c}", Fault::Hold);
     assert!(client.counting_semaphore("c").try_acquire().is_err());
-    // Beside the idempotency key of the permits that were set.
+    // In addition to the idempotency key of the permits that were set.
     wait_until("its idempotency key exists", || {
         server.cmd::<Vec<String>>(&["KEYS", "leasehold_once:{c}:*"]).len() == 2
     });
@@ -286,7 +286,7 @@ fn counting_permits_wait_are_given_back_and_forgotten() {
     let (one, other) = (a.counting_semaphore("c"), b.counting_semaphore("c"));
     assert!(one.try_set_permits(0).unwrap().is_new());
     std::thread::scope(|s| {
-        // All of none are taken: the call waits for the first ones.
+        // There are no permits yet: the call waits for the first ones.
         let waiter = s.spawn(|| other.acquire_many(2).unwrap());
         wait_until("it is subscribed", || server.channels() == ["redisson_sc:{c}"]);
         assert_eq!(one.add_permits(1).unwrap(), 1);
@@ -301,7 +301,7 @@ fn counting_permits_wait_are_given_back_and_forgotten() {
     assert_eq!(one.available_permits().unwrap(), 1);
     let last = one.acquire().unwrap();
     a.close(Duration::from_secs(5)).unwrap();
-    assert_eq!(other.available_permits().unwrap(), 1, "closing gives back what has no lease");
+    assert_eq!(other.available_permits().unwrap(), 1, "closing returns permits without a lease");
     let error = last.release().unwrap_err();
     assert_eq!((error.kind(), error.name()), (ErrorKind::Closed, Some("c")));
     assert_eq!(other.available_permits().unwrap(), 1);
@@ -324,10 +324,10 @@ fn deleting_a_semaphore_is_reported_to_its_waiters() {
         assert_eq!(waiter.join().unwrap(), ErrorKind::Conflict);
     });
     assert_eq!(held.release().unwrap_err().kind(), ErrorKind::Lost);
-    assert!(server.lock_keys().is_empty(), "what is given back late makes no semaphore");
+    assert!(server.lock_keys().is_empty(), "permits returned late do not create a semaphore");
 }
 
-/// A semaphore that nobody has set up refuses its callers, instead of letting them wait for ever.
+/// A semaphore that was never set up refuses its callers instead of letting them wait forever.
 fn an_unset_semaphore_refuses(client: &LockClient) {
     let refused = |outcome: leasehold::Result<()>| {
         let error = outcome.unwrap_err();
@@ -344,7 +344,7 @@ fn an_unset_semaphore_refuses(client: &LockClient) {
     refused(counting.try_acquire_for(ms(20)).map(drop));
     assert!(client.latch("unset").try_wait().unwrap(), "a latch that is not set is open");
 
-    // Set to nothing, it has callers wait for what others add.
+    // If it was set to zero, callers wait for permits that others add.
     assert_eq!(counting.try_set_permits(0).unwrap(), SetPermits::New);
     assert_eq!(counting.try_set_permits(5).unwrap(), SetPermits::SetBefore { free: 0 });
     assert_eq!(counting.add_permits(3).unwrap(), 3);
@@ -399,7 +399,7 @@ fn deleting_a_counting_semaphore_is_reported_to_its_waiters() {
 #[test]
 fn ten_thousand_permits_at_once() {
     let server = Server::start();
-    // The server works on ten thousand permits for a while.
+    // Ten thousand permits keep the server busy for a while.
     let client = server.builder().lease(ms(900)).io_timeout(ms(800)).build().unwrap();
     let semaphore = client.semaphore("s");
     semaphore.try_set_permits(20_000).unwrap();
@@ -413,7 +413,7 @@ fn ten_thousand_permits_at_once() {
     assert_eq!(semaphore.release(&id).unwrap_err().kind(), ErrorKind::Lost);
 }
 
-/// Never more holders than permits, from whichever client, and every client gets permits.
+/// There are never more holders than permits, and every client gets permits.
 #[test]
 fn threads_of_several_clients_share_the_permits() {
     let server = Server::start();
@@ -453,8 +453,8 @@ fn threads_of_several_clients_share_the_permits() {
     assert_eq!(clients[0].counting_semaphore("c").available_permits().unwrap(), 3);
 }
 
-/// A client that returns a permit and takes it again at once would always be faster than one that a
-/// message has to reach first.
+/// A client that returns a permit and acquires it again at once would always be faster than one
+/// that a message must reach first.
 #[test]
 fn no_client_keeps_a_semaphore_for_itself() {
     let server = Server::start();
@@ -482,7 +482,7 @@ fn no_client_keeps_a_semaphore_for_itself() {
                 if !got {
                     done.store(true, Ordering::SeqCst);
                 }
-                assert!(got, "left out");
+                assert!(got, "the client starves");
             }
             done.store(true, Ordering::SeqCst);
         });
@@ -499,7 +499,7 @@ fn a_call_that_yielded_to_others_asks_again() {
         let (a, b) = (LockClient::builder().url(proxy.url()).build().unwrap(), server.client());
         b.semaphore("s").try_set_permits(2).unwrap();
         let held = b.semaphore("s").acquire().unwrap();
-        // Another subscriber, so that the client counts its turns for fairness.
+        // Another subscriber makes the client count its turns for fairness.
         let mut connection = server.connect();
         let mut subscriber = connection.as_pubsub();
         subscriber.subscribe("redisson_sc:{s}").unwrap();
@@ -507,13 +507,13 @@ fn a_call_that_yielded_to_others_asks_again() {
         for _ in 0..5 {
             mine.acquire().unwrap().release().unwrap();
         }
-        // The client must yield while its first attempt is under way.
+        // The client must yield while its first attempt is in transit.
         proxy.inject("{s}:timeout", Fault::StallReply(ms(20)));
         std::thread::scope(|s| {
             let waiter = s.spawn(|| mine.try_acquire_many_for(2, PROMPT).unwrap().is_some());
             std::thread::sleep(ms(12));
             held.release().unwrap();
-            assert!(waiter.join().unwrap(), "it slept beside two free permits");
+            assert!(waiter.join().unwrap(), "it slept although two permits were free");
         });
     }
 }

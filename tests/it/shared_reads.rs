@@ -1,4 +1,4 @@
-//! Threads of one client that read at the same time have one hold in the store.
+//! Threads of one client that read at the same time share one hold in the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -18,7 +18,7 @@ fn holders(server: &Server) -> Vec<String> {
     server.hash(NAME).into_keys().filter(|field| field != "mode").collect()
 }
 
-/// Guards that share one hold: read until they have begun so soon after each other.
+/// Guards that share one hold: retries until they begin close enough together.
 fn shared(lock: &RwLock, server: &Server) -> Vec<OwnedRwLockReadGuard> {
     let mut guards = Vec::new();
     wait_until("all of them have one hold", || {
@@ -41,7 +41,7 @@ fn the_last_to_leave_frees_it() {
     let mut guards = shared(&lock, &server);
     assert!(guards.iter().all(|guard| guard.is_held() && guard.hold_count() == 1));
     assert_eq!(lock.holders().unwrap().len(), 1);
-    // The one that acquired it leaves first.
+    // The one that acquired the hold leaves first.
     while guards.len() > 1 {
         let before = server.hash(NAME);
         guards.remove(0).unlock().unwrap();
@@ -49,7 +49,7 @@ fn the_last_to_leave_frees_it() {
         assert!(guards.iter().all(OwnedRwLockReadGuard::is_held));
         assert!(other.rw_lock(NAME).try_write().unwrap().is_none());
     }
-    // It tells the waiting writer.
+    // The last one to leave notifies the waiting writer.
     std::thread::scope(|s| {
         let writer = s.spawn(|| other.rw_lock(NAME).write().unwrap().unlock());
         wait_until("the writer waits", || !server.channels().is_empty());
@@ -60,7 +60,7 @@ fn the_last_to_leave_frees_it() {
     server.assert_clean();
 }
 
-/// One acquire is for all that wait.
+/// One acquire serves all waiting readers.
 #[test]
 fn readers_that_wait_behind_a_writer_get_in_together() {
     let server = Server::start();
@@ -81,7 +81,7 @@ fn readers_that_wait_behind_a_writer_get_in_together() {
         std::thread::sleep(ms(100));
         write.unlock().unwrap();
         wait_until("all are in", || inside.load(Ordering::SeqCst) == READERS as u32);
-        // A thread that was late to the queue has one of its own.
+        // A thread that queued late may have its own hold.
         assert!(holders(&server).len() < READERS, "{:?}", holders(&server));
         done.store(true, Ordering::SeqCst);
     });
@@ -90,7 +90,7 @@ fn readers_that_wait_behind_a_writer_get_in_together() {
     server.assert_clean();
 }
 
-/// In its own process and in another one, against readers that never pause.
+/// Against readers that never pause, in its own process and in another one.
 #[test]
 fn a_writer_gets_in_between_readers_that_join_for_ever() {
     let server = Server::start();
@@ -101,7 +101,7 @@ fn a_writer_gets_in_between_readers_that_join_for_ever() {
             s.spawn(|| {
                 while !done.load(Ordering::SeqCst) {
                     let guard = client.rw_lock(NAME).read().unwrap();
-                    assert!(!writing.load(Ordering::SeqCst), "a reader beside a writer");
+                    assert!(!writing.load(Ordering::SeqCst), "a reader and a writer at the same time");
                     reads.fetch_add(1, Ordering::SeqCst);
                     guard.unlock().unwrap();
                 }
@@ -110,7 +110,7 @@ fn a_writer_gets_in_between_readers_that_join_for_ever() {
         wait_until("they read", || reads.load(Ordering::SeqCst) > 1_000);
         for writer in [&client, &other] {
             for _ in 0..50 {
-                let guard = writer.rw_lock(NAME).try_write_for(CAP).unwrap().expect("in between");
+                let guard = writer.rw_lock(NAME).try_write_for(CAP).unwrap().expect("it gets a turn");
                 writing.store(true, Ordering::SeqCst);
                 std::thread::yield_now();
                 writing.store(false, Ordering::SeqCst);
@@ -141,9 +141,9 @@ fn all_of_them_learn_of_a_loss() {
         }
         force();
         let write = other.rw_lock(NAME).try_write().unwrap().expect("free");
-        assert!(guards.iter().all(|guard| guard.wait_lost(CAP).is_lost()), "by a visit");
+        assert!(guards.iter().all(|guard| guard.wait_lost(CAP).is_lost()), "by the next check");
         guards.iter().for_each(|_| told.recv_timeout(CAP).unwrap());
-        assert!(lock.try_read().unwrap().is_none(), "nobody joins it any more");
+        assert!(lock.try_read().unwrap().is_none(), "nobody joins the lost hold");
         assert!(guards.into_iter().all(|guard| guard.unlock().unwrap_err().kind() == ErrorKind::Lost));
         wait_until("what was lost is undone, and not the writer", || holders(&server).len() == 1);
         write.unlock().unwrap();
@@ -153,7 +153,7 @@ fn all_of_them_learn_of_a_loss() {
     server.assert_clean();
 }
 
-/// What one user sets is for its guard: a longest hold, more levels. A longer lease is that of the
+/// A longest hold and the levels belong to the guard that set them. A longer lease belongs to the
 /// hold.
 #[test]
 fn terms_and_levels_are_the_guards_own() {
@@ -163,7 +163,7 @@ fn terms_and_levels_are_the_guards_own() {
     let limited = client.rw_lock(NAME).max_hold(ms(300));
     let (mut short, mut long) = (None, None);
     wait_until("both have one hold", || {
-        // Given up before the next pair is taken.
+        // Released before the next pair is acquired.
         drop((short.take(), long.take()));
         short = Some(limited.read_owned().unwrap());
         long = Some(lock.read_owned().unwrap());
@@ -184,14 +184,14 @@ fn terms_and_levels_are_the_guards_own() {
     give_up(guards);
     assert!(holders(&server).is_empty());
 
-    // A lease of its own is a hold of its own.
+    // A lease of its own requires a hold of its own.
     let first = lock.read_owned().unwrap();
     let fixed = client.rw_lock(NAME).with_lease(ms(5_000)).read_owned().unwrap();
     assert_eq!(holders(&server).len(), 2);
     fixed.unlock().unwrap();
     first.unlock().unwrap();
 
-    // More levels than the others have.
+    // It has more levels than the others.
     let mut rounds = 0;
     wait_until("a thread with several levels shares it", || {
         rounds += 1;
@@ -213,7 +213,7 @@ fn terms_and_levels_are_the_guards_own() {
     server.assert_clean();
 }
 
-/// An acquire or a last release whose reply is lost.
+/// The reply to an acquire or to a last release is lost.
 #[test]
 fn unknown_outcomes_leave_nothing() {
     for fault in [Fault::CutAfterApplied, Fault::CutBeforeSend, Fault::CutReplyAt(1), Fault::BlackHoleReply] {
@@ -283,7 +283,7 @@ fn close_ends_them_all() {
     }
 }
 
-/// A thread that ends with a guard takes only its own share with it, and a guard may be dropped on
+/// A thread that ends with a guard removes only its own share, and a guard may be dropped on
 /// another thread.
 #[test]
 fn threads_that_end_leave_it_to_the_others() {
@@ -298,14 +298,14 @@ fn threads_that_end_leave_it_to_the_others() {
         assert!(kept.is_held());
         assert!(server.client().rw_lock(NAME).try_write().unwrap().is_none());
         std::thread::spawn(move || kept.unlock()).join().unwrap().unwrap();
-        wait_until("what the thread forgot is given up", || holders(&server).is_empty());
+        wait_until("the forgotten guard's share is released", || holders(&server).is_empty());
     }
-    // The guards that were forgotten keep the client alive.
+    // Forgotten guards keep the client alive.
     client.close(CAP).unwrap();
     server.assert_clean();
 }
 
-/// Reads in several threads for ever.
+/// Reads in several threads forever.
 #[test]
 #[ignore = "a program for other tests"]
 fn reading_process() {
@@ -331,10 +331,10 @@ fn a_process_that_dies_or_stops_keeps_writers_out_for_a_lease() {
         if stopped {
             child.signal("CONT");
             std::thread::sleep(ms(700));
-            assert!(guard.is_held(), "what the child sends late is about its own holds");
+            assert!(guard.is_held(), "late requests of the child affect only its own holds");
             assert_eq!(holders(&server).len(), 1, "and nobody joins them");
             guard.unlock().unwrap();
-            wait_until("it goes on", || lock.holders().unwrap().iter().any(|holder| !holder.is_this_client()));
+            wait_until("it continues", || lock.holders().unwrap().iter().any(|holder| !holder.is_this_client()));
             child.kill();
         }
     }
@@ -343,7 +343,7 @@ fn a_process_that_dies_or_stops_keeps_writers_out_for_a_lease() {
     server.assert_clean();
 }
 
-/// The lease of one that joins is the one that the store has confirmed, and no longer.
+/// A reader that joins has only the lease that the store has confirmed.
 #[test]
 fn nobody_joins_a_hold_whose_lease_is_over() {
     let server = Server::start();

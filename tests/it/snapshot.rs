@@ -1,4 +1,4 @@
-//! `client.snapshot()`: what a client holds and waits for, and who is in the way.
+//! `client.snapshot()`: what a client holds and waits for, and who blocks it.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -80,7 +80,7 @@ fn another_client_is_in_the_way_where_this_one_has_nothing() {
     server.assert_clean();
 }
 
-/// Two threads that take two locks in different orders.
+/// Two threads that acquire two locks in different orders.
 fn cross(client: &LockClient) {
     let both_hold = Barrier::new(2);
     let take = |own: &str, theirs: &str, patience: Duration| {
@@ -91,9 +91,9 @@ fn cross(client: &LockClient) {
     std::thread::scope(|s| {
         let ann = s.spawn(|| named("ann", || take("a", "b", CAP)));
         let bob = s.spawn(|| named("bob", || take("b", "a", ms(3_000))));
-        // A third waits for one of them, and is not in the circle.
+        // A third one waits for one of them, and is not in the cycle.
         s.spawn(|| {
-            wait_until("the circle", || !client.snapshot().deadlocks().is_empty());
+            wait_until("the deadlock", || !client.snapshot().deadlocks().is_empty());
             named("eve", || client.lock("b").map(drop).unwrap());
         });
         wait_until("all wait", || client.snapshot().waits().len() == 3);
@@ -110,7 +110,7 @@ fn cross(client: &LockClient) {
         for part in ["\"ann\" (", "\"bob\" (", "waits for", "(\"a\")", "(\"b\")"] {
             assert!(line.contains(part), "{line}");
         }
-        // It ends because one of them has a shorter timeout.
+        // The deadlock ends because one of them has a shorter timeout.
         assert!(!bob.join().unwrap() && ann.join().unwrap());
     });
     assert!(client.snapshot().deadlocks().is_empty());
@@ -148,7 +148,7 @@ fn it_works_while_the_server_hangs() {
         s.spawn(|| client.lock("taken").map(drop).unwrap());
         wait_until("it waits", || client.snapshot().waits().len() == 1);
         server.suspend();
-        // A call that hangs in its request, and holds a connection.
+        // A call that hangs in its request, and keeps a connection busy.
         let hangs = s.spawn(|| client.try_lock("new").map(drop).is_err());
         std::thread::sleep(ms(100));
         let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! `client.stats()`: each call counted once, and the figures equal to what the server counted.
+//! `client.stats()`: each call is counted once, and the figures equal those of the server.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,7 @@ fn waits(client: &LockClient, calls: usize) {
 /// Asks the server what it has counted.
 struct Meter(redis::Connection);
 
-/// An answer, and what it and its question add to the next one.
+/// A reply, and how much it and its query add to the next one.
 struct Reading {
     received: u64,
     sent: u64,
@@ -58,7 +58,8 @@ fn requests_and_bytes_are_what_the_server_counted() {
         client.lock("job").unwrap().unlock().unwrap();
     }
     let (after, stats) = (meter.read(), client.stats());
-    // An answer says what was read with its question, and was sent before it.
+    // A reply contains what was received including its query, and was sent before it was itself
+    // counted.
     assert_eq!(stats.bytes_sent(), Some(after.received - before.received - after.question), "{stats}");
     assert_eq!(stats.bytes_received(), Some(after.sent - before.sent - before.answer), "{stats}");
     assert_eq!((stats.connections_opened(), stats.reconnects()), (Some(1), Some(0)));
@@ -77,7 +78,7 @@ fn requests_and_bytes_are_what_the_server_counted() {
     server.assert_clean();
 }
 
-/// The main figures, of two clients of any store.
+/// The main figures of two clients of any store.
 fn main_figures(one: &LockClient, other: &LockClient) {
     for _ in 0..3 {
         one.lock("job").unwrap().unlock().unwrap();
@@ -99,7 +100,7 @@ fn main_figures(one: &LockClient, other: &LockClient) {
     let counted = figures(other, Primitive::Mutex);
     assert_eq!((counted.busy(), counted.timed_out(), counted.granted_after_wait()), (1, 1, 1), "{}", other.stats());
     assert_eq!((counted.calls(), counted.contended(), counted.holds().count()), (3, 3, 1));
-    assert_eq!(counted.waits().count(), 2, "a call that finds it taken and has no time has not waited");
+    assert_eq!(counted.waits().count(), 2, "a call without time that finds it taken has not waited");
     assert!(counted.waits().max() >= ms(40), "{:?}", counted.waits());
     assert_eq!(other.stats().name("job", Primitive::Mutex), Some(&counted));
     assert_eq!((other.stats().holds(), other.stats().waiting()), (0, 0));
@@ -234,7 +235,7 @@ fn a_multi_lock_is_one_call_and_several_holds() {
     std::thread::scope(|s| {
         s.spawn(|| both.lock().unwrap().unlock().unwrap());
         waits(&one, 1);
-        assert_eq!(one.snapshot().waits()[0].name(), "b", "that one is taken");
+        assert_eq!(one.snapshot().waits()[0].name(), "b", "the name that is taken");
         held.unlock().unwrap();
     });
     let held = both.lock().unwrap();
@@ -243,7 +244,7 @@ fn a_multi_lock_is_one_call_and_several_holds() {
     let counted = figures(&one, Primitive::Multi);
     assert_eq!((counted.busy(), counted.granted_after_wait(), counted.granted_at_once()), (1, 1, 1), "{}", one.stats());
     assert_eq!((counted.reentered(), counted.calls(), counted.waits().count()), (1, 4, 1));
-    assert_eq!(counted.holds().count(), 4, "of two names, twice");
+    assert_eq!(counted.holds().count(), 4, "two names, twice");
     assert!(one.stats().primitive(Primitive::Mutex).is_none(), "nobody has used that: {}", one.stats());
     let name = |name| one.stats().name(name, Primitive::Mutex).unwrap().clone();
     assert_eq!((name("a").waits().count(), name("b").waits().count(), name("b").calls()), (0, 1, 4));
@@ -251,7 +252,7 @@ fn a_multi_lock_is_one_call_and_several_holds() {
     server.assert_clean();
 }
 
-/// What a multi-lock holds counts for it, also how it is renewed and lost.
+/// The holds of a multi-lock count for it, and so do their renewals and losses.
 #[test]
 fn the_losses_of_a_multi_lock_are_its_own() {
     let server = Server::start();
@@ -274,7 +275,7 @@ fn a_lost_hold_is_not_held() {
     assert_eq!(client.stats().holds(), 2);
     server.cmd::<u32>(&["DEL", "lost"]);
     assert!(lost.wait_lost(CAP).is_lost());
-    assert_eq!(client.stats().holds(), 1, "its guard still lives");
+    assert_eq!(client.stats().holds(), 1, "its guard still exists");
     assert!(client.stats().to_prometheus().contains("leasehold_holds{client="), "{}", client.stats());
     drop((lost, kept));
     assert_eq!(client.stats().holds(), 0);
@@ -387,7 +388,7 @@ fn renewals_failures_and_losses_are_counted() {
     let client = LockClient::builder().url(proxy.url()).lease(ms(1800)).io_timeout(ms(500)).build().unwrap();
     let held = client.lock("job").unwrap();
     wait_until("it is renewed", || figures(&client, Primitive::Mutex).renewals() >= 2);
-    // A busy machine may have let one fail before.
+    // On a busy machine one may have failed earlier.
     let before = figures(&client, Primitive::Mutex).renewal_failures();
     proxy.refuse(true);
     proxy.cut_all();
@@ -396,7 +397,7 @@ fn renewals_failures_and_losses_are_counted() {
     proxy.refuse(false);
     assert!(!held.is_held());
     assert_eq!(held.unlock().unwrap_err().kind(), ErrorKind::Lost);
-    wait_until("what stands is undone", || client.stats().unknown_outcomes() == 0);
+    wait_until("what is stored is undone", || client.stats().unknown_outcomes() == 0);
 
     let held = client.lock("job").unwrap();
     server.cmd::<()>(&["DEL", "job"]);
@@ -424,7 +425,7 @@ fn an_unknown_outcome_is_open_until_the_server_answers() {
     server.assert_clean();
 }
 
-/// Samples by metric and labels; panics on what is not in the text format.
+/// Samples by metric and labels; panics on anything that is not in the text format.
 fn parsed(text: &str) -> BTreeMap<(String, BTreeMap<String, String>), f64> {
     let (mut described, mut samples): (BTreeMap<&str, (&str, bool)>, _) = (BTreeMap::new(), BTreeMap::new());
     let is_name = |name: &str| {
@@ -461,7 +462,7 @@ fn parsed(text: &str) -> BTreeMap<(String, BTreeMap<String, String>), f64> {
                     '\\' => value.push(match chars.next().unwrap() {
                         'n' => '\n',
                         c @ ('\\' | '"') => c,
-                        other => panic!("\\{other} is no escape: {line}"),
+                        other => panic!("\\{other} is not an escape: {line}"),
                     }),
                     c => value.push(c),
                 }
@@ -506,7 +507,7 @@ fn the_text_for_prometheus_can_be_parsed_and_says_the_same() {
     assert_eq!(value("leasehold_hold_seconds_bucket", &[mutex, ("le", "+Inf")]), 3.0);
     let sum = stats.total().holds().sum().as_secs_f64();
     assert!((value("leasehold_hold_seconds_sum", &[mutex]) - sum).abs() < 1e-9);
-    // Each bucket has what those before it have.
+    // Each bucket includes those before it.
     let mut buckets: Vec<(f64, f64)> = samples
         .iter()
         .filter(|((metric, _), _)| metric == "leasehold_hold_seconds_bucket")
@@ -552,7 +553,7 @@ struct Diary {
 
 impl Diary {
     fn note(&self, line: String) {
-        // With a mutex of the client held, one of these would never return.
+        // If the client held a mutex during the call, one of these would never return.
         let client = self.client.lock().unwrap().clone();
         if let Some(client) = client {
             let _ = (client.stats(), client.snapshot(), format!("{client:?}"));
@@ -635,7 +636,7 @@ fn a_listener_is_told_of_everything_once_and_never_under_a_mutex() {
     let lost = client.mutex("a").lock().unwrap();
     assert!(other.mutex("a").force_unlock().unwrap());
     assert_eq!(lost.unlock().unwrap_err().kind(), ErrorKind::Lost);
-    wait_until("the loss is told", || count("lost a TakenAway") == 1);
+    wait_until("the loss is reported", || count("lost a TakenAway") == 1);
     let held = client.lock("b").unwrap();
     client.close(CAP).unwrap();
     drop(held);
@@ -656,15 +657,15 @@ fn a_listener_is_told_of_renewals_that_fail() {
     proxy.refuse(true);
     proxy.cut_all();
     let has = |line: &str| diary.lines().iter().any(|one| one == line);
-    wait_until("it is told", || has("renewal of job failed: Unreachable"));
-    wait_until("the loss is told", || has("lost job NotRenewed"));
+    wait_until("it is reported", || has("renewal of job failed: Unreachable"));
+    wait_until("the loss is reported", || has("lost job NotRenewed"));
     proxy.refuse(false);
     held.unlock().unwrap_err();
     drop((client, proxy));
     server.assert_clean();
 }
 
-/// It runs on the thread that is about to wait, which takes no lock meanwhile.
+/// It runs on the thread that is about to wait, which is given no hold meanwhile.
 #[test]
 fn a_listener_that_blocks_keeps_no_lock() {
     struct Blocks(Mutex<std::sync::mpsc::Receiver<()>>);
@@ -691,7 +692,7 @@ fn a_listener_that_blocks_keeps_no_lock() {
         let is_free = other.try_lock_for("job", PROMPT).unwrap().is_some();
         goes_on.send(()).unwrap();
         slow.join().unwrap();
-        assert!(is_free, "it was passed to a thread that is inside the listener");
+        assert!(is_free, "it was passed to a thread inside its listener");
     });
     drop((client, other));
     server.assert_clean();

@@ -1,5 +1,5 @@
-//! `stop_waiting`: who is ended, what lives on, and what is left. What holds for all primitives and
-//! stores is in `contract::waits`.
+//! `stop_waiting`: which calls it ends, what continues, and what is left. `contract::waits` covers
+//! what holds for all primitives and stores.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ fn holds_live_on_until_the_close() {
     // Longer than the lease, several times.
     assert!(job.wait_lost(ms(3000)).is_still_held(), "it is renewed");
     assert!(rw.is_held() && reads.is_held() && permit.is_held() && both.is_held() && fixed.is_held());
-    // What waits for nothing goes on.
+    // Calls that do not wait still work.
     let again = client.lock("job").unwrap();
     assert_eq!(again.hold_count(), 2);
     let both_again = client.multi(["a", "b"]).lock().unwrap();
@@ -48,7 +48,7 @@ fn holds_live_on_until_the_close() {
     inner.unlock().unwrap();
     assert_eq!(client.latch("l").count_down().unwrap(), 1);
     assert_eq!(client.semaphore("s").available_permits().unwrap(), 2);
-    // Of these two names one is not held yet.
+    // One of these two names is not held yet.
     assert_eq!(ended(client.multi(["a", "c"]).lock()), CLOSED);
     let read = rw.downgrade().unwrap();
     assert!(read.is_held());
@@ -99,7 +99,8 @@ fn every_call_that_takes_or_waits_is_refused() {
     server.assert_clean();
 }
 
-/// A server that hangs is asked for nothing, and a fair waiter's place there goes when it answers.
+/// Nothing is sent to a server that hangs, and a fair waiter's queue entry is removed when it
+/// answers.
 #[test]
 fn it_does_not_wait_for_a_server_that_hangs() {
     let server = Server::start();
@@ -121,7 +122,7 @@ fn it_does_not_wait_for_a_server_that_hangs() {
         server.resume();
         assert_eq!(outcome, CLOSED);
         assert!(returned < PROMPT && took < PROMPT, "{returned:?}, {took:?}");
-        wait_until("its place goes", || holder.fair("t").queue_len().unwrap() == 0);
+        wait_until("its queue entry is removed", || holder.fair("t").queue_len().unwrap() == 0);
     });
     drop((guard, holder, stopped));
     server.assert_clean();
@@ -148,7 +149,7 @@ fn a_grant_that_is_on_its_way_wins_and_no_reply_is_undone() {
                 }
             }
         });
-        wait_until("nothing stands", || server.lock_keys().is_empty());
+        wait_until("nothing is left", || server.lock_keys().is_empty());
     }
     server.assert_clean();
 }
@@ -171,7 +172,7 @@ fn waits_end_during_an_outage() {
         wait_until("it queues", || holder.fair("fair").queue_len().unwrap() == 1);
         proxy.refuse(true);
         proxy.cut_all();
-        // Until the leaders have noticed, by an attempt that failed.
+        // Long enough for the leaders to notice the outage by a failed attempt.
         std::thread::sleep(ms(700));
         stopped.stop_waiting();
         wait_until("all have ended", || calls.iter().all(|call| call.is_finished()));
@@ -179,14 +180,14 @@ fn waits_end_during_an_outage() {
             assert_eq!(call.join().unwrap(), CLOSED);
         }
         proxy.refuse(false);
-        wait_until("its place goes", || holder.fair("fair").queue_len().unwrap() == 0);
+        wait_until("its queue entry is removed", || holder.fair("fair").queue_len().unwrap() == 0);
     });
     stopped.close(CAP).unwrap();
     drop((guard, fair_guard, holder, stopped));
     server.assert_clean();
 }
 
-/// The hold does not pass to another thread of the client any more: it goes to the server, and
+/// The hold is no longer passed to another thread of the client: it is released at the server, and
 /// another client gets it.
 #[test]
 fn the_hold_does_not_pass_on_any_more() {
@@ -214,7 +215,7 @@ fn the_hold_does_not_pass_on_any_more() {
                     }
                 });
             }
-            wait_until("it passes on", || turns.load(Ordering::SeqCst) > 500);
+            wait_until("it is passed on", || turns.load(Ordering::SeqCst) > 500);
             stopped.stop_waiting();
         });
         assert!(!other.mutex("job").is_locked().unwrap());
@@ -225,7 +226,7 @@ fn the_hold_does_not_pass_on_any_more() {
     }
 }
 
-/// A pool in which threads begin and end calls at every moment: all of them end.
+/// A pool whose threads begin and end calls all the time: all calls end.
 #[test]
 fn calls_that_begin_meanwhile_end_too() {
     let server = Server::start();
@@ -250,14 +251,14 @@ fn calls_that_begin_meanwhile_end_too() {
                         2 => ended(stopped.multi(["rw-too", "fair-too"]).lock()),
                         _ => ended(stopped.counting_semaphore("none").acquire()),
                     };
-                    // Nobody has the names of the multi-lock.
+                    // Nobody holds the names of the multi-lock.
                     assert!(outcome == CLOSED || n % 4 == 2, "{outcome:?}");
                 });
             }
             std::thread::sleep(Duration::from_micros(round * 150));
             stopped.stop_waiting();
         });
-        wait_until("no place and no marker stays", || keys() == before);
+        wait_until("no queue entry and no marker is left", || keys() == before);
         drop((guard, reads));
         stopped.close(CAP).unwrap();
     }

@@ -1,5 +1,5 @@
-//! An unexpected frame must not shift the replies after it: each would be taken for the answer to
-//! another request, for example a "granted" for a lock that somebody else holds.
+//! An unexpected frame must not shift the replies after it: each would be taken for the reply to
+//! another request, for example a "granted" for a lock that another client holds.
 
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ fn client(proxy: &Proxy) -> LockClient {
     LockClient::builder().url(proxy.url()).connections(1).lease(Duration::from_secs(5)).build().unwrap()
 }
 
-/// Checks that every answer of the client is right, over as many calls as a shifted connection
-/// would get wrong.
+/// Checks that every reply of the client is right, in more calls than a shifted connection would
+/// take to show.
 fn answers_are_right(client: &LockClient, held: &str, free: &str) {
     for round in 0..20 {
         assert!(!matches!(client.try_lock(held), Ok(Some(_))), "round {round}: a lock that another client holds");
@@ -71,7 +71,7 @@ fn an_error_that_servers_do_answer_with_is_seen_when_the_connection_is_used_next
     for frame in [&b"-BUSY a script\r\n"[..], b"-WRONGTYPE of nothing\r\n", b"-LOADING it\r\n"] {
         proxy.inject("first", Fault::Stray(frame));
         client.try_lock("first").unwrap_err();
-        // The real reply arrives behind it: only then can a client see that there is one too many.
+        // The real reply arrives behind it: only then can a client notice the extra frame.
         std::thread::sleep(ms(20));
         answers_are_right(&client, "held", "free");
     }

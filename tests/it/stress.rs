@@ -1,4 +1,4 @@
-//! Many threads of several clients on one lock, while connections break all the time.
+//! Many threads of several clients on one lock, while connections keep breaking.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,8 +8,8 @@ use leasehold::{ErrorKind, LockClient};
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
 use crate::support::Clients;
 
-/// Far longer than the test, so that a thread inside is inside for certain, whatever happened to
-/// its connection.
+/// Far longer than the test, so that a thread in its section certainly holds the lock, whatever
+/// happened to its connection.
 const LEASE: Duration = Duration::from_secs(60);
 
 struct Resource {
@@ -20,17 +20,17 @@ struct Resource {
 
 impl Resource {
     fn use_with(&self, token: u64) {
-        assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
+        assert_eq!(self.inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
         let before = self.last_token.swap(token, Ordering::SeqCst);
         assert!(token > before, "token {token} after {before}");
         self.turns.fetch_add(1, Ordering::SeqCst);
         std::thread::yield_now();
-        assert_eq!(self.inside.fetch_sub(1, Ordering::SeqCst), 1, "two inside");
+        assert_eq!(self.inside.fetch_sub(1, Ordering::SeqCst), 1, "two holders");
     }
 }
 
 /// Runs 12 threads of 3 clients until `trouble` returns. Every error fails the test, except those
-/// that say that the server could not be asked.
+/// that report an unreachable server.
 fn run(clients: &[LockClient], trouble: impl FnOnce()) -> Resource {
     let resource = Resource { inside: AtomicU32::new(0), last_token: AtomicU64::new(0), turns: AtomicU32::new(0) };
     let stop = AtomicBool::new(false);

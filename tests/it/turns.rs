@@ -1,4 +1,4 @@
-//! Turns: the hold of a plain lock passes between the threads of a client without a request.
+//! Turns: the hold of a plain lock is passed between the threads of a client without a request.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,9 +15,9 @@ use crate::support::Clients;
 const NAME: &str = "job";
 const THREADS: usize = 4;
 
-/// Threads of one client take the lock in turn until one of them has it in a turn that was passed
-/// to it: `act` gets that guard while the others wait. They end as soon as they have had it once
-/// more. Returns their errors.
+/// Threads of one client take the lock in turn until one of them gets it in a turn that was passed
+/// to it: `act` gets that guard while the others wait. The others end after one more turn each.
+/// Returns their errors.
 pub(crate) fn in_a_passed_turn(client: &LockClient, act: impl FnOnce(ReentrantMutexGuard) + Send) -> Vec<ErrorKind> {
     let (last, done) = (Mutex::new(String::new()), AtomicBool::new(false));
     let (act, errors) = (Mutex::new(Some(act)), Mutex::new(Vec::new()));
@@ -86,7 +86,7 @@ fn tokens_grow_over_all_turns_of_all_clients() {
     let tokens = tokens.into_inner().unwrap();
     assert!(tokens.is_sorted_by(|a, b| a < b));
     assert_eq!(tokens.len(), 2 * THREADS * TURNS as usize);
-    // As Redisson's fenced lock draws it.
+    // Redisson's fenced lock draws it in this way.
     let next = server.cmd::<u64>(&["INCR", "redisson_lock_token:{job}"]);
     assert!(next > *tokens.last().unwrap() && next > java.load(Ordering::SeqCst));
     let calls = server.call_count("hset");
@@ -103,9 +103,9 @@ fn a_turn_is_a_hold_like_any_other() {
         assert!(guard.is_held() && guard.remaining() <= ms(30_000) && guard.remaining() > ms(20_000));
         assert_eq!(guard.hold_count(), 1);
         let hash = server.hash(NAME);
-        assert_eq!(hash.values().collect::<Vec<_>>(), ["1"], "as Redisson writes it");
+        assert_eq!(hash.values().collect::<Vec<_>>(), ["1"], "in Redisson's format");
         assert!((20_000..=30_000).contains(&server.pttl(NAME)));
-        // Re-entry tells the server, and only the last unlock gives up the lock.
+        // A re-entry is sent to the server, and only the last unlock releases the lock.
         let inner = client.lock(NAME).unwrap();
         assert_eq!(server.hash(NAME).values().collect::<Vec<_>>(), ["2"]);
         assert_eq!(inner.fencing_token().unwrap(), guard.fencing_token().unwrap());
@@ -165,12 +165,12 @@ fn terms_that_differ_get_a_hold_of_their_own() {
         }
         for _ in 0..100 {
             let guard = fixed.lock().unwrap();
-            // The whole lease, as it was asked for.
+            // The whole lease, as requested.
             assert!((9_000..=10_000).contains(&server.pttl(NAME)), "{}", server.pttl(NAME));
             assert!(guard.remaining() > ms(8_500) && guard.remaining() <= ms(10_000));
             tokens.lock().unwrap().push(guard.fencing_token().unwrap());
             guard.unlock().unwrap();
-            // What Java reads there is the token of the holder.
+            // The value that Java reads there is the token of the holder.
             let guard = kept.lock().unwrap();
             let counter = server.cmd::<u64>(&["GET", "redisson_lock_token:{job}"]);
             assert_eq!(counter, guard.fencing_token().unwrap().get());
@@ -184,7 +184,8 @@ fn terms_that_differ_get_a_hold_of_their_own() {
     server.assert_clean();
 }
 
-/// The longest hold counts from the turn's own beginning; what an earlier turn set up ends with it.
+/// The longest hold counts from the turn's own beginning; settings of an earlier turn end with that
+/// turn.
 #[test]
 fn max_hold_and_callbacks_are_the_turns_own() {
     let server = Server::start();
@@ -199,7 +200,7 @@ fn max_hold_and_callbacks_are_the_turns_own() {
         assert!(told.recv_timeout(CAP).is_ok());
         assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     });
-    // Those of turns that passed on never run.
+    // The callbacks of turns that were passed on never run.
     let client = server.client();
     in_a_passed_turn(&client, |guard| {
         drop(guard);
@@ -230,7 +231,7 @@ fn a_turn_that_is_forced_out_learns_of_it() {
             assert!(!guard.is_held(), "by its own client: at once");
             assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
         });
-        assert!(errors.is_empty(), "the others have holds of their own: {errors:?}");
+        assert!(errors.is_empty(), "the others have their own holds: {errors:?}");
     });
     let server = Server::start();
     let (client, other) = (server.builder().lease(ms(600)).build().unwrap(), server.client());
@@ -253,15 +254,15 @@ fn a_turn_that_is_forced_out_learns_of_it() {
     server.assert_clean();
 }
 
-/// The store has granted the lock, and the reply is on its way, alone or behind that to the release
-/// of another thread. A thread of the same client forces the lock open, and somebody else takes it.
-/// The guard learns of that at once, and not from its next renewal in ten seconds.
+/// The store has granted the lock, and the reply is in transit, alone or behind the reply to
+/// another thread's release. A thread of the same client forces the lock open, and another client
+/// acquires it. The guard is notified at once, and not by its next renewal in ten seconds.
 #[test]
 fn a_forced_unlock_reaches_a_hold_whose_grant_is_on_its_way() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let (client, other) = (LockClient::open(&proxy.url()).unwrap(), server.client());
-    // A fixed lease does not pass on without a request.
+    // A fixed lease is not passed on without a request.
     let lock = client.mutex(NAME).with_lease(ms(30_000));
     for behind_a_release in [false, true] {
         let held = behind_a_release.then(|| lock.lock_owned().unwrap());
@@ -273,18 +274,18 @@ fn a_forced_unlock_reaches_a_hold_whose_grant_is_on_its_way() {
             }
             let late = s.spawn(|| {
                 let guard = lock.lock().unwrap();
-                assert!(guard.wait_lost(ms(3_000)).is_lost(), "it was forced out, and believes");
+                assert!(guard.wait_lost(ms(3_000)).is_lost(), "it was forced out, but believes");
                 assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
             });
             if let Some(held) = held {
                 wait_until("the other thread waits", || client.snapshot().waits().len() == 1);
-                // It sleeps a moment after it has said so.
+                // It falls asleep shortly after the snapshot shows it.
                 std::thread::sleep(ms(50));
                 stall();
                 s.spawn(|| held.unlock().unwrap());
             }
             wait_until("it is granted", || {
-                // Free for a moment, between the release and the acquire behind it.
+                // It is briefly free, between the release and the acquire behind it.
                 let now = server.hash(NAME);
                 !now.is_empty() && now != before
             });
@@ -298,7 +299,7 @@ fn a_forced_unlock_reaches_a_hold_whose_grant_is_on_its_way() {
     server.assert_clean();
 }
 
-/// It is not passed on, so nobody believes in it.
+/// It may be passed on, but then nobody believes in it for long.
 #[test]
 fn a_turn_that_is_unlocked_after_it_was_forced_out_passes_nothing_on_for_long() {
     let server = Server::start();
@@ -308,7 +309,8 @@ fn a_turn_that_is_unlocked_after_it_was_forced_out_passes_nothing_on_for_long() 
         let errors = in_a_passed_turn(&client, |guard| {
             assert!(other.mutex(NAME).force_unlock().unwrap());
             *forced.lock().unwrap() = Some(Instant::now());
-            // Passed on or not: the run is over soon, and then its release finds nothing.
+            // Whether or not it is passed on: the run ends soon, and then its release finds
+            // nothing.
             let _ = guard.unlock();
         });
         assert!(errors.iter().all(|kind| *kind == ErrorKind::Lost) && errors.len() <= 1, "{errors:?}");
@@ -372,7 +374,7 @@ fn close_ends_all_turns_and_leaves_nothing() {
     }
 }
 
-/// A thread whose time is up, or that panics, or ends, at the moment that the lock is passed to it.
+/// A thread times out, panics or ends at the moment when the lock is passed to it.
 #[test]
 fn whoever_gives_up_in_the_middle_leaves_the_lock_to_the_next() {
     for_both(|client| {
@@ -460,7 +462,7 @@ fn owned_guards_pass_on_wherever_they_are_dropped() {
     });
 }
 
-/// Takes turns for ever, and adds the token of each to a list at the server.
+/// Takes turns forever, and appends the token of each to a list at the server.
 #[test]
 #[ignore = "a program for other tests"]
 fn turning_process() {
@@ -483,15 +485,15 @@ fn a_process_that_dies_or_stops_in_a_run_keeps_the_lock_for_a_lease() {
         }
         let guard = client.try_lock_for(NAME, ms(600) + CAP / 2).unwrap().expect("its lease ended");
         let drawn = server.cmd::<u64>(&["GET", "redisson_lock_token:{job}"]);
-        assert_eq!(guard.fencing_token().unwrap().get(), drawn, "above all that the run has drawn");
+        assert_eq!(guard.fencing_token().unwrap().get(), drawn, "larger than all that the run has drawn");
         if stopped {
             child.signal("CONT");
             std::thread::sleep(ms(700));
-            assert!(guard.is_held(), "what the child sends late is about its own hold");
+            assert!(guard.is_held(), "late requests of the child affect only its own hold");
             let holders = client.mutex(NAME).holder().unwrap().expect("held");
             assert!(holders.is_this_client());
             guard.unlock().unwrap();
-            wait_for(CAP, "it goes on", || client.mutex(NAME).holder().unwrap().is_some_and(|h| !h.is_this_client()));
+            wait_for(CAP, "it continues", || client.mutex(NAME).holder().unwrap().is_some_and(|h| !h.is_this_client()));
             child.kill();
         }
     }
@@ -500,7 +502,7 @@ fn a_process_that_dies_or_stops_in_a_run_keeps_the_lock_for_a_lease() {
     server.assert_clean();
 }
 
-/// Not only time: a renewal that failed is enough.
+/// Not only elapsed time: a failed renewal is enough.
 #[cfg(feature = "testing")]
 #[test]
 fn a_hold_that_may_be_lost_does_not_pass_on() {
@@ -514,7 +516,7 @@ fn a_hold_that_may_be_lost_does_not_pass_on() {
         assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     });
     assert!(errors.is_empty(), "{errors:?}");
-    // It is old enough to be renewed, and the renewal fails: its release tells the outcome.
+    // It is due for renewal, and the renewal fails: its release reveals the outcome.
     let errors = in_a_passed_turn(&client, |guard| {
         faults.fail_next(Operation::Renew, Failure::BeforeItRan);
         faults.advance(ms(11_000));
@@ -524,7 +526,7 @@ fn a_hold_that_may_be_lost_does_not_pass_on() {
         assert!(next.is_none_or(|next| next.id() != held.id()), "released, not passed on");
     });
     assert!(errors.is_empty(), "{errors:?}");
-    // The release that ends a run is lost after it ran, or before.
+    // The release that ends a run is lost before or after it ran.
     for failure in [Failure::AfterItRan, Failure::BeforeItRan] {
         let errors = in_a_passed_turn(&client, |guard| {
             faults.fail_next(Operation::Release, failure);

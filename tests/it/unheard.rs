@@ -1,5 +1,5 @@
-//! Waiters that no release can count, because they may not subscribe. They get in beside the threads
-//! of another client all the same.
+//! Waiters that may not subscribe, so that no release can count them. They get the lock
+//! nevertheless, in competition with the threads of another client.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use crate::rig::{CAP, Server, ms};
 use crate::support::Clients;
 
 const THREADS: usize = 6;
-/// How often the waiter has to get in.
+/// How often the waiter must get in.
 const TIMES: u32 = 3;
-/// Without a gap it gets in never; with one, about once a second.
+/// Without a gap it never gets in; with gaps, about once per second.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// `busy`: what the threads of one client do over and over. `try_for`: whether the waiter got in.
+/// `busy`: what the threads of one client do repeatedly. `try_for`: whether the waiter got in.
 fn gets_in_beside_threads(busy: impl Fn(&LockClient) + Sync, try_for: impl Fn(&LockClient, Duration) -> bool) {
     let server = Server::start();
     server.cmd::<()>(&["ACL", "SETUSER", "unheard", "on", ">pw", "~*", "&*", "+@all", "-subscribe", "-psubscribe"]);
@@ -37,7 +37,7 @@ fn gets_in_beside_threads(busy: impl Fn(&LockClient) + Sync, try_for: impl Fn(&L
         done.store(true, Ordering::SeqCst);
         got_in
     });
-    assert_eq!(got_in, TIMES as usize, "beside {} turns", turns.into_inner());
+    assert_eq!(got_in, TIMES as usize, "against {} turns", turns.into_inner());
     unheard.close(CAP).unwrap();
     drop(client);
     server.assert_clean();

@@ -1,4 +1,4 @@
-//! Waiters of different locks in one client: each is woken by its own lock.
+//! Waiters for different locks in one client: each is woken by its own lock.
 
 use crate::rig::{PROMPT, Server, ms, wait_until};
 use crate::support::Clients;
@@ -16,7 +16,7 @@ fn a_plain_lock_behind_a_fair_hold_of_its_client_is_woken() {
     });
 }
 
-/// `{x}` has the same channel as `x`.
+/// The locks `{x}` and `x` have the same channel.
 #[test]
 fn two_locks_that_share_a_channel_are_both_notified() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! What the command line asks for.
+//! Parses the command line.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,13 +8,13 @@ sh tests/scheduler.sh [--seconds N] [--seed N] [--only TEXT] [--schedules N]
 sh tests/scheduler.sh --replay FILE
 sh tests/scheduler.sh --list
 
-  --seconds N      run for so long: 10 by default
+  --seconds N      the time to run in seconds; 10 by default
   --seed N         repeat the schedules of a run
   --only TEXT      the scenarios with this in their name
-  --schedules N    stop after so many schedules of each scenario instead of after a time
-  --first          stop at the first failure; otherwise the other scenarios go on
-  --replay FILE    run the schedule again that failed
-  --list           name the scenarios";
+  --schedules N    stop after N schedules of each scenario instead of after a time
+  --first          stop at the first failure; otherwise the other scenarios continue
+  --replay FILE    repeat a schedule that failed
+  --list           list the scenarios";
 
 #[derive(Debug, Clone)]
 pub(crate) struct Arguments {
@@ -41,7 +41,7 @@ impl Arguments {
         let mut words = words.into_iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{word} needs a value\n\n{HELP}"));
-            let number = |text: String| text.parse().map_err(|_| format!("{text:?} is no number\n\n{HELP}"));
+            let number = |text: String| text.parse().map_err(|_| format!("{text:?} is not a number\n\n{HELP}"));
             match &*word {
                 "--seconds" => arguments.duration = Duration::from_secs(number(value()?)?),
                 "--seed" => arguments.seed = Some(number(value()?)?),

@@ -1,12 +1,12 @@
-//! What the threads of a scenario believed, checked while they do.
+//! Records what the threads of a scenario believe, and checks it at the same time.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold::{Held, OwnedMutexGuard};
 
-/// Kept by a plain mutex, which is never held over a step of the scheduler: so what is checked
-/// under it is true at one moment.
+/// Kept in a plain mutex that is never held across a step of the scheduler, so that each check sees
+/// one consistent moment.
 #[derive(Default)]
 pub(crate) struct Book {
     names: Mutex<Names>,
@@ -29,7 +29,7 @@ struct Name {
 pub(crate) enum As {
     Writer,
     Reader,
-    /// One of so many permits.
+    /// One of this many permits.
     Permit(u32),
 }
 
@@ -38,8 +38,8 @@ impl Book {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A section of a thread that nothing takes the lock from: nobody else may be inside, and the
-    /// guard believes from its beginning to its end.
+    /// Runs a section of a thread whose hold cannot be lost: nobody else may be inside, and the
+    /// guard must believe from beginning to end.
     pub(crate) fn section(&self, name: &str, how: As, token: Option<u64>, guard: &dyn Held) {
         assert!(guard.is_held(), "a guard that was just returned holds {name}");
         self.enter(name, how, token);
@@ -94,12 +94,12 @@ impl Book {
         self.believers().retain(|known| !Arc::ptr_eq(known, guard));
     }
 
-    /// That no other guard believes while this one does.
+    /// Checks that no other guard believes while this one does.
     pub(crate) fn check_alone(&self, guard: &Arc<OwnedMutexGuard>) {
         let others = self.believers().iter().filter(|known| !Arc::ptr_eq(known, guard)).cloned().collect::<Vec<_>>();
         for other in others {
-            // In this order: a guard that believes now has done so since it was returned, which was
-            // before the other one was asked.
+            // The order matters: a guard that believes now has done so since it was returned, which
+            // was before the other one was asked.
             let both = other.is_held() && guard.is_held();
             assert!(!both, "two believe: {guard:?} and {other:?}");
         }

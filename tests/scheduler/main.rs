@@ -1,5 +1,6 @@
-//! The library under a scheduler that chooses at each step which thread goes on, over the store in
-//! memory with its faults. `sh tests/scheduler.sh` builds and runs it: see `CONTRIBUTING.md`.
+//! Runs the library under a scheduler that chooses at each step which thread runs next, over the
+//! store in memory with its faults. `sh tests/scheduler.sh` builds and runs it: see
+//! `CONTRIBUTING.md`.
 
 #[cfg(shuttle)]
 mod arguments;
@@ -19,6 +20,6 @@ fn main() -> std::process::ExitCode {
 
 #[cfg(not(shuttle))]
 fn main() -> std::process::ExitCode {
-    eprintln!("it needs a build with --cfg shuttle: run sh tests/scheduler.sh");
+    eprintln!("this needs a build with --cfg shuttle: run sh tests/scheduler.sh");
     std::process::ExitCode::FAILURE
 }

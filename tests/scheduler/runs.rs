@@ -1,4 +1,4 @@
-//! Runs the scenarios in turns until the time is over, and keeps the schedule that failed.
+//! Runs the scenarios in turn until the time is over, and keeps the schedule that failed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,10 +14,11 @@ use crate::arguments::Arguments;
 use crate::scenarios::{SCENARIOS, Scenario};
 use crate::stage::OnPurpose;
 
-/// Of one scenario at a time. The first only counts the steps, for the priorities of the others.
+/// The number of schedules of one scenario in a row. The first only counts the steps, which the
+/// priorities of the others need.
 const BATCH: usize = 40;
 
-/// Priorities first: they find what chance does not, because they hold one thread back for long.
+/// Priorities come first: they find what chance does not, because they delay one thread for long.
 const ORDERS: [Order; 4] = [Order::Priorities(3), Order::Priorities(2), Order::Random, Order::Priorities(4)];
 
 pub(crate) fn main() -> ExitCode {
@@ -88,7 +89,8 @@ fn explore_all(arguments: &Arguments) -> ExitCode {
     }
 }
 
-/// On a thread of its own: one on which an execution has failed counts as panicking after that.
+/// Runs on a thread of its own: a thread on which an execution has failed counts as panicking
+/// afterwards.
 fn batch(scenario: &'static Scenario, order: Order, seed: u64) -> Result<usize, Failure> {
     crate::scenarios::calm_logger();
     let check = Check { run: scenario.run, limit: scenario.limit };
@@ -124,7 +126,7 @@ fn replay_file(file: &Path) -> ExitCode {
     };
     let (name, schedule) = text.split_once('\n').unwrap_or((&text, ""));
     let Some(scenario) = SCENARIOS.iter().find(|scenario| scenario.name == name.trim()) else {
-        eprintln!("{}: it begins with {name:?}, which is no scenario", file.display());
+        eprintln!("{}: it begins with {name:?}, which is not a scenario", file.display());
         return ExitCode::FAILURE;
     };
     let check = Check { run: scenario.run, limit: scenario.limit };
@@ -162,7 +164,7 @@ fn newest_schedule() -> Option<PathBuf> {
 }
 
 /// The scheduler's own hook writes the schedule of each execution that panics. A panic that belongs
-/// to a scenario is none.
+/// to a scenario is not a failure.
 fn prepare_panics() {
     fs::create_dir_all(failures()).expect("the directory of failed schedules");
     let nothing =

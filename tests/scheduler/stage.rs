@@ -1,4 +1,4 @@
-//! Two clients on one store in memory, and what must be true when a scenario is over.
+//! Two clients on one store in memory, and what must hold when a scenario is over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use shuttle::rand::{RngCore, thread_rng};
 
 use crate::book::Book;
 
-/// Longer than anything takes that is not waiting for a lost wake-up. Leases are thirty seconds.
+/// Longer than anything takes except waiting for a lost wake-up. Leases are thirty seconds.
 pub(crate) const SOON: Duration = Duration::from_secs(1);
 
-/// What a scenario panics with itself.
+/// The payload with which a scenario panics on purpose.
 #[derive(Debug)]
 pub(crate) struct OnPurpose;
 
@@ -31,8 +31,8 @@ impl Stage {
     }
 
     pub(crate) fn with(settings: impl Fn(Builder) -> Builder) -> Self {
-        let one = settings(LockClient::builder()).build_in_memory().expect("settings that fit");
-        let other = settings(LockClient::builder()).build_in_memory_shared(&one).expect("settings that fit");
+        let one = settings(LockClient::builder()).build_in_memory().expect("the settings are valid");
+        let other = settings(LockClient::builder()).build_in_memory_shared(&one).expect("the settings are valid");
         let faults = Faults::of(&one).expect("it is in memory");
         Self { one, other, faults, book: Arc::default() }
     }
@@ -46,11 +46,11 @@ impl Stage {
         spawn(move || run(stage))
     }
 
-    /// Closes both clients, which must have nothing to give up any more.
+    /// Closes both clients, which must have nothing left to release.
     pub(crate) fn end(self) {
         for client in [&self.one, &self.other] {
             let snapshot = client.snapshot();
-            assert!(snapshot.waits().is_empty(), "a call waits that has returned: {snapshot:?}");
+            assert!(snapshot.waits().is_empty(), "a call that has returned still waits: {snapshot:?}");
             assert!(snapshot.holds().is_empty(), "a hold is left: {snapshot:?}");
         }
         self.close();
@@ -60,7 +60,7 @@ impl Stage {
     pub(crate) fn close(self) {
         let Self { one, other, faults, .. } = self;
         for client in [one, other] {
-            client.close(Duration::from_secs(1)).expect("it closes in time");
+            client.close(Duration::from_secs(1)).expect("it closes within the timeout");
         }
         let mut pause = Duration::from_micros(100);
         while !running().is_empty() || !faults.held().is_empty() {
@@ -72,11 +72,11 @@ impl Stage {
     }
 }
 
-/// Waits for what a scenario needs before it goes on.
+/// Waits for a condition that a scenario needs before it continues.
 pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let mut pause = Duration::from_micros(20);
     while !condition() {
-        assert!(pause < Duration::from_secs(2), "{what}: it did not come");
+        assert!(pause < Duration::from_secs(2), "{what}: it did not happen");
         sleep(pause);
         pause *= 2;
     }
@@ -86,7 +86,7 @@ pub(crate) fn join_all<T>(threads: impl IntoIterator<Item = JoinHandle<T>>) -> V
     threads.into_iter().map(|thread| thread.join().expect("it does not panic")).collect()
 }
 
-/// One of so many, by chance: the schedule that is repeated chooses the same.
+/// A random choice that a repeated schedule makes again.
 pub(crate) fn choose(choices: usize) -> usize {
     (thread_rng().next_u64() % choices as u64) as usize
 }

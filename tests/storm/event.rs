@@ -1,5 +1,5 @@
-//! What workers write down: one event a line, one write a line, so that a process that is killed
-//! leaves whole lines behind.
+//! What workers record: one event per line, one write per line, so that a killed process leaves
+//! whole lines behind.
 //!
 //! `<time> <thread> <attempt> <word> <arguments..>`; times are nanoseconds of the clock that all
 //! processes of the machine share and that counts the time for which it was suspended.
@@ -21,7 +21,7 @@ pub(crate) const fn millis(n: u64) -> Nanos {
     n * 1_000_000
 }
 
-/// What is taken, and how.
+/// What is acquired, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Plain,
@@ -55,32 +55,32 @@ impl Kind {
     }
 }
 
-/// What `unlock` answered, or that a call failed: the kind of the error, `ok` for none.
+/// The result of `unlock` or of a failed call: the kind of the error, or `ok`.
 pub(crate) type Answer = String;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum What {
-    /// An acquire attempt begins. `patience`: how long it waits at most; `None` for ever.
+    /// An acquire attempt begins. `patience`: how long it waits at most; `None` if forever.
     Asks { kind: Kind, names: Vec<String>, patience: Option<Nanos>, fixed: Option<Nanos> },
-    /// It has it, with a token for each name, or without any.
+    /// It succeeded, with a token for each name, or without any.
     Got { tokens: Vec<u64> },
-    /// Its time was over.
+    /// It timed out.
     Vain,
     /// It failed.
     Failed { error: String, message: String },
-    /// `is_held()` said so, between the time of the event and this one.
+    /// `is_held()` returned this, between the time of the event and `until`.
     Looked { held: bool, until: Nanos },
     /// The callback of the guard was called, with this reason.
     Told { reason: String },
-    /// The channel of the guard is disconnected, though the guard lives.
+    /// The guard's channel is disconnected, although the guard exists.
     Signalled,
-    /// The unlock that began at the time of the event ended.
+    /// The unlock that began at the time of the event returned.
     Gave { answer: Answer, until: Nanos },
-    /// In a forked child: what the parent's guard says there, and what an acquire answers.
+    /// In a forked child: whether the parent's guard is held there, and the result of an acquire.
     Forked { held: bool, answer: Answer },
     /// A thread panicked.
     Panicked { message: String },
-    /// The process has closed its client: how many threads and sockets it has more than before.
+    /// The process has closed its client: how many more threads and sockets it has than before.
     Ended { threads: i64, sockets: i64, close: Answer },
 }
 
@@ -132,14 +132,14 @@ fn parsed<T: FromStr>(word: Option<&str>) -> Option<T> {
     word?.parse().ok()
 }
 
-/// `-` for none.
+/// `-` stands for `None`.
 fn maybe_parsed(word: Option<&str>) -> Option<Option<Nanos>> {
     let word = word?;
     if word == "-" { Some(None) } else { Some(Some(word.parse().ok()?)) }
 }
 
 impl Event {
-    /// `None` for a line that is not whole.
+    /// `None` for an incomplete line.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let mut words = line.splitn(5, ' ');
         let (at, thread, attempt) = (parsed(words.next())?, parsed(words.next())?, parsed(words.next())?);
@@ -185,7 +185,7 @@ impl Journal {
     }
 
     pub(crate) fn write(&self, event: &Event) {
-        // One write, which the kernel appends as a whole.
+        // A single write, which the kernel appends atomically.
         (&self.0).write_all(format!("{event}\n").as_bytes()).unwrap();
     }
 

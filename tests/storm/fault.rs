@@ -1,4 +1,4 @@
-//! What is done to a deployment and to its clients, and which promise each of it breaks.
+//! The faults of a deployment and its clients, and the promise that each of them breaks.
 
 use crate::event::{Nanos, millis};
 
@@ -18,9 +18,9 @@ pub(crate) enum Fault {
     HalfOpen,
     /// The same for those that receive messages.
     HalfOpenSubscribers,
-    /// New ones are refused.
+    /// New connections are refused.
     Refuse,
-    /// Replies come late.
+    /// Replies are late.
     Delay,
     /// The request runs and its reply is lost.
     LoseReply,
@@ -28,7 +28,7 @@ pub(crate) enum Fault {
     TruncateRequest,
     /// A part of a reply arrives.
     TruncateReply,
-    /// A reply comes twice: a frame is there that nobody asked for.
+    /// A reply arrives twice: the second is a frame that nobody asked for.
     DuplicateFrame,
     /// Bytes of another protocol arrive.
     ForeignFrame,
@@ -39,7 +39,7 @@ pub(crate) enum Fault {
     StopServer,
     /// SIGKILL; it starts again without its data.
     EmptyServer,
-    /// It takes no more writes for want of memory.
+    /// It refuses writes because its memory is full.
     FillServer,
     /// It refuses writes.
     MakeReadOnly,
@@ -49,9 +49,9 @@ pub(crate) enum Fault {
     MoveSlots,
     /// The leader of an ensemble is cut off together with one client; the others elect another.
     Depose,
-    /// A follower hears of what was committed with a delay.
+    /// A follower receives what was committed with a delay.
     Lag,
-    /// The server that takes over would need the replica, which is away.
+    /// A replica that a failover would promote is suspended.
     StopReplica,
     // By operators.
     /// `force_unlock` of a name.
@@ -67,15 +67,15 @@ pub(crate) enum Fault {
     Lose,
 }
 
-/// What a fault breaks that a deployment promises otherwise: the documented limits of `README.md`
-/// and of the chapters `losing_a_lock`, `choosing_a_store` and `servers` of the guide. Every other
-/// check holds under every fault.
+/// A promise of a deployment that a fault breaks: the documented limits in `README.md` and in the
+/// chapters `losing_a_lock`, `choosing_a_store` and `servers` of the guide. Every other check holds
+/// under every fault.
 struct Limit {
     fault: Fault,
-    /// On these deployments; none named: on all.
+    /// The deployments to which it applies; empty for all.
     on: &'static [&'static str],
-    /// For how long after the end of the fault a holder from before it may go on believing beside
-    /// the next one.
+    /// How long after the end of the fault an earlier holder may still believe while the next one
+    /// does.
     overlap: Overlap,
 }
 
@@ -88,13 +88,13 @@ enum Overlap {
 const LIMITS: &[Limit] = &[
     // "Holders of this client learn of the loss at once, others at their next renewal".
     Limit { fault: Fault::Force, on: &[], overlap: Overlap::NextRenewal },
-    // The same from the side of a store that is told to forget.
+    // The same for a store that is made to forget.
     Limit { fault: Fault::Lose, on: &[], overlap: Overlap::NextRenewal },
     // "A server comes back empty: its locks are forgotten, and a holder hears of it at its next
-    // renewal". Not Redlock: there the master has no vote.
+    // renewal". Not Redlock: such a master does not vote.
     Limit { fault: Fault::EmptyServer, on: &["redis", "sentinel", "cluster"], overlap: Overlap::NextRenewal },
     Limit { fault: Fault::Flush, on: &["redis", "sentinel", "cluster"], overlap: Overlap::NextRenewal },
-    // "Another takes over: the newest grants may be forgotten", where nothing waits for replicas.
+    // "Another takes over: the newest grants may be forgotten", if grants do not wait for replicas.
     Limit { fault: Fault::Failover, on: &["sentinel", "cluster"], overlap: Overlap::NextRenewal },
     // A master that is stopped or killed is replaced.
     Limit { fault: Fault::StopServer, on: &["sentinel", "cluster"], overlap: Overlap::NextRenewal },
@@ -102,12 +102,12 @@ const LIMITS: &[Limit] = &[
 ];
 
 impl Fault {
-    /// For how long after its end two may believe of whom one had the lock before; `None` where
+    /// How long after its end two guards may believe, one of which had the lock before; `None` if
     /// the fault breaks nothing.
     pub(crate) fn overlap_on(self, deployment: &str, lease: Nanos) -> Option<Nanos> {
         let fits = |limit: &&Limit| limit.fault == self && (limit.on.is_empty() || limit.on.contains(&deployment));
         LIMITS.iter().find(fits).map(|limit| match limit.overlap {
-            // A third of the lease, an I/O timeout, and what a busy machine takes.
+            // A third of the lease, an I/O timeout, and a margin for a busy machine.
             Overlap::NextRenewal => lease / 3 + lease / 4 + millis(500),
         })
     }
@@ -118,13 +118,13 @@ impl Fault {
 pub(crate) struct Disturbance {
     pub(crate) fault: Fault,
     pub(crate) from: Nanos,
-    /// When it was undone, and everything served again.
+    /// When it was undone and everything worked again.
     pub(crate) to: Nanos,
-    /// Of these names only; empty for all.
+    /// The names that it affects; empty for all.
     pub(crate) names: Vec<String>,
-    /// For how long after `to` two may believe; `None` if they may not.
+    /// How long after `to` two guards may believe; `None` if they may not.
     pub(crate) overlap: Option<Nanos>,
-    /// Whom it met, for people.
+    /// Whom it affected, for readers of the report.
     pub(crate) target: String,
 }
 

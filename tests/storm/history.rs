@@ -1,4 +1,4 @@
-//! What happened, put together from the files of all processes and the list of faults.
+//! What happened in a run, assembled from the files of all processes and the list of faults.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::fault::Disturbance;
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Its process was killed, or the run was over.
+    /// Its process was killed, or the run ended.
     Open,
     Got {
         at: Nanos,
@@ -25,7 +25,7 @@ pub(crate) enum Outcome {
     },
 }
 
-/// One acquire attempt, and the hold that it got.
+/// One acquire attempt, and the hold that it obtained.
 #[derive(Debug, Clone)]
 pub(crate) struct Attempt {
     /// The index of the process.
@@ -35,18 +35,18 @@ pub(crate) struct Attempt {
     pub(crate) names: Vec<String>,
     pub(crate) asked: Nanos,
     pub(crate) patience: Option<Nanos>,
-    /// Its lease is not renewed.
+    /// Set if its lease is fixed instead of renewed.
     pub(crate) fixed: Option<Nanos>,
     pub(crate) outcome: Outcome,
-    /// The beginning of the last look that said true: at that time it was held.
+    /// The start of the last `is_held` that returned true: at that time it was held.
     pub(crate) believed: Option<Nanos>,
-    /// The end of the first look that said false.
+    /// The end of the first `is_held` that returned false.
     pub(crate) doubted: Option<Nanos>,
-    /// A look said true after one that had said false.
+    /// An `is_held` returned true after one had returned false.
     pub(crate) revived: bool,
     pub(crate) told: Option<(Nanos, String)>,
     pub(crate) signalled: bool,
-    /// The unlock: from when to when, and what it answered.
+    /// The unlock: its start, its end, and its result.
     pub(crate) given: Option<(Nanos, Nanos, String)>,
 }
 
@@ -77,8 +77,8 @@ impl Attempt {
         }
     }
 
-    /// From when to when it certainly believed: it had the guard before the first look, and a guard
-    /// that says true has said so since it was made.
+    /// The time in which it certainly believed: it had the guard before the first `is_held`, and a
+    /// guard that reports true has done so since it was created.
     pub(crate) fn belief(&self) -> Option<(Nanos, Nanos)> {
         Some((self.got()?, self.believed?))
     }
@@ -88,7 +88,7 @@ impl Attempt {
         tokens.get(self.names.iter().position(|own| own == name)?).copied()
     }
 
-    /// When the call came back.
+    /// When the call returned.
     pub(crate) fn answered(&self) -> Option<Nanos> {
         match self.outcome {
             Outcome::Open => None,
@@ -112,10 +112,11 @@ pub(crate) struct Ending {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Process {
     pub(crate) label: String,
-    /// When it was killed by a fault.
+    /// When a fault killed it.
     pub(crate) killed: Option<Nanos>,
     pub(crate) ending: Option<Ending>,
-    /// What forked children said: when, whether the guard was held there, and what a lock answered.
+    /// What forked children reported: the time, whether the guard was held there, and the result of
+    /// an acquire.
     pub(crate) forks: Vec<(Nanos, bool, String)>,
     pub(crate) panics: Vec<String>,
 }
@@ -125,17 +126,17 @@ pub(crate) struct History {
     pub(crate) processes: Vec<Process>,
     pub(crate) attempts: Vec<Attempt>,
     pub(crate) faults: Vec<Disturbance>,
-    /// When the workers were told to take no more.
+    /// When the workers were told to stop acquiring.
     pub(crate) over: Nanos,
-    /// How many may hold each semaphore.
+    /// The number of permits of each semaphore.
     pub(crate) permits: usize,
-    /// Of renewed holds.
+    /// The lease of renewed holds.
     pub(crate) lease: Nanos,
-    /// Every waiter has a place in a queue of the store, a multi-lock in that of each of its names:
-    /// whoever comes later waits behind it, also for a name that nobody holds.
+    /// Every waiter has an entry in a queue of the store, and a multi-lock one for each of its
+    /// names: later arrivals wait behind it, even for a name that nobody holds.
     pub(crate) queues_all: bool,
-    /// How many times more work the machine had than it can do, 1 at least: times that nothing but
-    /// the machine explains are allowed to be so much longer.
+    /// How overloaded the machine was, as a factor of at least 1: waits that only the load explains
+    /// may be longer by this factor.
     pub(crate) load: f64,
 }
 

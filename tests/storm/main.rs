@@ -1,8 +1,8 @@
-//! A storm: processes of several threads take locks on few names while faults are injected from
-//! outside, and write down what they believed; afterwards a checker judges the history.
+//! A storm: processes with several threads each take locks on few names while faults are injected
+//! from outside, and record what they believe; afterwards a checker judges the history.
 //!
-//! `sh tests/storm.sh` runs it for as long as one likes. Here are the tests of the checker, and one
-//! short run for each deployment.
+//! `sh tests/storm.sh` runs it for any length of time. This program also contains the tests of the
+//! checker, and one short run for each deployment.
 
 #![allow(missing_docs, reason = "tests")]
 

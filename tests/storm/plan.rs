@@ -1,4 +1,4 @@
-//! Which faults come when: drawn from a seed.
+//! The times and kinds of the faults, drawn from a seed.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use rand::seq::SliceRandom;
 use crate::fault::Fault;
 use crate::rig::ms;
 
-/// How long a run is and how it is divided: bursts of faults, and a rest after each in which
+/// The length of a run and its parts: bursts of faults, each followed by a quiet time in which
 /// nothing explains a wait.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
@@ -17,7 +17,7 @@ pub(crate) struct Shape {
     pub(crate) burst: Duration,
     pub(crate) rest: Duration,
     pub(crate) lease: Duration,
-    /// How many processes there are.
+    /// The number of processes.
     pub(crate) slots: usize,
 }
 
@@ -27,12 +27,12 @@ pub(crate) struct Step {
     /// The pause before it.
     pub(crate) after: Duration,
     pub(crate) fault: Fault,
-    /// Which process it meets, if it meets one.
+    /// The process that it affects, if it affects one.
     pub(crate) slot: usize,
     pub(crate) lasts: Duration,
-    /// Whether that process keeps its locks meanwhile.
+    /// Whether that process keeps its locks during the fault.
     pub(crate) keeps: bool,
-    /// Another one half-way through it.
+    /// A second fault, halfway through it.
     pub(crate) meanwhile: Option<(Fault, usize)>,
 }
 
@@ -50,12 +50,12 @@ pub(crate) fn plan(shape: &Shape, faults: &[Fault], rng: &mut StdRng) -> Vec<Vec
             let after = ms(rng.random_range(100..1200));
             let lasts = length_of(fault, shape.lease, rng);
             let slot = rng.random_range(0..shape.slots);
-            // An election takes longer than anybody else has a lock.
+            // An election takes longer than a hold normally lasts.
             let keeps = fault == Fault::Depose || rng.random_bool(0.4);
             let other = [Fault::Kill, Fault::Cut][rng.random_range(0..2)];
             let meanwhile = rng.random_bool(0.25) && lasts > ms(300) && faults.contains(&other);
             let meanwhile = meanwhile.then(|| (other, rng.random_range(0..shape.slots)));
-            // One that is stopped cannot be killed and stopped no more.
+            // A stopped process can be neither killed nor stopped again.
             let meanwhile = meanwhile.filter(|(_, other)| fault != Fault::Stop || *other != slot);
             length += after + lasts;
             steps.push(Step { after, fault, slot, lasts, keeps, meanwhile });
@@ -65,7 +65,7 @@ pub(crate) fn plan(shape: &Shape, faults: &[Fault], rng: &mut StdRng) -> Vec<Vec
     (0..shape.bursts).map(|_| burst()).collect()
 }
 
-/// From doing it to undoing it; nothing for what is over at once.
+/// The time from the start of a fault to its end; zero if it is instantaneous.
 fn length_of(fault: Fault, lease: Duration, rng: &mut StdRng) -> Duration {
     match fault {
         Fault::Stop => lease.mul_f64(rng.random_range(1.1..1.6)),
@@ -74,7 +74,7 @@ fn length_of(fault: Fault, lease: Duration, rng: &mut StdRng) -> Duration {
         }
         Fault::FillServer | Fault::MakeReadOnly | Fault::Lag => lease.mul_f64(rng.random_range(0.1..0.8)),
         Fault::StopReplica => lease.mul_f64(rng.random_range(1.0..2.5)),
-        // An election, and a session after it.
+        // Long enough for an election, and a session after it.
         Fault::Depose => ms(rng.random_range(6000..9500)) + lease,
         Fault::Delay
         | Fault::LoseReply

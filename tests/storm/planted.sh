@@ -4,16 +4,15 @@
 #
 #   sh tests/storm/planted.sh                     all of them
 #   sh tests/storm/planted.sh wake-up-lost        these
-#   MINUTES=6                                     so long at most for each (4)
+#   MINUTES=6                                     the time limit for each (default 4)
 #   PLANTED_TARGET=directory                      keeps what is built there for the next time
 #
-# Each patch says on which deployment it is looked for, which check is to find it, and
-# whether only some faults are injected, or only some kinds of locks taken.
+# Each patch names the deployment to run on, the check that must find it, and optionally the
+# faults to inject or the kinds of locks to take.
 # Exit status 1 if one was not caught.
 #
-# What came of it on two cores that other tests used too, 3 minutes at most for each. The first
-# numbers are those of the patch, then each check with how often it failed in the run that
-# caught it:
+# Results on two cores shared with other tests, at most 3 minutes for each bug: the number of runs,
+# then each check that failed in the run that caught the bug, with the number of its failures:
 #
 #   bug                          looked for on     runs  caught by
 #   belief-ignores-time          redis                1  exclusion 15
@@ -22,15 +21,15 @@
 #   fork-believes                redis                1  forks 7
 #   heartbeat-proves-nothing     zookeeper-three      7  exclusion 43
 #   last-come-first-served       redis                1  order 8
-#   lease-from-the-answer        redis                6  exclusion 5 (another time not in 40 runs: it takes a late answer, a
-#                                                        fixed lease used to its end, and somebody who waits just then)
+#   lease-from-the-answer        redis                6  exclusion 5 (not caught in 40 runs at another time: it takes a late
+#                                                        reply, a fixed lease used to its end, and a waiter just then)
 #   loss-not-believed            redis                5  exclusion 1
 #   no-quarantine                redlock              1  exclusion 1
 #   notify-lost                  postgres             4  waits 2
 #   one-permit-too-many          redis                1  exclusion 2
 #   token-not-raised             redis                1  tokens 115
-#   turn-after-its-lease         redis               11  NOT CAUGHT (another time in the first run: tokens 1, loss told 3; the
-#                                                        scheduler finds a bug like it)
+#   turn-after-its-lease         redis               11  NOT CAUGHT (caught in the first run at another time: tokens 1, loss
+#                                                        told 3; the scheduler finds a similar bug)
 #   undo-left-out                zookeeper            1  waits 9, leaks 1
 #   wake-up-lost                 redis                6  waits 3
 #   writer-beside-readers        redis                1  exclusion 64
@@ -50,10 +49,10 @@ if [ $# -eq 0 ]; then
     for patch in tests/storm/planted/*.patch; do set -- "$@" "$(basename "$patch" .patch)"; done
 fi
 
-# The tree as it is, and what was built of its dependencies. The crate itself is built anew, because it has
-# another path there.
+# The working tree, and the builds of its dependencies. The crate itself is built again, because its
+# path differs.
 target=${PLANTED_TARGET:-$work/target}
-# Where it was the last time, because the compiler tells crates apart by their paths.
+# Always the same path, because the compiler distinguishes crates by their paths.
 tree=$target/tree
 rm -rf "$tree"
 mkdir -p "$tree"
@@ -65,7 +64,7 @@ if [ ! -d "$target/debug" ]; then
             --exclude="$part/storm-*" --exclude="$part/interop-*" --exclude="$part/curator-*" \
             "$part" | tar -x -C "$target/debug"
     done
-    # Made once by Maven; the copy would make it again.
+    # Maven built it once; the copy would build it again.
     [ ! -d target/tmp/zookeeper ] || cp -a target/tmp/zookeeper "$target/tmp/"
 fi
 export CARGO_TARGET_DIR="$target"
@@ -80,13 +79,13 @@ for name in "$@"; do
     patch="$root/tests/storm/planted/$name.patch"
     on=$(field On "$patch")
     wanted=$(field Check "$patch")
-    # Some show under a few faults only, and rarely: then these come one after the other.
+    # Some bugs show rarely and under few faults; then only these faults are injected.
     faults=$(field Faults "$patch")
     if [ -n "$faults" ]; then export STORM_FAULTS="$faults"; else unset STORM_FAULTS; fi
     kinds=$(field Kinds "$patch")
     if [ -n "$kinds" ]; then export STORM_ONLY="$kinds"; else unset STORM_ONLY; fi
     git apply "$patch" || exit 1
-    # With short runs: a bug is found in a burst of faults or in the rest after it.
+    # Runs are short: a bug is found in a burst of faults or in the quiet time after it.
     STORM_BRIEF=1 sh tests/storm.sh --minutes "$minutes" --on "$on" --until-caught >"$work/out" 2>&1
     git apply -R "$patch" || exit 1
     runs=$(grep -c '^[a-z-]* *seed' "$work/out")

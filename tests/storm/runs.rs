@@ -1,4 +1,5 @@
-//! The runs that people start: a short one for each deployment, and as many as a time has room for.
+//! The runs that people start: a short one for each deployment, and as many as fit into a given
+//! time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,22 +9,22 @@ use crate::plan::Shape;
 use crate::rig::ms;
 use crate::run::{Report, attempt, run};
 
-/// How many processes take locks.
+/// The number of processes that take locks.
 const SLOTS: usize = 3;
 
 const LEASE: Duration = ms(2000);
 
-/// The time in which a fault may still explain what happens, and some more.
+/// The time for which a fault may still explain what happens, plus some margin.
 const fn rest(lease: Duration) -> Duration {
     ms(2 * lease.as_millis() as u64 + 2500 + 2500)
 }
 
-/// Of a run that takes a quarter of a minute.
+/// The shape of a run of a quarter of a minute.
 fn short_shape() -> Shape {
     Shape { bursts: 1, burst: ms(5000), rest: rest(LEASE), lease: LEASE, slots: SLOTS }
 }
 
-/// Of the two that a longer storm has in turns.
+/// One of the two shapes between which a longer storm alternates.
 fn long_shape(seed: u64) -> Shape {
     if std::env::var_os("STORM_BRIEF").is_some() {
         return short_shape();
@@ -32,7 +33,7 @@ fn long_shape(seed: u64) -> Shape {
     Shape { bursts: 2, burst: ms(9000), rest: rest(lease), lease, slots: SLOTS }
 }
 
-/// By which it failed, with how often: `exclusion 3, waits 1`.
+/// The checks that failed, with their number of violations: `exclusion 3, waits 1`.
 fn checks(report: &Report) -> String {
     let mut counts = BTreeMap::<&str, usize>::new();
     report.violations.iter().for_each(|violation| *counts.entry(violation.check).or_default() += 1);
@@ -68,7 +69,7 @@ fn seed() -> u64 {
     number("STORM_SEED").unwrap_or_else(|| rand::random_range(0..1_000_000))
 }
 
-/// Whether a variable says to do without a deployment.
+/// The variable that disables a deployment, if it is set to 0.
 fn left_out(store: &str) -> Option<&'static str> {
     let variables = [("postgres", "LEASEHOLD_POSTGRES"), ("zookeeper", "LEASEHOLD_ZOOKEEPER")];
     let (_, variable) = variables.into_iter().find(|(prefix, _)| store.starts_with(prefix))?;
@@ -85,7 +86,7 @@ fn short(store: &str) {
     assert!(report.violations.is_empty(), "{}", line(&report));
 }
 
-/// One short run for each deployment, so that a filter gives one: `storm::redis`.
+/// One short run for each deployment, as a test, so that a filter selects one: `storm::redis`.
 mod storm {
     macro_rules! short {
         ($($test:ident: $store:literal),+ $(,)?) => {
@@ -116,7 +117,7 @@ mod storm {
     }
 }
 
-/// Runs until the time is over or, with `STORM_UNTIL_CAUGHT`, until one failed.
+/// Runs until the time is over or, with `STORM_UNTIL_CAUGHT`, until a run fails.
 #[test]
 #[ignore = "as long as one likes: sh tests/storm.sh"]
 fn long() {
@@ -154,7 +155,7 @@ fn long() {
     assert_eq!(failed, 0, "runs failed");
 }
 
-/// A run is not worth much whose deployment cannot be started or does not come to rest.
+/// A deployment that does not start or does not return to rest makes its runs useless.
 #[test]
 #[ignore = "starts every deployment: for whoever changes one"]
 fn every_deployment_starts_and_is_clean() {

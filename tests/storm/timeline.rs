@@ -1,7 +1,8 @@
-//! A time line of a run that failed, as an SVG, and what is wrong as text.
+//! A timeline of a failed run, as an SVG, and its violations as text.
 //!
-//! A lane for each thread: thin grey lines wait, bars believe (a colour for each name), red ticks
-//! are looks that said false. Above them the faults, and a red line where a check failed.
+//! A lane for each thread: thin grey lines are waits, bars are beliefs (a colour for each name),
+//! red ticks are `is_held` calls that returned false. The faults are above, and a red line marks a
+//! failed check.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -24,7 +25,7 @@ struct Picture<'a> {
     body: String,
 }
 
-/// What is wrong, a line each, with the seconds since the run began.
+/// Writes the violations, one per line, with the seconds since the run began.
 pub(crate) fn tell(dir: &Path, history: &History, violations: &[Violation], began: Nanos) {
     let mut text = String::new();
     for Violation { check, at, text: what } in violations {
@@ -35,7 +36,7 @@ pub(crate) fn tell(dir: &Path, history: &History, violations: &[Violation], bega
         let (from, to) = (seconds(fault.from, began), seconds(fault.to, began));
         writeln!(text, "{from:9.4} s to {to:9.4} s  {:?} of {}", fault.fault, fault.target).unwrap();
     }
-    writeln!(text, "\nthe run began at {began} of the clock in the files").unwrap();
+    writeln!(text, "\nthe run began at {began} by the clock in the files").unwrap();
     std::fs::write(dir.join("verdict.txt"), text).unwrap();
 }
 
@@ -43,7 +44,7 @@ fn seconds(at: Nanos, began: Nanos) -> f64 {
     (at as f64 - began as f64) / 1e9
 }
 
-/// Around the first violation.
+/// Draws the time around the first violation.
 pub(crate) fn draw(dir: &Path, history: &History, violations: &[Violation], began: Nanos) -> PathBuf {
     let first = violations.first().map_or(began, |violation| violation.at).clamp(began, history.over.max(began));
     let (from, to) = (first.saturating_sub(millis(12_000)).max(began), first + millis(3000));
@@ -69,7 +70,7 @@ impl Picture<'_> {
         LEFT + (at.clamp(self.from, self.to) - self.from) as f64 / 1e9 * PIXELS_A_SECOND
     }
 
-    /// Whether any of it is in the picture.
+    /// Whether any part of a span is in the picture.
     fn shows(&self) -> impl Fn(Nanos, Nanos) -> bool + use<> {
         let (first, last) = (self.from, self.to);
         move |from, to| from <= last && to >= first
@@ -89,7 +90,7 @@ impl Picture<'_> {
         .unwrap();
     }
 
-    /// Everything, from the top. Returns the height.
+    /// Draws everything, from the top. Returns the height.
     fn lanes(&mut self, violations: &[Violation]) -> usize {
         let (history, shows) = (self.history, self.shows());
         let names = history.names();

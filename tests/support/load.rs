@@ -7,27 +7,27 @@ use leasehold::{ErrorKind, LockClient};
 
 use crate::rig::{Server, ms, wait_until};
 
-/// Of each client.
+/// Threads of each client.
 const THREADS: usize = 3;
 
-/// Reads the sum and refuses whoever held the lock before this holder, as a fenced resource does.
+/// Reads the sum, and refuses any earlier holder of the lock, like a fenced resource.
 const CLAIM: &str = "if tonumber(redis.call('get', 'token') or 0) > tonumber(ARGV[1]) then return -1 end \
                      redis.call('set', 'token', ARGV[1]) return tonumber(redis.call('get', 'sum') or 0)";
 const WRITE: &str = "if tonumber(redis.call('get', 'token')) > tonumber(ARGV[1]) then return -1 end \
                      redis.call('set', 'sum', ARGV[2]) return 1";
 
 pub(crate) struct Load {
-    /// Sums written.
+    /// The number of sums written.
     added: AtomicU32,
-    /// Writes that came too late: their holder had lost the lock.
+    /// The number of writes refused because their holder had lost the lock.
     late: AtomicU32,
     stop: AtomicBool,
 }
 
 impl Load {
-    /// The sum is on a server of its own, which nothing disturbs. It must be exact in the end:
+    /// Runs the load. The sum is on a separate, undisturbed server, and must be exact in the end:
     /// read and write are separate commands, so only the lock and its token keep it so. Returns how
-    /// many writes came too late.
+    /// many writes were refused as late.
     #[track_caller]
     pub(crate) fn run(clients: &[&LockClient], sum: &Server, disturb: impl FnOnce(&Self)) -> u32 {
         let (added, late, stop) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
@@ -73,7 +73,7 @@ impl Load {
         }
     }
 
-    /// Waits until so many more sums are written.
+    /// Waits until `more` more sums are written.
     #[track_caller]
     pub(crate) fn wait_for_more(&self, more: u32) {
         let until = self.added.load(Ordering::SeqCst) + more;

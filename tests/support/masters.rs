@@ -14,8 +14,7 @@ impl Masters {
         Self((0..count).map(|_| Server::start()).collect())
     }
 
-    /// Masters that all vote at once, because they are known to be new and to have forgotten
-    /// nothing.
+    /// Masters that all vote at once, because they are known to be new and to have lost no data.
     pub(crate) fn fresh(count: usize) -> Self {
         let masters = Self::start(count);
         let client = masters.admitted().build().unwrap();
@@ -31,7 +30,7 @@ impl Masters {
         self.builder_with(|masters| masters)
     }
 
-    /// For clients whose masters vote at once, because they are new.
+    /// A builder for clients whose masters vote at once, because they are new.
     pub(crate) fn admitted(&self) -> Builder {
         self.builder_with(|masters| masters.admit_fresh_nodes(true))
     }
@@ -49,8 +48,8 @@ impl Masters {
         self.0.iter().filter(|server| !server.hash(name).is_empty()).count()
     }
 
-    /// Waits until every master has recorded its own admission. What clients know of it may be
-    /// older.
+    /// Waits until every master has recorded the end of its own quarantine. The clients may not
+    /// know of it yet.
     #[track_caller]
     pub(crate) fn wait_until_all_vote(&self) {
         wait_until("all masters were admitted", || {
@@ -72,7 +71,7 @@ pub(crate) fn wait_for_votes(client: &LockClient, count: usize) {
     let voting = || client.nodes().iter().filter(|node| node.state() == NodeState::Voting).count();
     let deadline = Instant::now() + CAP;
     while voting() != count {
-        assert!(Instant::now() < deadline, "{count} shall vote: {:#?}", client.nodes());
+        assert!(Instant::now() < deadline, "not all of {count} vote: {:#?}", client.nodes());
         std::thread::sleep(ms(2));
     }
 }

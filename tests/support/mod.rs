@@ -1,4 +1,4 @@
-//! What tests do with the library at the servers of the rig, which knows nothing of it.
+//! Opens clients of the library at the servers of the rig, which does not depend on it.
 
 mod load;
 mod masters;
@@ -25,19 +25,19 @@ impl Clients for Server {
     }
 }
 
-/// For a client of this server with settings that only Redis has.
+/// A builder for this server with settings that only Redis has.
 pub(crate) fn builder_with(server: &Server, settings: impl FnOnce(Redis) -> Redis) -> Builder {
     LockClient::builder().redis(settings(Redis::new(server.url())))
 }
 
 impl Clients for Postgres {
     fn builder(&self) -> Builder {
-        // By this name tests find the backends of the library.
+        // Tests find the library's backends by this name.
         LockClient::builder().url(self.url()).client_name("leasehold")
     }
 }
 
-/// Each of so many threads adds 20 to the key `counter` at `url`, each time under the lock `job`.
+/// Each of `threads` threads adds 20 to the key `counter` at `url`, each time under the lock `job`.
 pub(crate) fn count_under_the_lock(client: &LockClient, url: &str, threads: usize) {
     std::thread::scope(|s| {
         for _ in 0..threads {

@@ -22,15 +22,15 @@ pub(super) struct Bare {
 impl Bare {
     /// The error says why there is nothing to compare with.
     pub(super) fn connect(store: &StoreArgs, urls: &[String], name: &str) -> Result<Self, String> {
-        let [url] = urls else { return Err("bare scripts are for one server, and the store has several".into()) };
+        let [url] = urls else { return Err("bare scripts need a single server, and the store has several".into()) };
         let scheme = url.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase()).unwrap_or_default();
         if store.is_redlock() || !["redis", "redis+unix"].contains(&&*scheme) {
-            return Err("bare scripts are sent to a single server by redis:// or redis+unix:// only".into());
+            return Err("bare scripts need a single server at redis:// or redis+unix://".into());
         }
         let mut info = url.as_str().into_connection_info().map_err(failed)?;
         let mut settings = info.redis_settings().clone().set_skip_set_lib_name();
         if let Some(file) = store.password_file() {
-            let password = std::fs::read_to_string(file).map_err(|e| format!("the password file: {e}"))?;
+            let password = std::fs::read_to_string(file).map_err(|e| format!("cannot read the password file: {e}"))?;
             settings = settings.set_password(password.trim_end_matches(['\r', '\n']));
         }
         info = info.set_redis_settings(settings);
@@ -55,7 +55,7 @@ impl Bare {
         for request in [&self.acquire, &self.release] {
             let reply = self.connection.req_packed_command(request).map_err(broken)?;
             if reply != Value::Int(1) {
-                return Err(Failure::new(status::PROTOCOL, format!("a bare script answers {reply:?}, not 1")));
+                return Err(Failure::new(status::PROTOCOL, format!("a bare script answered {reply:?} instead of 1")));
             }
         }
         Ok(())
@@ -64,7 +64,7 @@ impl Bare {
 
 #[cold]
 fn failed(e: RedisError) -> String {
-    format!("the bare scripts cannot be sent: {e}")
+    format!("cannot send the bare scripts: {e}")
 }
 
 #[cold]

@@ -1,14 +1,14 @@
-//! Measured times, and what is said of them.
+//! Measured times, and the figures that are calculated from them.
 
 use std::time::{Duration, Instant};
 
 use leasehold::ErrorKind;
 
-/// How long operations took, one by one.
+/// How long each operation took.
 #[derive(Default)]
 pub(super) struct Samples(Vec<Duration>);
 
-/// What is said of a part.
+/// The figures of a part.
 pub(super) struct Figures {
     pub(super) operations: usize,
     pub(super) per_second: f64,
@@ -26,8 +26,8 @@ impl Samples {
         self.0.append(&mut other.0);
     }
 
-    /// What all have measured; otherwise the error of the one that failed, and not those of the
-    /// others, which were cancelled for it.
+    /// The samples of all threads; otherwise the error of the thread that failed, and not those of
+    /// the others, which were cancelled because of it.
     pub(super) fn together(outcomes: Vec<leasehold::Result<Self>>) -> leasehold::Result<Self> {
         let (mut all, mut reason) = (Self::default(), None);
         for outcome in outcomes {
@@ -40,7 +40,7 @@ impl Samples {
         reason.map_or(Ok(all), Err)
     }
 
-    /// Repeats an operation for so long, at least once. Its error ends it.
+    /// Repeats an operation for this time, and at least once. An error ends it.
     pub(super) fn fill<E>(&mut self, time: Duration, mut operation: impl FnMut() -> Result<(), E>) -> Result<(), E> {
         let begin = Instant::now();
         let mut before = begin;
@@ -63,7 +63,7 @@ impl Samples {
         self.0.len()
     }
 
-    /// `None` without a sample. `within`: the time in which all of them were made.
+    /// `None` without a sample. `within`: the time in which all samples were measured.
     pub(super) fn figures(mut self, within: Duration) -> Option<Figures> {
         self.0.sort_unstable();
         let (operations, max) = (self.0.len(), *self.0.last()?);

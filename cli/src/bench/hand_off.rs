@@ -7,27 +7,27 @@ use leasehold::{CancelToken, LockClient, ReentrantMutex, Result};
 
 use super::figures::Samples;
 
-/// How long the other one has waited before the lock is unlocked: it has heard that the lock is
-/// taken, and then subscribes to the message of its release, with one or two round trips.
+/// How long the other player has waited before the lock is unlocked: it has found the lock taken,
+/// and then subscribes to the message of its release, with one or two round trips.
 const SETTLED: Duration = Duration::from_millis(5);
-/// One that does not wait by then has failed, and says why.
+/// A player that does not wait by then has failed, and reports why.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_micros(500);
 
-/// One of two clients. Each has the lock in turn, while the other waits for it.
+/// A player is one of two clients. Each has the lock in turn while the other waits for it.
 struct Player<'p> {
     mutex: ReentrantMutex,
     other: &'p LockClient,
-    /// A message: the other one has the lock, so it is time to wait for it.
+    /// A message means that the other player has the lock, so it is time to wait for it.
     turns: Receiver<()>,
     to_other: Sender<()>,
-    /// When the other one began to unlock it.
+    /// When the other player began to unlock it.
     unlocks: Receiver<Instant>,
     to_other_unlocked: Sender<Instant>,
 }
 
-/// Each player locks with a handle of its client. Ends when `time` is over, or with an error of
-/// one.
+/// Each player locks with a handle of its client. Ends when `time` is over, or with the error of a
+/// player.
 pub(super) fn hand_off(
     players: [(ReentrantMutex, &LockClient); 2],
     time: Duration,
@@ -36,7 +36,7 @@ pub(super) fn hand_off(
     let [(first, first_client), (second, second_client)] = players;
     let ((to_first, turns_of_first), (to_second, turns_of_second)) = (bounded(1), bounded(1));
     let ((tell_first, told_first), (tell_second, told_second)) = (bounded(1), bounded(1));
-    // Nobody has it yet.
+    // Nobody has the lock yet.
     let _ = to_first.send(());
     let end = Instant::now() + time;
     let first = Player {
@@ -66,13 +66,13 @@ pub(super) fn hand_off(
 }
 
 impl Player<'_> {
-    /// Ends, with its senders, when the time is over or the other one has ended.
+    /// Ends, and drops its senders, when the time is over or the other player has ended.
     fn play(self, end: Instant, token: &CancelToken) -> Result<Samples> {
         let mut samples = Samples::default();
         for () in &self.turns {
             let guard = self.mutex.lock()?;
             let locked = Instant::now();
-            // None yet: the first lock of all.
+            // The very first lock has no unlock before it.
             if let Ok(unlocked) = self.unlocks.try_recv() {
                 samples.add(locked - unlocked);
             }

@@ -1,4 +1,4 @@
-//! `leasehold bench`: what a store gives its users.
+//! `leasehold bench`: measures how fast locks are in a store.
 
 mod bare;
 mod figures;
@@ -21,55 +21,55 @@ use bare::Bare;
 use parts::{Bench, Outcome};
 use view::BenchView;
 
-/// What has not reached the store by then ends with its lease.
+/// A release that has not reached the store by then is left to the end of its lease.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
 const DETAILS: &str = "\
 What is measured:
-  cycle                one thread locks and unlocks, again and again
-  one_name_one_client  all threads want one name, through one client: the threads of one process
+  cycle                one thread locks and unlocks repeatedly
+  one_name_one_client  all threads compete for one name through one client, like the threads of one process
   one_name_many_clients
-                       all threads want one name, each through a client of its own: processes
+                       all threads compete for one name, each through a client of its own, like processes
   hand_off             from the unlock of one client to the lock of another that waits
-  own_names            all threads through one client, each on a name of its own
+  own_names            all threads lock through one client, each with a name of its own
 
-A latency is that of a lock and its unlock, so it has the wait for the others in it; of hand_off, from the begin of the unlock
-to the lock. Percentiles are of all operations of a part. \"A second\" of hand_off is one by the mean: the pauses in between
-do not count.
+A latency covers a lock and its unlock, so it includes the wait for the others; for hand_off, it is the time from the
+beginning of the unlock to the lock. Percentiles cover all operations of a part. \"A second\" of hand_off is calculated
+from the mean latency: the pauses in between do not count.
 
-On redis:// and redis+unix:// the cycle is compared with two bare scripts (take the lock if it is free; delete it if it is
-one's own) over one connection, in ten rounds in which both take turns. The ratio is the median of the rounds; 1 is the speed
-of bare scripts, and more is faster.
+With redis:// and redis+unix:// the cycle is compared with two bare scripts (take the lock if it is free; delete it if
+the caller owns it) over one connection, in ten rounds in which the two take turns. The ratio is the median of the
+rounds; 1 is the speed of bare scripts, and more is faster.
 
-Locks are without fencing tokens here, as are the bare scripts, so that no key stays: all names begin with a random prefix.
+Locks have no fencing tokens here, like the bare scripts, so that no key remains. All names begin with a random prefix.
 The load is real: do not measure a server that others need now.";
 
-/// Measure what a store gives: cycles, contention, hand-off, and the ratio to bare scripts
+/// Measure the speed of locks in a store: cycles, contention, hand-off, and the ratio to bare
+/// scripts
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = DETAILS)]
 pub(crate) struct BenchArgs {
-    /// The store, in place of --url and LEASEHOLD_URL. Without a password: everybody on the machine
-    /// can see arguments
+    /// The store, instead of --url and LEASEHOLD_URL. Give no password here: every user of the
+    /// machine can see arguments
     #[arg(value_name = "URL")]
     urls: Vec<String>,
 
-    /// For how long each of the five parts is measured: 0.1 to 600. The bare scripts take as long
-    /// again
+    /// How long each of the five parts is measured: 0.1 to 600. The bare scripts take as long again
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     seconds: Duration,
 
-    /// How many threads, and clients where each has its own: 2 to 256. Without it the number of
-    /// cores, 2 to 8
+    /// The number of threads, and of clients where each thread has its own: 2 to 256. Defaults to
+    /// the number of cores, but at least 2 and at most 8
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=256))]
     threads: Option<u16>,
 
-    /// Print one JSON object in a line
+    /// Print one JSON object on one line
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(store: &StoreArgs, args: &BenchArgs) -> Result<u8, Failure> {
-    // Before anything can be taken: from here on no signal ends the process without giving it up.
+    // Before any lock can be taken: from here on, no signal ends the process without releasing it.
     let signals = Signals::take_in()?;
     signals.spare_this_thread();
     let threads = args.threads.map_or_else(cores, usize::from);
@@ -82,7 +82,7 @@ pub(crate) fn run(store: &StoreArgs, args: &BenchArgs) -> Result<u8, Failure> {
     match measured {
         Err(_) if signals.token().is_cancelled() => {
             let signal = signals.first();
-            Err(Failure::new(by_signal(signal), format!("ended by signal {signal}, and every lock was given up")))
+            Err(Failure::new(by_signal(signal), format!("ended by signal {signal}, and every lock was released")))
         }
         Err(failure) => Err(failure),
         Ok(outcome) => {
@@ -107,10 +107,10 @@ fn measure(
     let (threads, time) = (clients.len(), args.seconds);
     let takes = time * if bare.is_ok() { 6 } else { 5 };
     say(format_args!(
-        "locks and unlocks as fast as the store answers, for about {takes:.1?}, with {threads} clients: its other users \
-         will notice. All names begin with {prefix}. Ctrl-C ends it, and no lock stays"
+        "locking and unlocking as fast as the store answers, for about {takes:.1?}, with {threads} clients: other users \
+         of the store will notice. All names begin with {prefix}. Ctrl-C ends it and leaves no lock behind"
     ));
-    // A part that fails cancels this one.
+    // A part that fails cancels this token.
     let token = signals.token().child();
     let bench = Bench { clients, prefix, time, token: &token };
     let (bare, reason) = bare.map_or_else(|reason| (None, reason), |bare| (Some(bare), String::new()));
@@ -119,7 +119,7 @@ fn measure(
     Ok(Outcome { parts, compared: compared.ok_or(reason), time, threads })
 }
 
-/// Releases that failed are tried again in the background, for which this waits.
+/// Failed releases are retried in the background, and this waits for that.
 fn close(clients: &[LockClient]) {
     let deadline = Instant::now() + CLOSE_TIMEOUT;
     for client in clients {
@@ -134,9 +134,9 @@ fn cores() -> usize {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| "a number of seconds, such as 2 or 0.5".to_owned())?;
+    let seconds: f64 = text.parse().map_err(|_| "expected a number of seconds, such as 2 or 0.5".to_owned())?;
     if !(0.1..=600.0).contains(&seconds) {
-        return Err("between 0.1 and 600 seconds".to_owned());
+        return Err("expected between 0.1 and 600 seconds".to_owned());
     }
     Ok(Duration::from_secs_f64(seconds))
 }

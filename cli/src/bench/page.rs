@@ -1,4 +1,4 @@
-//! What was measured, for people.
+//! The measurements, for people.
 
 use std::fmt::Write;
 
@@ -19,8 +19,8 @@ pub(super) fn page(outcome: &Outcome) -> String {
     let _ = match &outcome.compared {
         Ok(compared) => writeln!(
             text,
-            "\nleasehold makes {:.2} of the cycles that bare scripts make (the median of {ROUNDS} rounds in turns), with \
-             {:.2} of\ntheir p50",
+            "\nleasehold makes {:.2} times as many cycles as bare scripts (the median of {ROUNDS} rounds), with {:.2} times\n\
+             their p50",
             compared.per_second, compared.p50,
         ),
         Err(why) => writeln!(text, "\nno ratio to bare scripts: {why}"),
@@ -35,7 +35,7 @@ fn title(part: &Part) -> String {
         "one_name_one_client" => format!("one name, {threads} threads of one client"),
         "one_name_many_clients" => format!("one name, {clients} clients"),
         "hand_off" => "hand-off to another client that waits".to_owned(),
-        _ => format!("names of their own, {threads} threads of one client"),
+        _ => format!("own names, {threads} threads of one client"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is measured.
+//! The parts that are measured.
 
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use super::figures::{Figures, Samples, median, per_second};
 use super::hand_off::hand_off;
 use crate::failure::{Failure, status};
 
-/// In how many rounds leasehold and the bare scripts take turns: what else the machine does hits
-/// both.
+/// In how many rounds leasehold and the bare scripts take turns, so that other load on the machine
+/// affects both.
 pub(super) const ROUNDS: u32 = 10;
 
 pub(super) struct Bench<'b> {
@@ -18,7 +18,7 @@ pub(super) struct Bench<'b> {
     pub(super) clients: &'b [LockClient],
     /// The prefix of all names.
     pub(super) prefix: &'b str,
-    /// For how long each part is measured.
+    /// How long each part is measured.
     pub(super) time: Duration,
     pub(super) token: &'b CancelToken,
 }
@@ -30,7 +30,7 @@ pub(super) struct Part {
     pub(super) figures: Figures,
 }
 
-/// Bare scripts, and leasehold as a ratio to them.
+/// The figures of the bare scripts, and the ratio of leasehold to them.
 pub(super) struct Compared {
     pub(super) bare: Figures,
     /// The median of the rounds.
@@ -38,17 +38,17 @@ pub(super) struct Compared {
     pub(super) p50: f64,
 }
 
-/// What a run of all parts has found.
+/// The result of all parts.
 pub(super) struct Outcome {
     pub(super) parts: Vec<Part>,
-    /// Or why there is nothing to compare with.
+    /// The error says why there is nothing to compare with.
     pub(super) compared: std::result::Result<Compared, String>,
     pub(super) time: Duration,
     pub(super) threads: usize,
 }
 
 impl Bench<'_> {
-    /// The name on which the bare scripts work.
+    /// The name that the bare scripts lock.
     pub(super) fn bare_name(prefix: &str) -> String {
         format!("{prefix}:bare")
     }
@@ -57,10 +57,10 @@ impl Bench<'_> {
         self.clients[client].mutex(format!("{}:{name}", self.prefix)).with_cancel(self.token)
     }
 
-    /// One thread locks and unlocks; in turns with the bare scripts.
+    /// One thread locks and unlocks, taking turns with the bare scripts.
     pub(super) fn cycle(&self, bare: Option<Bare>) -> std::result::Result<(Part, Option<Compared>), Failure> {
         let mutex = self.mutex(0, "cycle");
-        // Connections and scripts.
+        // Opens connections and loads scripts.
         cycle_of(&mutex)?;
         let round = self.time / ROUNDS;
         let (mut ours, mut theirs, mut ratios) = (Samples::default(), Samples::default(), Vec::new());
@@ -92,7 +92,7 @@ impl Bench<'_> {
         Ok((Part { label: "cycle", clients: 1, threads: 1, figures: ours }, compared))
     }
 
-    /// All threads want one name: those of one client, or each with a client of its own.
+    /// All threads compete for one name: through one client, or each through a client of its own.
     pub(super) fn one_name(&self, is_of_one_client: bool) -> std::result::Result<Part, Failure> {
         let (label, clients) =
             if is_of_one_client { ("one_name_one_client", 1) } else { ("one_name_many_clients", self.clients.len()) };
@@ -123,13 +123,13 @@ impl Bench<'_> {
     ) -> std::result::Result<Part, Failure> {
         let threads = self.clients.len();
         let mutexes: Vec<ReentrantMutex> = (0..threads).map(mutex).collect();
-        // Connections and scripts.
+        // Opens connections and loads scripts.
         mutexes.iter().try_for_each(cycle_of)?;
         let begin = Instant::now();
         let run = |mutex: &ReentrantMutex| {
             let mut samples = Samples::default();
             let filled = samples.fill(self.time, || cycle_of(mutex));
-            // One that fails ends all: the others would measure something else without it.
+            // A thread that fails ends all: without it, the others would measure something else.
             filled.inspect_err(|_| self.token.cancel()).map(|()| samples)
         };
         let outcomes: Vec<_> = std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! What was measured, as JSON.
+//! The measurements, as JSON.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! The ACL rule of Redis, for an administrator.
 
-/// For each name or pattern of names: those of the keys of a lock.
+/// The patterns of a lock's keys, for each name or pattern of names.
 const NAMES: [&str; 3] = ["~<names>", "~{<names>}:*", "~<names>:*"];
 
 const RULE: &str = "\
@@ -15,15 +15,15 @@ const FOR_REDLOCK: &str = "~leasehold:node +hmget +hkeys";
 const IN_CLUSTER: &str = "+cluster|slots +asking +spublish +ssubscribe +sunsubscribe +pubsub|shardnumsub";
 const LOOKING: &str = "+scan +pubsub|channels +pubsub|numsub +pubsub|shardchannels +pubsub|shardnumsub +config|get";
 
-/// What the URLs say of the servers.
+/// What the URLs say about the servers.
 pub(super) struct Servers {
     pub(super) redlock: bool,
     pub(super) cluster: bool,
 }
 
-/// Lines for an ACL file or `ACL SETUSER`. `prefix`: that of all names.
+/// Lines for an ACL file or `ACL SETUSER`. `prefix`: the prefix of all names.
 pub(super) fn rule(prefix: &str, servers: &Servers) -> String {
-    // A prefix with braces has them in all keys.
+    // If the prefix contains braces, all keys do.
     let names = NAMES.iter().filter(|name| !(prefix.contains('{') && name.starts_with("~{")));
     let names: Vec<String> = names.map(|name| name.replace("<names>", &format!("{prefix}*"))).collect();
     let mut rule = format!("{} {RULE}", names.join(" "));
@@ -33,12 +33,12 @@ pub(super) fn rule(prefix: &str, servers: &Servers) -> String {
         }
     }
     format!(
-        "# For programs that lock, and for `leasehold run` and `leasehold ls`. Put a user and a password in their places:\n\
+        "# For programs that use locks, and for `leasehold run` and `leasehold ls`. Replace the user and the password:\n\
          ACL SETUSER app on >password {rule}\n\
-         # In a database other than 0, besides:\n\
+         # Additionally, in a database other than 0:\n\
          ACL SETUSER app +select\n\
-         # For whoever looks (ls and top with what is waited for, ls --all, doctor), besides; Redis 6.2 knows no parts\n\
-         # of a command there: +scan +pubsub +config\n\
+         # Additionally, to inspect locks (ls and top with waiters, ls --all, doctor); Redis 6.2 does not support\n\
+         # subcommands here: use +scan +pubsub +config\n\
          ACL SETUSER app {LOOKING}\n"
     )
 }

@@ -1,4 +1,4 @@
-//! `leasehold doctor`: what is wrong at the servers, and what to do about it.
+//! `leasehold doctor`: finds problems of the servers, and says how to fix them.
 
 mod acl;
 mod page;
@@ -16,46 +16,48 @@ use crate::words::in_words_of_the_command;
 use page::Page;
 
 const DETAILS: &str = "\
-It asks each server of the store whether it can be reached, its version and role, what it forgets, the rights of the user one
-by one, its clock, and its latency against the lease: of Redlock every master, of a cluster every primary, behind sentinels
-the sentinels too. It takes no lock and changes nothing, except that masters of Redlock are told, as by every client, that they
-may have forgotten locks. It mostly takes some milliseconds, and half a minute at most if servers hang.
+It checks each server of the store: whether it can be reached, its version and role, what can make it forget locks, the
+user's permissions one by one, its clock, and its latency compared with the lease. With Redlock it checks every master,
+in a cluster every primary, and with sentinels the sentinels too. It takes no lock and changes nothing, except that,
+like every client, it records on masters of Redlock that they may have forgotten locks. It usually takes some
+milliseconds, and at most half a minute if servers hang.
 
-Each finding has a severity. ok: as it should be. note: worth knowing, nothing has to be done. warning: locks work, and can be
-lost or delayed by something that is likely to happen. problem: locks do not work, or are lost in normal operation.
+Each finding has a severity. ok: as it should be. note: worth knowing, nothing has to be done. warning: locks work, but
+can be lost or delayed by something that is likely to happen. problem: locks do not work, or are lost in normal
+operation.
 
 Exit statuses of this subcommand:
   0    nothing is worse than a note
   1    there are warnings
-  2    there is a problem; a server that cannot be reached or refuses the log-in is one
-  64   the arguments or the settings cannot be used";
+  2    there is a problem; a server that cannot be reached or refuses the login is one
+  64   the arguments or the settings are not valid";
 
-/// Say what is wrong at the servers of a store, and what to do about it
+/// Find problems of the servers of a store, and say how to fix them
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = DETAILS)]
 pub(crate) struct DoctorArgs {
-    /// The store, in place of --url and LEASEHOLD_URL. Without a password: everybody on the machine
-    /// can see arguments
+    /// The store, instead of --url and LEASEHOLD_URL. Give no password here: every user of the
+    /// machine can see arguments
     #[arg(value_name = "URL")]
     urls: Vec<String>,
 
-    /// The lease of your locks: whether the latency allows it
+    /// The lease of your locks, with which the latency is compared
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "30s")]
     lease: Duration,
 
-    /// Print the ACL rule that a user of Redis needs, for names with the --key-prefix, and ask no
-    /// server
+    /// Print the ACL rule that a Redis user needs, for names with the --key-prefix, without
+    /// querying a server
     #[arg(long, conflicts_with = "json")]
     acl: bool,
 
-    /// Print one JSON object in a line
+    /// Print one JSON object on one line
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(store: &StoreArgs, args: &DoctorArgs) -> Result<u8, Failure> {
     if args.acl {
-        // A URL is not needed; if one is there, it says what the servers are.
+        // A URL is optional here: if there is one, it says what kind of servers they are.
         let urls = store.urls(&args.urls).unwrap_or_default();
         let cluster = urls.iter().any(|url| url.starts_with("redis+cluster:") || url.starts_with("rediss+cluster:"));
         let servers = acl::Servers { redlock: store.is_redlock(), cluster };

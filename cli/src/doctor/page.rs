@@ -7,17 +7,17 @@ use leasehold::observe::{Diagnosis, Finding, Severity};
 
 use crate::words::in_words_of_the_command;
 
-/// Widths of the columns of the severity and of the check, each with a space behind it.
+/// Widths of the columns of the severity and of the check, each with a space after it.
 const SEVERITY: usize = 8;
 const CHECK: usize = 12;
 /// Where the text begins.
 const INDENT: usize = 2 + SEVERITY + CHECK;
-/// A narrower terminal wraps by itself.
+/// On a narrower terminal, the terminal itself wraps the lines.
 const NARROWEST: usize = INDENT + 30;
 
 pub(super) struct Page {
     has_colours: bool,
-    /// In columns; `None`: lines are as long as they are.
+    /// In columns; `None`: lines are not wrapped.
     width: Option<usize>,
 }
 
@@ -30,19 +30,20 @@ impl Page {
         }
         let columns = rustix::termios::tcgetwinsize(&stdout).map(|size| usize::from(size.ws_col));
         Self {
-            // As https://no-color.org has it: set, and not empty.
+            // As https://no-color.org defines it: set, and not empty.
             has_colours: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
             width: columns.ok().filter(|columns| *columns >= NARROWEST),
         }
     }
 
-    /// Server by server, a line for each finding, and how many there are of each severity.
+    /// Server by server, one line for each finding, and at the end the number of findings of each
+    /// severity.
     pub(super) fn of(&self, diagnosis: &Diagnosis) -> String {
         let (mut text, mut shown) = (String::new(), None);
         for finding in diagnosis.findings() {
             if shown != Some(finding.node()) {
                 let gap = if shown.is_some() { "\n" } else { "" };
-                let _ = writeln!(text, "{gap}{}", self.painted("1", finding.node().unwrap_or("all together")));
+                let _ = writeln!(text, "{gap}{}", self.painted("1", finding.node().unwrap_or("all servers")));
                 shown = Some(finding.node());
             }
             self.add(finding, &mut text);
@@ -119,7 +120,7 @@ mod tests {
     fn colours_are_around_the_severity_alone() {
         let diagnosis = leasehold::LockClient::in_memory().diagnose();
         let plain = Page { has_colours: false, width: None }.of(&diagnosis);
-        assert!(plain.starts_with("all together\n  note    reachable   "), "{plain}");
+        assert!(plain.starts_with("all servers\n  note    reachable   "), "{plain}");
         assert!(plain.ends_with("\n\n0 problems, 0 warnings, 1 note\n"), "{plain}");
         let coloured = Page { has_colours: true, width: None }.of(&diagnosis);
         assert!(coloured.contains("\x1b[36mnote    \x1b[0mreachable"), "{coloured}");

@@ -7,42 +7,45 @@ use std::time::{Duration, Instant};
 
 use crate::duration;
 
-/// The longest label of an owner.
+/// Maximum number of characters in an owner's label.
 const LONGEST_LABEL: usize = 100;
 
 const DETAILS: &str = "\
 Example: leasehold run nightly --no-wait -- /usr/local/bin/backup --full
 
-The lock is renewed while the command runs, and given up when it ends. The status is the command's, or 128 + n if signal n
-ended it. Statuses of leasehold itself: 75, or that of --conflict-status, if somebody else has the lock (stderr says who), 70 if the lock was lost, 69 if the
-store cannot be asked, 64 for bad arguments, 76 if the store cannot keep this lock, 77 if it refuses the log-in, 126 if the
-command cannot be executed, 127 if it was not found.
+The lock is renewed while the command runs and released when it ends. The exit status is that of the command, or 128 + n
+if signal n ended it. leasehold itself exits with 75, or the status of --conflict-status, if somebody else holds the
+lock (stderr says who), 70 if the lock was lost, 69 if the store is unavailable, 64 for bad arguments, 76 if the store
+cannot keep this lock, 77 if it refuses the login, 126 if the command cannot be executed, and 127 if it was not found.
 
-Waiting: without --wait and --no-wait it waits for as long as it takes, as flock does. At a terminal, and with --verbose, it says
-on stderr for whom. A signal ends the wait and leaves nothing behind. What can never be had is refused at once: a name under
-which something that is no lock stands (76), and a lock that is held by a `leasehold run` above this one (75).
+Waiting: without --wait or --no-wait, it waits as long as it takes, as flock does. At a terminal, or with --verbose, it
+says on stderr who holds the lock. A signal ends the wait and leaves nothing behind. Two waits that could never succeed
+are refused at once: for a name under which the store keeps something other than a lock (76), and for a lock that is
+held by a `leasehold run` above this one (75).
 
-A store that cannot be asked when the run begins ends it with status 69 within milliseconds, whatever --wait says: that counts
-for locks that others have. --retry-store TIME asks again for so long. A store that goes away while the run waits is waited for.
+If the store is unavailable when the run begins, the run fails with status 69 within milliseconds, whatever --wait says:
+--wait is for locks that others hold. --retry-store TIME retries for that long. If the store becomes unavailable while
+the run waits, the run goes on waiting.
 
-The command's environment has LEASEHOLD_NAME and, for an exclusive lock, LEASEHOLD_TOKEN: the fencing token, larger than that
-of every earlier holder. A resource that remembers the largest one can refuse a late writer. LEASEHOLD_URL is handed on only
-if it has no password.
+The command's environment contains LEASEHOLD_NAME and, for an exclusive lock, LEASEHOLD_TOKEN: the fencing token, which
+is larger than that of every earlier holder. A resource that remembers the largest token can refuse a late writer.
+LEASEHOLD_URL is passed on only if it contains no password.
 
-A lost lock (its lease could not be renewed, somebody freed it by force, --max-hold is over): the command's process group gets
-SIGTERM, and SIGKILL after --kill-after. If the store goes away while the command runs, renewal is tried again until the
-lease ends.
+If the lock is lost (its lease could not be renewed, somebody freed it by force, or --max-hold is over), the command's
+process group gets SIGTERM, and SIGKILL after --kill-after. If the store becomes unavailable while the command runs,
+renewal is retried until the lease ends.
 
 Signals: the command runs in a process group of its own, which is the foreground group if stdin, stdout and stderr are
-terminals. If only stdin is (`leasehold run ... | less`), it becomes that as soon as the command reads the terminal or changes
-its settings, and until others of the pipeline do. SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to that
-group, except those that were ignored from the start (nohup; seen on Linux). When the command is stopped at a terminal
-(Ctrl-Z), leasehold stops too, and the lease may end: then the command is ended when it is continued. A command that is stopped
-otherwise keeps its lock.
+terminals. If only stdin is a terminal (`leasehold run ... | less`), the command's group comes to the foreground when
+the command reads the terminal or changes its settings, until another process of the pipeline does so. SIGTERM, SIGINT,
+SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to that group, except those that were ignored from the start (nohup;
+detected on Linux). When the command is stopped at a terminal (Ctrl-Z), leasehold stops too, and the lease may end: the
+command is then ended as soon as it is continued. A command that is stopped in another way keeps its lock.
 
-If leasehold itself is killed by SIGKILL, the command goes on without renewal, and the lock is free when the lease has ended:
-let the resource check the token. On Linux `-- setpriv --pdeathsig TERM command` ends the command in that case. What a
-command leaves running in the background is no longer under the lock once the command itself has ended.";
+If leasehold itself is killed by SIGKILL, the command goes on without renewal, and the lock becomes free when the lease
+ends: let the resource check the token. On Linux, `-- setpriv --pdeathsig TERM command` ends the command in that case.
+Processes that a command leaves running in the background are no longer protected by the lock once the command itself
+has ended.";
 
 /// Run a command under a lock
 #[derive(Debug, clap::Args)]
@@ -51,71 +54,72 @@ pub(crate) struct RunArgs {
     /// The name of the lock
     pub(super) name: String,
 
-    /// Wait for the lock no longer than this (500ms, 30s, 5m, 1h30m). Without it and --no-wait,
-    /// wait for as long as it takes
+    /// Wait at most this long for the lock (500ms, 30s, 5m, 1h30m). Without --wait or --no-wait,
+    /// wait as long as it takes
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     wait: Option<Duration>,
 
-    /// Do not wait: exit with status 75 if somebody else has the lock
+    /// Do not wait: exit with status 75 if somebody else holds the lock
     #[arg(long, conflicts_with = "wait")]
     no_wait: bool,
 
-    /// The status if somebody else has the lock, in place of 75; with 0 a cron line that comes
-    /// second is no failure
+    /// The exit status if somebody else holds the lock, instead of 75. With 0, a cron job that
+    /// comes second does not count as a failure
     #[arg(long, value_name = "N", default_value = "75", hide_default_value = true)]
     pub(super) conflict_status: u8,
 
-    /// Do not say who has the lock. What has gone wrong is still said
+    /// Do not say who holds the lock. Errors are still reported
     #[arg(long, short, conflicts_with = "verbose")]
     pub(super) quiet: bool,
 
-    /// Say for whom it waits, also if stderr is no terminal
+    /// Say who holds the lock while waiting, even if stderr is not a terminal
     #[arg(long, short)]
     verbose: bool,
 
-    /// If the store cannot be asked at the start, ask again for so long. Without it the run fails
-    /// at once with status 69
+    /// If the store is unavailable at the start, retry for this long. Without it, the run fails at
+    /// once with status 69
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(super) retry_store: Option<Duration>,
 
-    /// Take a fair lock: those who wait get it in the order in which they came
+    /// Take a fair lock: waiters get it in the order in which they came
     #[arg(long, group = "kind")]
     pub(super) fair: bool,
 
-    /// Take a read lock, which others that --read share; it keeps out those that --write
+    /// Take a read lock, which other --read runs share. It excludes --write runs
     #[arg(long, group = "kind", conflicts_with = "min_hold")]
     pub(super) read: bool,
 
-    /// Take a write lock, which keeps out those that --read and those that --write. All runs of
-    /// this name must say --read or --write: without, the lock is of another kind
+    /// Take a write lock, which excludes --read and --write runs. All runs with this name must give
+    /// --read or --write: without them, the lock is of another kind
     #[arg(long, group = "kind")]
     pub(super) write: bool,
 
-    /// Take one of N permits: at most N commands run at a time. All runs of this name say the same
-    /// N
+    /// Take one of N permits: at most N commands run at a time. All runs with this name must give
+    /// the same N
     #[arg(long, group = "kind", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)),
           conflicts_with = "min_hold")]
     pub(super) permits: Option<u32>,
 
-    /// How long the lock stays taken if this machine or process dies. Renewed at every third of it
+    /// How long the lock stays taken if this machine or process dies. It is renewed every third of
+    /// this time
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "30s")]
     pub(super) lease: Duration,
 
-    /// End a command that takes longer: after this time the lock is not renewed any more, is lost
-    /// up to one lease later, and the command is ended as with any lost lock
+    /// End a command that takes longer than this: the lock is then no longer renewed, is lost at
+    /// most one lease later, and the command is ended as for any lost lock
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(super) max_hold: Option<Duration>,
 
     /// Keep the lock taken for at least this time, even if the command ends earlier: for jobs that
-    /// many machines start at about the same time. Not over ZooKeeper
+    /// many machines start at about the same time. Not with ZooKeeper
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(super) min_hold: Option<Duration>,
 
-    /// After a lost lock: how long the command has between SIGTERM and SIGKILL
+    /// The time between SIGTERM and SIGKILL for a command whose lock was lost
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
     pub(super) kill_after: Duration,
 
-    /// Who others are told has the lock: 1 to 100 characters. Without it the name of the command
+    /// The owner's name that others see: 1 to 100 characters. Defaults to the name of the command
     #[arg(long, value_name = "LABEL")]
     owner: Option<String>,
 
@@ -124,7 +128,7 @@ pub(crate) struct RunArgs {
     pub(super) command: Vec<OsString>,
 }
 
-/// For how long to wait for the lock.
+/// How long to wait for the lock.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Wait {
     Not,
@@ -133,7 +137,7 @@ pub(super) enum Wait {
 }
 
 impl Wait {
-    /// What is left of it, if it began at `start`.
+    /// The rest of a wait that began at `start`.
     pub(super) fn left(self, start: Instant) -> Self {
         match self {
             Self::AtMost(longest) => Self::AtMost(longest.saturating_sub(start.elapsed())),
@@ -151,7 +155,7 @@ impl RunArgs {
         }
     }
 
-    /// Whether to say for whom it waits.
+    /// Whether to say who holds the lock while waiting.
     pub(super) fn says_who(&self) -> bool {
         !self.quiet && (self.verbose || std::io::stderr().is_terminal())
     }

@@ -17,7 +17,7 @@ pub(super) struct Child {
     pid: Pid,
 }
 
-/// What became of the command.
+/// A change of the command's state.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Change {
     Stopped(Signal),
@@ -31,7 +31,7 @@ impl Child {
         command.args(&words[1..]).process_group(0).env("LEASEHOLD_NAME", name);
         match token {
             Some(token) => command.env("LEASEHOLD_TOKEN", token.to_string()),
-            // That of another lock, if this process runs under one.
+            // It would be the token of another lock, if this process itself runs under one.
             None => command.env_remove("LEASEHOLD_TOKEN"),
         };
         let is_secret = |urls: OsString| urls.to_string_lossy().split_whitespace().any(may_have_password);
@@ -42,7 +42,7 @@ impl Child {
             let status = if e.kind() == ErrorKind::NotFound { status::NOT_FOUND } else { status::NOT_EXECUTABLE };
             Failure::new(status, format!("{}: {e}", words[0].display()))
         })?;
-        // Not waited for by this handle: it cannot tell that a child is stopped.
+        // `waitpid` takes the place of this handle, which cannot report that a child was stopped.
         Ok(Self { pid: Pid::from_child(&child) })
     }
 
@@ -50,10 +50,11 @@ impl Child {
         self.pid
     }
 
-    /// To the whole group. Not once [`change`](Self::change) has said that the process has ended,
-    /// except while [others of it live](Self::has_group): the number is free for others then.
+    /// Signals the whole group. Not to be called once [`change`](Self::change) has reported the end
+    /// of the process, except while [others of its group live](Self::has_group): the id may belong
+    /// to another process by then.
     pub(super) fn signal(&self, signal: Signal) {
-        // It fails if there is nobody any more.
+        // It fails if no process is left.
         let _ = kill_process_group(self.pid, signal);
     }
 
@@ -61,7 +62,7 @@ impl Child {
         test_kill_process_group(self.pid).is_ok()
     }
 
-    /// What happened to it since it was asked last; `None` if nothing did.
+    /// What has happened to the process since the last call; `None` if nothing has.
     pub(super) fn change(&self) -> std::io::Result<Option<Change>> {
         let Some((_, status)) = waitpid(Some(self.pid), WaitOptions::NOHANG | WaitOptions::UNTRACED)? else {
             return Ok(None);

@@ -13,7 +13,7 @@ use crate::failure::say;
 
 /// A guard of any kind of lock.
 pub(super) trait GuardOfAnyKind: Held {
-    /// [`Held::unlock`], which a box cannot call.
+    /// Does what [`Held::unlock`] does, which cannot be called on a box.
     fn give_up(self: Box<Self>) -> Result<()>;
 
     /// Does without the rest of a `--min-hold`, if this kind of lock has one.
@@ -64,7 +64,7 @@ macro_rules! with_settings {
 }
 
 impl Lock {
-    /// No I/O. Once `token` is cancelled, nothing is taken any more.
+    /// No I/O. Once `token` is cancelled, the lock is not taken any more.
     pub(super) fn new(client: &LockClient, args: &RunArgs, token: &CancelToken) -> Self {
         let (name, min_hold) = (&args.name, args.min_hold.unwrap_or_default());
         if let Some(permits) = args.permits {
@@ -80,7 +80,7 @@ impl Lock {
         }
     }
 
-    /// `None` if somebody else has it.
+    /// `None` if somebody else holds it.
     pub(super) fn take(&self, wait: Wait) -> Result<Option<Guard>> {
         match self {
             Self::Exclusive(mutex) => take(wait, || mutex.try_lock_owned(), |time| mutex.try_lock_owned_for(time)),
@@ -88,18 +88,18 @@ impl Lock {
             Self::Read(lock) => take(wait, || lock.try_read_owned(), |time| lock.try_read_owned_for(time)),
             Self::Write(lock) => take(wait, || lock.try_write_owned(), |time| lock.try_write_owned_for(time)),
             Self::Permit(semaphore, permits) => {
-                // The first attempt of a run waits for nothing.
+                // Only the first attempt of a run does not wait, so only that one sets the permits.
                 if matches!(wait, Wait::Not)
                     && let SetPermits::Different { there_are } = semaphore.try_set_permits(*permits)?
                 {
-                    say(format_args!("{}: there are {there_are} permits, and not {permits}", semaphore.name()));
+                    say(format_args!("{}: the semaphore has {there_are} permits, not {permits}", semaphore.name()));
                 }
                 take(wait, || semaphore.try_acquire(), |time| semaphore.try_acquire_for(time))
             }
         }
     }
 
-    /// For people, of a lock that was just found taken.
+    /// Says who holds a lock that was just found taken.
     pub(super) fn who_has_it(&self) -> String {
         let holders = match self {
             Self::Exclusive(mutex) => mutex.holder().map(Vec::from_iter),
@@ -113,17 +113,17 @@ impl Lock {
         match holders.as_deref() {
             Ok([first]) => describe(first),
             Ok([first, more @ ..]) => format!("{} (and {} more)", describe(first), more.len()),
-            Ok([]) => "somebody had it, and it has just come free".to_owned(),
-            Err(_) => "somebody else has it, and who that is cannot be asked".to_owned(),
+            Ok([]) => "it was taken, and has just become free".to_owned(),
+            Err(_) => "somebody else holds it, but its holder cannot be queried".to_owned(),
         }
     }
 }
 
 fn describe(holder: &LockHolder) -> String {
     match holder.remaining() {
-        // That of nobody: the one who had it has ended.
+        // Nobody holds it any more: the last holder has ended.
         Some(left) if holder.is_kept() => {
-            format!("somebody had it, and keeps it taken for {:.0?} more (min_hold)", left)
+            format!("its last holder keeps it taken for {:.0?} more (min_hold)", left)
         }
         _ => holder.to_string(),
     }
@@ -137,7 +137,7 @@ fn take<G: GuardOfAnyKind + 'static>(
     let taken = match wait {
         Wait::Not => at_once(),
         Wait::AtMost(time) => within(time),
-        // Longer than the clock can count is without a deadline.
+        // A time that is longer than the clock can count means no deadline.
         Wait::ForEver => within(Duration::MAX),
     };
     Ok(taken?.map(|guard| Box::new(guard) as Guard))

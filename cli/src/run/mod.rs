@@ -1,4 +1,4 @@
-//! `leasehold run`: a command under a lock.
+//! `leasehold run`: runs a command under a lock.
 
 mod ancestors;
 mod args;
@@ -27,28 +27,28 @@ use patience::Patience;
 use signals::Signals;
 pub(crate) use signals::is_ignored;
 
-/// What has not reached the store by then ends with its lease.
+/// A release that has not reached the store by then is left to the end of its lease.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long a run that was started under another one waits for a holder to say who it is, which
-/// runs do just after they have got their lock.
+/// How long a run under another run waits for a holder to announce its owner, which runs do just
+/// after they got their lock.
 const LONGEST_INTRODUCTION: Duration = Duration::from_secs(1);
 const INTRODUCTION_PAUSE: Duration = Duration::from_millis(20);
 
 /// Returns the exit status.
 pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
     terminal::may_write_in_the_background();
-    // Before anything can be taken: from here on no signal ends the process without giving it up.
+    // Before any lock can be taken: from here on, no signal ends the process without releasing it.
     let signals = Signals::take_in()?;
     let builder = store.builder()?.lease(args.lease).owner(args.owner()).busy_poll(false);
     let patience = Patience::new(args.retry_store, signals.token());
     let client = patience.until_it_answers(|| builder.clone().build()).map_err(|e| {
-        // A signal does not end the attempt to connect: only its time-out does.
+        // A signal does not end the attempt to connect; only the timeout does.
         if signals.token().is_cancelled() { ended_before_start(args, &signals) } else { e.into() }
     })?;
     let ended = under_lock(&client, args, &signals, &patience);
-    // Places in queues and releases that failed are cleared up in the background, for which this
-    // waits.
+    // Places in queues and failed releases are cleaned up in the background, and this waits for
+    // that.
     if let Err(e) = client.close(CLOSE_TIMEOUT) {
         say(format_args!("{}: {}", args.name, chain(&e)));
     }
@@ -82,7 +82,7 @@ fn under_lock(
         Err(e) if e.kind() == ErrorKind::Cancelled => return Err(ended_before_start(args, signals)),
         Err(e) => return Err(e.into()),
     };
-    // Without a job there is nothing that another machine must not repeat.
+    // If no command was started, other machines need not be kept from running theirs.
     let child = start_command(&*guard, args, signals).inspect_err(|_| guard.end_min_hold())?;
     run_with(child, guard, args, signals)
 }
@@ -94,8 +94,8 @@ fn conflict(args: &RunArgs, lock: &Lock) -> Result<Ended, Failure> {
     Ok(Ended { status: args.conflict_status, interrupt: None })
 }
 
-/// Before a wait: refuses one that would never end, and says for whom it waits. What cannot be
-/// asked now does not matter: the wait itself tells.
+/// Before a wait: refuses a wait that would never end, and says who holds the lock. If the store
+/// cannot be queried now, the wait itself reports it.
 fn look_at_others(client: &LockClient, args: &RunArgs, signals: &Signals) -> Result<(), Failure> {
     let start = Instant::now();
     let report = loop {
@@ -105,10 +105,10 @@ fn look_at_others(client: &LockClient, args: &RunArgs, signals: &Signals) -> Res
             Ok(None) | Err(_) => return Ok(()),
         };
         if let Some(holder) = held_above(&report) {
-            let why = "this run was started under it, so it would wait for itself";
+            let why = "this run was started under that one, so it would wait for itself";
             return Err(Failure::new(status::NOT_HAD, format!("{}: {}: {why}", args.name, who(holder))));
         }
-        // A run above this one may not have told yet who it is.
+        // A run above this one may not have announced its owner yet.
         if !may_be_nested(&report) || start.elapsed() > LONGEST_INTRODUCTION || signals.token().is_cancelled() {
             break report;
         }
@@ -117,7 +117,7 @@ fn look_at_others(client: &LockClient, args: &RunArgs, signals: &Signals) -> Res
     if args.says_who() {
         let holders: Vec<String> = report.locks().iter().flat_map(|lock| lock.holders()).map(describe).collect();
         let who = match &holders[..] {
-            [] => "those who came before".to_owned(),
+            [] => "earlier waiters".to_owned(),
             [one] => one.clone(),
             [first, rest @ ..] => format!("{first} and {} more", rest.len()),
         };
@@ -134,7 +134,7 @@ fn ended_before_start(args: &RunArgs, signals: &Signals) -> Failure {
 
 fn start_command(guard: &dyn GuardOfAnyKind, args: &RunArgs, signals: &Signals) -> Result<Child, Failure> {
     if signals.token().is_cancelled() {
-        // The signal came at the very moment of the grant.
+        // The signal arrived just as the lock was granted.
         return Err(ended_before_start(args, signals));
     }
     guard.ensure_held()?;
@@ -151,7 +151,8 @@ fn run_with(child: Child, guard: Guard, args: &RunArgs, signals: &Signals) -> Re
             let why = format!("{} (the command has ended, with status {})", chain(&e), ended.status);
             Err(Failure::new(status::LOST, why))
         }
-        // Anything else is tried again in the background, and closing the client says what is left.
+        // Any other failure is retried in the background, and closing the client reports what is
+        // left.
         _ => Ok(ended),
     }
 }

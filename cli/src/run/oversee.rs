@@ -1,4 +1,4 @@
-//! What is watched while the command runs: its end, its lock, and the signals.
+//! Watches the command while it runs: its end, its lock, and the signals.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -14,9 +14,9 @@ use super::signals::{Interrupt, Signals};
 use super::terminal::Terminal;
 use crate::failure::{Failure, by_signal, say, status};
 
-/// How often it is looked whether the rest of a process group has ended, of which nobody is told.
+/// How often to check whether the rest of a process group has ended, which no signal reports.
 const LOOK: Duration = Duration::from_millis(10);
-/// Longer than anybody waits, and no overflow.
+/// Longer than anybody waits, and short enough not to overflow.
 const LONGEST_GRACE: Duration = Duration::from_secs(365 * 86_400);
 
 pub(super) struct Oversight<'r> {
@@ -25,16 +25,16 @@ pub(super) struct Oversight<'r> {
     args: &'r RunArgs,
     signals: &'r Signals,
     terminal: Option<Terminal>,
-    /// Whether this process has got a SIGINT, and not only the command.
+    /// Whether this process has received a SIGINT, and not only the command.
     is_interrupted: Cell<bool>,
-    /// Once the lock is lost: when what is left of the command is killed.
+    /// When the rest of the command is killed; set once the lock is lost.
     kill_at: Option<Instant>,
 }
 
 /// How the command ended.
 pub(super) struct Ended {
     pub(super) status: u8,
-    /// If a SIGINT ended the command of somebody at a terminal.
+    /// Set if a SIGINT ended a command at a terminal.
     pub(super) interrupt: Option<Interrupt>,
 }
 
@@ -56,7 +56,7 @@ impl<'r> Oversight<'r> {
                     }
                 }
                 recv(lost) -> _ => {
-                    // It stays ready.
+                    // The channel stays ready.
                     lost = never();
                     kill = at(self.end_for_loss());
                 }
@@ -65,7 +65,7 @@ impl<'r> Oversight<'r> {
         }
     }
 
-    /// Returns how the command ended, if the signal tells of that.
+    /// Returns how the command ended, if the signal reports that.
     fn receive(&self, signal: i32) -> Result<Option<Ended>, Failure> {
         match signal {
             SIGCHLD => return self.look_after_child(),
@@ -83,10 +83,10 @@ impl<'r> Oversight<'r> {
     }
 
     fn look_after_child(&self) -> Result<Option<Ended>, Failure> {
-        // One signal may stand for several changes.
+        // One signal may report several changes.
         loop {
             let change = self.child.change();
-            let failed = |e| Failure::new(status::LOST, format!("the command cannot be waited for: {e}"));
+            let failed = |e| Failure::new(status::LOST, format!("cannot wait for the command: {e}"));
             match change.map_err(failed)? {
                 None => return Ok(None),
                 Some(Change::Stopped(signal)) => self.child_stopped(signal),
@@ -100,7 +100,7 @@ impl<'r> Oversight<'r> {
         let Some(kill_at) = self.kill_at else {
             return Ended { status, interrupt: if is_interrupted { self.interrupt() } else { None } };
         };
-        // Others of its group may still write what the lock protected.
+        // Other processes of its group may still write what the lock protected.
         while self.child.has_group() {
             if Instant::now() >= kill_at {
                 self.child.signal(Signal::KILL);
@@ -119,49 +119,50 @@ impl<'r> Oversight<'r> {
         terminal.is_lent().then_some(Interrupt::OfCommand)
     }
 
-    /// The lock is lost. Returns when what is left of the command is to be killed.
+    /// Ends the command because the lock is lost. Returns when to kill what is left of it.
     fn end_for_loss(&mut self) -> Instant {
         let why = self.guard.loss().map(|loss| format!(": {loss}")).unwrap_or_default();
         say(format_args!("{}: the lock is lost, so the command is ended{why}", self.args.name));
         self.child.signal(Signal::TERM);
-        // One that is stopped would not notice.
+        // A stopped process would not notice SIGTERM.
         self.child.signal(Signal::CONT);
         let kill_at = Instant::now() + self.args.kill_after.min(LONGEST_GRACE);
         self.kill_at = Some(kill_at);
         kill_at
     }
 
-    /// Without a terminal it was stopped by somebody who has a reason, and keeps its lock. At a
-    /// terminal its user wants to have the shell back, and that waits until this process stops.
+    /// Without a terminal, somebody stopped it on purpose, and it keeps its lock. At a terminal,
+    /// the user wants the shell back, and the shell waits until this process stops.
     fn child_stopped(&self, signal: Signal) {
         let Some(terminal) = &self.terminal else { return };
         let wants_terminal = [Signal::TTIN, Signal::TTOU].contains(&signal);
         if wants_terminal && terminal.lend() {
             self.child.signal(Signal::CONT);
         } else if !terminal.has_job_control() {
-            // Nobody could continue this process.
+            // No shell could continue this process.
             if terminal.is_lent() {
                 self.child.signal(Signal::CONT);
             }
         } else if terminal.is_lent() || wants_terminal {
             terminal.take_back();
-            // What the terminal would have done; this process gets it too, and [stops](Self::stop).
+            // The terminal would have done the same. This process receives it too, and
+            // [stops](Self::stop).
             let _ = kill_current_process_group(Signal::TSTP);
         }
     }
 
-    /// This process's group was stopped by SIGTTIN or SIGTTOU: others of it asked for the terminal.
-    /// Without that taken in, this process would be stopped with them, and the command would go on
-    /// without renewal.
+    /// SIGTTIN or SIGTTOU was sent to this process's group: others in it asked for the terminal. If
+    /// this process did not handle the signal, it would be stopped with them, and the command would
+    /// go on without renewal.
     fn others_stopped(&self) {
         if !self.terminal.as_ref().is_some_and(Terminal::leave_to_others) {
             self.stop();
         }
     }
 
-    /// Stops the command and this process. Not where nobody could continue it, as the kernel does
-    /// with those who do not take the signal in: Ctrl-Z between the start of the command and the
-    /// moment when the terminal is lent to it comes here.
+    /// Stops the command and this process, unless nobody could continue them: the kernel makes the
+    /// same exception for processes that do not handle the signal. Ctrl-Z between the start of the
+    /// command and the moment when the terminal is lent to it arrives here.
     fn stop(&self) {
         if self.terminal.as_ref().is_some_and(|terminal| !terminal.has_job_control()) {
             return;
@@ -176,7 +177,7 @@ impl<'r> Oversight<'r> {
 
     /// This process was continued.
     fn go_on(&self) {
-        // If the lock was lost meanwhile, the command must not run before it is told to end.
+        // If the lock was lost meanwhile, the command must not run before it receives SIGTERM.
         if self.guard.is_held() || self.kill_at.is_some() {
             if let Some(terminal) = &self.terminal {
                 terminal.lend_unless_shared();

@@ -1,4 +1,4 @@
-//! How long a run waits for a store that cannot be asked when it begins.
+//! Retries while the store is unavailable at the start of a run.
 
 use std::time::{Duration, Instant};
 
@@ -8,11 +8,11 @@ use crate::failure::{say, status, status_of};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// How soon a signal ends a pause.
+/// How often a pause checks whether a signal has ended it.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(super) struct Patience<'t> {
-    /// `None`: not at all.
+    /// `None`: no retries.
     until: Option<Instant>,
     token: &'t CancelToken,
 }
@@ -22,7 +22,7 @@ impl<'t> Patience<'t> {
         Self { until: longest.and_then(|longest| Instant::now().checked_add(longest)), token }
     }
 
-    /// Asks again while the store cannot be asked, until the time is over or a signal has come.
+    /// Retries while the store is unavailable, until the time is over or a signal has arrived.
     pub(super) fn until_it_answers<T>(&self, ask: impl Fn() -> Result<T>) -> Result<T> {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -35,7 +35,7 @@ impl<'t> Patience<'t> {
                 return Err(error);
             }
             if pause == FIRST_PAUSE {
-                say(format_args!("asking the store again for up to {left:.0?}: {error}"));
+                say(format_args!("retrying for up to {left:.0?}: {error}"));
             }
             self.sleep(pause.min(left));
             pause = (pause * 2).min(LONGEST_PAUSE);

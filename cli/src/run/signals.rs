@@ -1,4 +1,4 @@
-//! The signals that the process gets, as messages in a channel.
+//! The signals that the process receives, as messages on a channel.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -15,20 +15,20 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::failure::{Failure, status};
 
-/// What ends a wait for the lock, and is passed on to the command.
+/// The signals that end a wait for the lock and are passed on to the command.
 const PASSED_ON: [i32; 6] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
 
 pub(crate) struct Signals {
     received: Receiver<i32>,
     token: CancelToken,
-    /// The first of those that end a wait; 0 before it.
+    /// The first signal that ended a wait; 0 if none has.
     first: Arc<AtomicI32>,
     handle: Handle,
     ignored: u64,
 }
 
 impl Signals {
-    /// Takes in, from now on, those that end a wait.
+    /// Starts to handle the signals that end a wait.
     pub(crate) fn take_in() -> Result<Self, Failure> {
         let ignored = ignored();
         let incoming = Incoming::new(PASSED_ON.iter().filter(|signal| !is_in(ignored, **signal))).map_err(failed)?;
@@ -40,20 +40,20 @@ impl Signals {
         Ok(Self { received, token, first, handle, ignored })
     }
 
-    /// Takes in those as well that are of a command that runs. Before, the process is stopped and
-    /// continued as any other.
+    /// Starts to handle the signals of a running command as well. Until then, the process is
+    /// stopped and continued like any other.
     pub(super) fn take_in_those_of_a_command(&self) -> Result<(), Failure> {
         let all = [SIGCHLD, SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU];
         let mut more = all.into_iter().filter(|one| !is_in(self.ignored, *one));
         more.try_for_each(|one| self.handle.add_signal(one)).map_err(failed)
     }
 
-    /// From now on they arrive at other threads than this one and those that it starts. For calls
-    /// that end when a signal interrupts them, as those of the `redis` crate do: what they have
-    /// asked for would stay at the server.
+    /// From now on, signals do not arrive on this thread, nor on those that it starts. This is for
+    /// calls that a signal would end, as in the `redis` crate: what they requested would stay at
+    /// the server.
     pub(crate) fn spare_this_thread(&self) {
         let all = PASSED_ON.iter().filter_map(|signal| Blocked::try_from(*signal).ok());
-        // Cannot fail with a mask that is one.
+        // Cannot fail with a valid mask.
         let _ = all.collect::<SigSet>().thread_block();
     }
 
@@ -80,12 +80,12 @@ struct Listener {
 
 impl Listener {
     fn listen(self, mut incoming: Incoming) {
-        // Blocked in the threads that may write to the terminal. This one does not, and is told
-        // when others of the group are stopped by it.
+        // SIGTTOU is blocked in the threads that may write to the terminal. This thread does not
+        // write, and is notified when SIGTTOU stops others in the group.
         let _ = SigSet::from(Blocked::SIGTTOU).thread_unblock();
         for signal in incoming.forever() {
             if PASSED_ON.contains(&signal) {
-                // Before the cancel, after which it is asked for.
+                // Set before the cancel, because it is read after that.
                 let _ = self.first.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Acquire);
                 self.token.cancel();
             }
@@ -96,27 +96,29 @@ impl Listener {
 
 #[cold]
 fn failed(e: std::io::Error) -> Failure {
-    Failure::new(status::UNAVAILABLE, format!("signals cannot be taken in: {e}"))
+    Failure::new(status::UNAVAILABLE, format!("cannot handle signals: {e}"))
 }
 
-/// Who has got a SIGINT.
+/// Who received a SIGINT.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Interrupt {
     /// Only the command: the terminal was lent to it.
     OfCommand,
-    /// This process, which has passed it on. If it was the terminal's, its whole group has got it.
+    /// This process, which passed it on. If the terminal sent it, the whole group of this process
+    /// received it.
     OfThisProcess,
 }
 
-/// What the terminal would have done without a command in a group of its own: its script, if it has
-/// one, must not go on with its next line. Such a shell looks whether it has got the signal itself,
-/// and whether what it waited for was ended by it, so this process is. Returns only if that fails.
+/// Does what the terminal would have done without a process group for the command: if a script runs
+/// this process, the script must not go on with its next line. Its shell checks whether it received
+/// the signal itself, and whether the signal ended the process that it waited for, so this process
+/// ends by the signal. Returns only if that fails.
 pub(super) fn end_by(interrupt: Interrupt) {
     match interrupt {
         Interrupt::OfCommand => {
             let _ = kill_current_process_group(Signal::INT);
         }
-        // Somebody may have sent it to this process alone: its script goes on then.
+        // Somebody may have sent it to this process alone: then its script goes on.
         Interrupt::OfThisProcess => {}
     }
     let _ = emulate_default_handler(SIGINT);
@@ -126,13 +128,14 @@ fn is_in(mask: u64, signal: i32) -> bool {
     signal != SIGCHLD && (1..=64).contains(&signal) && mask >> (signal - 1) & 1 == 1
 }
 
-/// Whether whoever started this process wants it ignored.
+/// Whether the signal was ignored when this process started.
 pub(crate) fn is_ignored(signal: i32) -> bool {
     is_in(ignored(), signal)
 }
 
-/// Those that whoever started this process wants ignored, such as SIGHUP by `nohup`: the command
-/// inherits that, as long as nobody takes them in. Bit n - 1 is signal n. Known on Linux only.
+/// The signals that were ignored when this process started, such as SIGHUP under `nohup`: the
+/// command inherits that, as long as this process does not handle them. Bit n - 1 is signal n.
+/// Known on Linux only.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

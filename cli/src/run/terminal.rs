@@ -1,4 +1,4 @@
-//! The terminal at stdin: whose it is, and how a command that is stopped at it is stopped.
+//! The terminal at stdin: which process group has it, and how a command at it is stopped.
 
 use std::cell::Cell;
 use std::io::{IsTerminal, stderr, stdin, stdout};
@@ -7,15 +7,16 @@ use nix::sys::signal::{SigSet, Signal as Blocked};
 use rustix::process::{Pid, Signal, getpgrp, getsid, kill_current_process_group};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
-/// To be called before there are threads, which inherit it: a process in the background that takes
-/// the terminal back, or (with `stty tostop`) writes to it, would be stopped by SIGTTOU, and with
-/// it renewal.
+/// Blocks SIGTTOU. Call it before threads are started, which inherit the mask: a process in the
+/// background that takes the terminal back, or writes to it (with `stty tostop`), would be stopped
+/// by SIGTTOU, and renewal would stop with it.
 pub(super) fn may_write_in_the_background() {
     // Cannot fail with a mask that is one.
     let _ = SigSet::from(Blocked::SIGTTOU).thread_block();
 }
 
-/// Starts a command by `start`, which does not inherit [that](may_write_in_the_background).
+/// Starts a command by `start`, so that it does not inherit [the blocked
+/// signal](may_write_in_the_background).
 pub(super) fn without_that<T>(start: impl FnOnce() -> T) -> T {
     let _ = SigSet::from(Blocked::SIGTTOU).thread_unblock();
     let started = start();
@@ -25,11 +26,11 @@ pub(super) fn without_that<T>(start: impl FnOnce() -> T) -> T {
 
 /// The terminal at stdin, for a command in the process group `command`.
 ///
-/// Lent to it at once if this process is alone at the terminal. Where stdout or stderr is something
-/// else, the rest of a pipeline may be in this process's group: a pager that reads the terminal
-/// while it is lent is stopped by the kernel, with all of its group. So the terminal is lent there
-/// only when the command asks for it, and taken back when the others do. The command need not ask
-/// in vain then: it may want a password while its output goes to a file.
+/// The terminal is lent to it at once if this process is alone at the terminal. If stdout or stderr
+/// is not a terminal, the rest of a pipeline may be in this process's group: the kernel stops a
+/// pager that reads the terminal while it is lent, with all of its group. So the terminal is then
+/// lent only when the command asks for it, and taken back when the others do. The command thus does
+/// not ask in vain: it may want a password while its output goes to a file.
 pub(super) struct Terminal {
     command: Pid,
     own: Pid,
@@ -37,7 +38,7 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// `None` if stdin is no terminal.
+    /// `None` if stdin is not a terminal.
     pub(super) fn for_command(command: Pid) -> Option<Self> {
         if !stdin().is_terminal() {
             return None;
@@ -60,9 +61,9 @@ impl Terminal {
         self.is_lent()
     }
 
-    /// Others of this process's group were stopped because they asked for the terminal: they get
-    /// it, and go on. Returns whether they do: not if somebody else has it, such as the shell above
-    /// a job in the background.
+    /// Others in this process's group were stopped because they asked for the terminal: gives it to
+    /// them, and continues them. Returns whether it did: not if another group has the terminal,
+    /// such as the shell above a background job.
     pub(super) fn leave_to_others(&self) -> bool {
         self.is_shared.set(true);
         self.take_back();
@@ -77,10 +78,10 @@ impl Terminal {
         self.pass(self.command, self.own);
     }
 
-    /// Only from the one who has it: whoever else has it by now keeps it.
+    /// Passes it on only if `from` has it: any other group keeps it.
     fn pass(&self, from: Pid, to: Pid) {
         if self.foreground() == Some(from) {
-            // A terminal that is gone is nobody's.
+            // It fails if the terminal is gone, and then nobody needs it.
             let _ = tcsetpgrp(stdin(), to);
         }
     }
@@ -93,8 +94,8 @@ impl Terminal {
         tcgetpgrp(stdin()).ok()
     }
 
-    /// Whether a shell stands above that could continue this process once it is stopped. The
-    /// process group of the session's leader has none: it would be stopped for ever.
+    /// Whether there is a shell that could continue this process once it is stopped. The process
+    /// group of the session's leader has none: it would stay stopped for ever.
     pub(super) fn has_job_control(&self) -> bool {
         getsid(None).is_ok_and(|session| session != self.own)
     }
@@ -103,7 +104,8 @@ impl Terminal {
 impl Drop for Terminal {
     fn drop(&mut self) {
         if self.is_lent() && self.is_shared.get() {
-            // Others may have been stopped by now, and nobody has heard of it yet.
+            // Others in this group may have been stopped, and their signal may not have been
+            // handled yet.
             self.leave_to_others();
         } else {
             self.take_back();

@@ -1,4 +1,4 @@
-//! `leasehold schema`: what `--json` prints, as a JSON Schema, and what PostgreSQL needs.
+//! `leasehold schema`: the JSON Schema of `--json`, and the SQL for PostgreSQL.
 
 use serde_json::{Map, Value, json};
 
@@ -19,11 +19,11 @@ const PARTS: [&str; 8] = [
     include_str!("watch.json"),
 ];
 
-/// Print the JSON Schema of what --json prints, or what PostgreSQL needs
+/// Print the JSON Schema of the --json output, or the SQL that PostgreSQL needs
 #[derive(Debug, clap::Args)]
 pub(crate) struct SchemaArgs {
-    /// Print the tables and functions of PostgreSQL as SQL, and the rights of a role, for an
-    /// administrator: psql database -f FILE
+    /// Print the SQL that creates the tables and functions in PostgreSQL, and the rights of a role,
+    /// for an administrator: psql database -f FILE
     #[arg(long)]
     postgres: bool,
 }

@@ -1,5 +1,5 @@
 
--- The rights of a role that uses locks: remove the dashes, and put its name in the place of app.
+-- The rights of a role that uses locks: uncomment these lines, and replace app by its name.
 -- GRANT USAGE ON SCHEMA leasehold, leasehold_v2 TO app;
 -- GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.lock, leasehold.share TO app;
 -- GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold.waiter TO app;

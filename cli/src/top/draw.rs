@@ -1,4 +1,4 @@
-//! The screen: `TopState` to cells. No I/O.
+//! Draws a `TopState` into the cells of the screen. No I/O.
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ const TROUBLE: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 const STALE: Style = Style::new().fg(Color::DarkGray).add_modifier(Modifier::DIM);
 const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 const TITLES: Style = Style::new().add_modifier(Modifier::BOLD).add_modifier(Modifier::UNDERLINED);
-/// Seen on dark and on light backgrounds.
+/// Visible on dark and on light backgrounds.
 const WAITED_FOR: Style = Style::new().fg(Color::Magenta).add_modifier(Modifier::BOLD);
 const QUIET: Style = Style::new().fg(Color::DarkGray);
 
 const KEYS: [(&str, &str); 6] =
     [("q", "quit"), ("↑↓", "choose"), ("s", "sort"), ("r", "reverse"), ("/", "filter"), ("space", "pause")];
-/// With fewer lines there is no room for what helps.
+/// With fewer lines there is no room for help.
 const LINES_FOR_HELP: u16 = 9;
 
 pub(super) fn draw(frame: &mut Frame<'_>, state: &mut TopState, now: Duration) {
@@ -58,18 +58,18 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &mut TopState, now: Duration) {
     line(buffer, keys, 0, &key_help(state));
 }
 
-/// A line of an area, if the area has it.
+/// Draws one line of an area, if the area has that many.
 fn line(buffer: &mut Buffer, area: Rect, place: u16, line: &Line<'_>) {
     if place < area.height {
         buffer.set_line(area.x, area.y + place, line, area.width);
     }
 }
 
-/// In plain words, what keeps new looks from coming.
+/// Why there are no new answers, in plain words.
 fn trouble(state: &TopState, now: Duration) -> Option<String> {
     let age = time(now.saturating_sub(state.answered.0));
     match (&state.trouble, state.silent_for(now)) {
-        (Some(why), _) => Some(format!("the store cannot be asked; this is {age} old: {why}")),
+        (Some(why), _) => Some(format!("the store cannot be queried; this is {age} old: {why}")),
         (None, Some(silent)) => Some(format!("the store has not answered for {}", time(silent))),
         (None, None) => None,
     }
@@ -92,7 +92,7 @@ fn draw_header(buffer: &mut Buffer, area: Rect, state: &TopState, now: Duration)
     let mut second = vec![
         Span::styled(format!("{} {}", state.all.len(), if state.all.len() == 1 { "lock" } else { "locks" }), BOLD),
         Span::raw(format!(", {held} held, {at_least}{waiting} waiting")),
-        Span::raw(format!("   looked {}, in {}", ago(now.saturating_sub(at)), time(took))),
+        Span::raw(format!("   updated {}, in {}", ago(now.saturating_sub(at)), time(took))),
     ];
     if !state.filter.is_empty() || state.is_typing {
         second.insert(0, Span::styled(format!("{} with \"{}\" of ", state.rows.len(), state.filter), BOLD));
@@ -142,7 +142,7 @@ fn title(state: &TopState, column: Column) -> String {
     format!("{}{mark}", column.title())
 }
 
-/// As wide as the screen, so that a style can be seen all over it.
+/// As wide as the screen, so that the style covers the whole line.
 fn row_line<'r>(row: &Row, columns: &[(Column, usize)], screen: u16, style: fn(&Row, Column) -> Style) -> Line<'r> {
     let mut spans = Vec::new();
     for (column, width) in columns {
@@ -278,7 +278,7 @@ mod tests {
         let mut state = state(rows);
         let shown = screen(&mut state, 120, 12, NOW);
         assert_eq!(shown[0], " leasehold top  redis://host/");
-        assert_eq!(shown[1], "3 locks, 3 held, 9 waiting   looked just now, in 0 ms");
+        assert_eq!(shown[1], "3 locks, 3 held, 9 waiting   updated just now, in 0 ms");
         let column = |line: &String, part: &str| {
             let place = line.find(part).unwrap_or_else(|| panic!("no {part:?} in {line:?}"));
             width(&line[..place]) + width(part)
@@ -313,7 +313,7 @@ mod tests {
         assert!(shown(&mut state).starts_with("job-014"), "{}", shown(&mut state));
         state.press(&Input::End);
         assert!(shown(&mut state).starts_with("job-087"), "{}", shown(&mut state));
-        // Others go and come: it is still the same lock.
+        // Other locks come and go: the same one stays selected.
         state.set_rows((50..120).map(|n| row(&format!("job-{n:03}"))).collect());
         assert!(screen(&mut state, 100, 20, NOW)[18].starts_with("\"job-099\" mutex"));
         state.set_rows(vec![row("job-000")]);
@@ -346,7 +346,7 @@ mod tests {
         let mut state = many(3);
         state.trouble = Some("127.0.0.1:6379: refused".to_owned());
         let shown = screen(&mut state, 100, 20, Duration::from_secs(5));
-        assert_eq!(shown[2], "the store cannot be asked; this is 5.0 s old: 127.0.0.1:6379: refused");
+        assert_eq!(shown[2], "the store cannot be queried; this is 5.0 s old: 127.0.0.1:6379: refused");
         assert!(shown[5].starts_with("job-000"));
         state.set_rows(vec![row("job-000")]);
         let shown = screen(&mut state, 100, 20, Duration::from_secs(5));

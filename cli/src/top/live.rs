@@ -1,4 +1,4 @@
-//! The loop of the live screen: looks, keys and signals in, cells out.
+//! The loop of the live screen: receives answers, keys and signals, and draws cells.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -15,9 +15,9 @@ use super::state::{Input, Todo, TopState};
 use crate::failure::{Failure, by_signal, status};
 use crate::looks::{Looks, asker_has_ended, take_in};
 
-/// The age of the last look is shown.
+/// How often to redraw without an event, because the age of the last answer is shown.
 const TICK: Duration = Duration::from_millis(500);
-/// How long after a terminal that cannot be written its SIGHUP may come.
+/// How long after a failed write to the terminal its SIGHUP may arrive.
 const HANG_UP: Duration = Duration::from_millis(500);
 
 /// Returns the exit status.
@@ -27,7 +27,8 @@ pub(super) fn show(
     start: Instant,
     reads_keys: bool,
 ) -> Result<u8, Failure> {
-    // Before the screen is entered: from here on no signal ends the process without giving it back.
+    // Before the screen is entered: from here on, no signal ends the process without restoring the
+    // terminal.
     let signals = take_in(&[SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH])?;
     let mut screen = Screen::enter(reads_keys).map_err(no_screen)?;
     let mut keys = if reads_keys { read_keys()? } else { never() };
@@ -63,7 +64,7 @@ pub(super) fn show(
     }
 }
 
-/// A terminal that goes away fails first, or sends its signal first.
+/// When a terminal goes away, either a write fails first or the signal arrives first.
 fn without_terminal(e: io::Error, signals: &Receiver<i32>) -> Result<u8, Failure> {
     let deadline = Instant::now() + HANG_UP;
     let ends = |signal: &i32| !matches!(*signal, SIGWINCH | SIGTSTP);
@@ -71,14 +72,14 @@ fn without_terminal(e: io::Error, signals: &Receiver<i32>) -> Result<u8, Failure
     signal.map(by_signal).ok_or_else(|| no_screen(e))
 }
 
-/// Until a shell continues this process; without one above, nobody could.
+/// Stops this process until a shell continues it; without a shell above, nobody could.
 fn stop() {
     if getsid(None).is_ok_and(|session| session != getpgrp()) {
         let _ = kill_process(getpid(), Signal::STOP);
     }
 }
 
-/// On a thread of its own, which ends with the process.
+/// Reads keys on a thread of its own, which ends with the process.
 fn read_keys() -> Result<Receiver<Input>, Failure> {
     let (sender, keys) = unbounded();
     let read = move || {

@@ -32,14 +32,14 @@ use state::TopState;
 /// Returns the exit status.
 pub(crate) fn top(store: &StoreArgs, args: &TopArgs) -> Result<u8, Failure> {
     if !args.json && !stdout().is_terminal() {
-        let why = "stdout is no terminal: `leasehold ls` prints the locks once, `leasehold top --json` again and again";
+        let why = "stdout is not a terminal: use `leasehold ls` to print the locks once, or `leasehold top --json`";
         return Err(Failure::new(status::USAGE, why));
     }
     let urls = shown(&store.urls(&[])?);
     let client = store.builder()?.busy_poll(false).build()?;
     let start = Instant::now();
     let looks = ask(client, args)?;
-    // What is wrong from the start, such as a pattern that is none, is said without a screen.
+    // An error at the start, such as an invalid pattern, is reported without a screen.
     let first = looks.received.recv().map_err(|_| asker_has_ended())?;
     if let Err(e) = first.answer {
         return Err(e.into());
@@ -52,7 +52,7 @@ pub(crate) fn top(store: &StoreArgs, args: &TopArgs) -> Result<u8, Failure> {
     live::show(&looks, state, start, stdin().is_terminal())
 }
 
-/// Maximum number of names found by a search that each look queries, one by one.
+/// Maximum number of names found by a search that each poll queries, one by one.
 const MOST_OTHERS: usize = 1000;
 
 fn ask(client: LockClient, args: &TopArgs) -> Result<Looks<Vec<LockSummary>>, Failure> {
@@ -67,14 +67,14 @@ fn ask(client: LockClient, args: &TopArgs) -> Result<Looks<Vec<LockSummary>>, Fa
     Looks::start(args.interval, move || look(&client, &pattern, &others))
 }
 
-/// What is announced, and what stands under the other names that a search has found.
+/// The locks that are announced, and those under the other names that a search has found.
 fn look(client: &LockClient, pattern: &str, others: &[String]) -> leasehold::Result<Vec<LockSummary>> {
     let mut all = client.announced_locks(pattern)?.locks().to_vec();
     let known: HashSet<String> = all.iter().map(|lock| lock.name().to_owned()).collect();
     for name in others.iter().filter(|name| !known.contains(*name)) {
         match client.inspect(name) {
             Ok(report) => all.extend(report.iter().flat_map(|report| report.locks().iter().cloned())),
-            // Something else stands there by now.
+            // The name is used for something else by now.
             Err(e) if e.kind() == leasehold::ErrorKind::WrongType => {}
             Err(e) => return Err(e),
         }
@@ -82,14 +82,14 @@ fn look(client: &LockClient, pattern: &str, others: &[String]) -> leasehold::Res
     Ok(all)
 }
 
-/// One look, with `--json`.
+/// The result of one poll, as `--json` prints it.
 #[derive(Serialize)]
 struct TopView {
     /// Since the start.
     elapsed_ms: u64,
     /// How long the store took to answer.
     took_ms: u64,
-    /// `null` if the store could not be asked.
+    /// `null` if the store could not be queried.
     locks: Option<Vec<RatedView>>,
     error: Option<String>,
 }
@@ -98,7 +98,7 @@ struct TopView {
 struct RatedView {
     #[serde(flatten)]
     lock: LockSummary,
-    /// Grants per second; `null` at the first look.
+    /// Grants per second; `null` at the first poll.
     rate: Option<f64>,
 }
 

@@ -1,5 +1,5 @@
-//! How often a lock is granted, as far as the looks show it: by its fencing tokens, and by who
-//! holds it.
+//! How often a lock is granted, as far as the polls show it: by its fencing tokens, and by its
+//! holders.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use leasehold::observe::LockSummary;
 use super::row::Key;
 
 const WINDOW: Duration = Duration::from_secs(60);
-/// More than any lock is granted in a second. A counter that had expired goes on at the server's
-/// clock, which counts microseconds: that is no number of grants.
+/// More grants than any lock has in a second. A counter that had expired continues at the server's
+/// clock, which counts microseconds: that jump is not a number of grants.
 const MOST_PER_SECOND: f64 = 500_000.0;
 
-/// Times are those since the start.
+/// All times are since the start.
 #[derive(Default)]
 pub(super) struct Rates {
     first: Option<Duration>,
@@ -23,20 +23,20 @@ pub(super) struct Rates {
 
 #[derive(Default)]
 struct History {
-    /// Those of the last look.
+    /// The holders at the last poll.
     holders: HashSet<String>,
-    /// The last one that was seen, and when.
+    /// The last token that was seen, and when.
     token: Option<(u64, Duration)>,
-    /// At which look how many grants were new.
+    /// For each poll, how many grants were new.
     grants: VecDeque<(Duration, u64)>,
     seen: Duration,
 }
 
-/// A lock at one look.
+/// A lock at one poll.
 pub(super) struct Seen {
     pub(super) key: Key,
     pub(super) token: Option<u64>,
-    /// With how long each has held it.
+    /// The id of each holder, and how long it has held the lock.
     pub(super) holders: Vec<(String, Option<Duration>)>,
 }
 
@@ -51,7 +51,7 @@ impl From<&LockSummary> for Seen {
 }
 
 impl History {
-    /// How many were granted since the look before, by the token.
+    /// How many grants there were since the poll before, by the token.
     fn granted_by(&mut self, token: Option<u64>, at: Duration) -> u64 {
         let before = self.token;
         self.token = token.map(|token| (token, at)).or(before);
@@ -61,7 +61,7 @@ impl History {
         if (grants as f64) <= most { grants } else { 0 }
     }
 
-    /// How many of these have come since the look before.
+    /// How many of these holders are new since the poll before.
     fn came(&self, holders: &[(String, Option<Duration>)], since_last: Duration) -> u64 {
         let is_new = |(id, held_for): &&(String, Option<Duration>)| {
             // The same client may have taken it again under the same id.
@@ -94,14 +94,14 @@ impl Rates {
             while history.grants.front().is_some_and(|(then, _)| is_old(*then)) {
                 history.grants.pop_front();
             }
-            // Its token says what happened while it was free at each look.
+            // A lock that was free at each poll is kept too: its token shows the grants in between.
             !is_old(history.seen)
         });
         self.first.get_or_insert(at);
         self.last = at;
     }
 
-    /// Grants per second. `None` before there are two looks.
+    /// Grants per second. `None` before the second poll.
     pub(super) fn of(&self, key: &Key) -> Option<f64> {
         let watched = self.last.saturating_sub(self.first?).min(WINDOW);
         if watched.is_zero() {
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(look(0, 1_000), None);
         assert_eq!(look(1, 2_500), Some(1_500.0));
         assert_eq!(look(2, 2_500), Some(750.0));
-        // A counter that had expired goes on at the clock.
+        // A counter that had expired continues at the clock.
         assert_eq!(look(3, 1_790_000_000_000_000), Some(500.0));
         assert_eq!(look(4, 1_790_000_000_000_500), Some(500.0));
     }

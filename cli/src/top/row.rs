@@ -7,8 +7,8 @@ use leasehold::observe::{LockHolder, LockSummary};
 
 use crate::text::{short_id, visible};
 
-/// What a lock is known by from one look to the next. Of one name there may be a lock, permits and
-/// a latch; a lock may turn from plain to fair, and from read to write.
+/// Identifies a lock from one poll to the next. One name may have a lock, permits and a latch; a
+/// lock may change from plain to fair, and from read to write.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Key {
     name: String,
@@ -31,7 +31,7 @@ impl Key {
     }
 }
 
-/// All texts are fit for a terminal.
+/// All texts are safe for a terminal.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Row {
     pub(super) key: Key,
@@ -71,14 +71,14 @@ impl Row {
 
 fn kind(primitive: Primitive) -> &'static str {
     match primitive {
-        // As wide as the others.
+        // The full name is wider than the column.
         Primitive::CountingSemaphore => "counting",
         other => other.as_str(),
     }
 }
 
 fn name_of(holder: &LockHolder, more: usize) -> String {
-    // Before what a narrow column cuts off.
+    // In front of the part that a narrow column cuts off.
     let more = if more == 0 { String::new() } else { format!(" +{more}") };
     match holder.owner() {
         Some(owner) => visible(&format!("{}{more} (pid {} on {})", owner.label(), owner.pid(), owner.host())),

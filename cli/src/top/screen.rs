@@ -1,4 +1,4 @@
-//! The terminal, which is given back however the program ends.
+//! The terminal, which is restored however the program ends.
 
 use std::io::{self, Stdout, stdout};
 use std::mem::ManuallyDrop;
@@ -10,13 +10,13 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
 use ratatui::{Frame, Terminal};
 
-/// Whether there is something to give back. Leaving the other screen twice would move the cursor
+/// Whether the terminal is to be restored. Leaving the alternate screen twice would move the cursor
 /// up over what was written between the two, such as the message of a panic.
 static IS_ENTERED: AtomicBool = AtomicBool::new(false);
 
 pub(super) struct Screen {
-    /// Not dropped: it would show the cursor, as `give_back` does, and panic where the terminal is
-    /// gone and stderr with it.
+    /// Not dropped: its `drop` would show the cursor, as `give_back` does, and panic if the
+    /// terminal is gone and stderr with it.
     terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
     reads_keys: bool,
 }
@@ -42,12 +42,12 @@ impl Screen {
         execute!(stdout(), EnterAlternateScreen)
     }
 
-    /// Also takes in what size the terminal has now.
+    /// Also adapts to the current size of the terminal.
     pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         self.terminal.draw(draw).map(|_| ())
     }
 
-    /// Gives the terminal back while `other` runs.
+    /// Restores the terminal while `other` runs.
     pub(super) fn without(&mut self, other: impl FnOnce()) -> io::Result<()> {
         give_back();
         other();
@@ -64,7 +64,7 @@ impl Drop for Screen {
 
 fn give_back() {
     if IS_ENTERED.swap(false, Ordering::SeqCst) {
-        // A terminal that is gone needs nothing back.
+        // A terminal that is gone need not be restored.
         let _ = execute!(stdout(), LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();
     }

@@ -1,4 +1,4 @@
-//! What the screen shows, and what keys do to it. No I/O: times are those since the start.
+//! What the screen shows, and what keys do to it. No I/O; all times are since the start.
 
 use std::cmp::Ordering;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::failure::chain;
 use crate::looks::{Look, rest};
 use crate::text::visible;
 
-/// Longer than anybody looks for.
+/// Longer than any text that somebody searches for.
 const LONGEST_FILTER: usize = 60;
 
 pub(super) enum Input {
@@ -42,12 +42,12 @@ pub(super) struct TopState {
     pub(super) store: String,
     pub(super) pattern: String,
     interval: Duration,
-    /// From the last look to the next.
+    /// The time from the last poll to the next.
     rest: Duration,
     rates: Rates,
-    /// All of the last look that the store answered.
+    /// All rows of the last answer.
     pub(super) all: Vec<Row>,
-    /// Those that are shown, sorted.
+    /// The rows that are shown, sorted.
     pub(super) rows: Vec<Row>,
     pub(super) sort: Sort,
     pub(super) is_reversed: bool,
@@ -55,12 +55,12 @@ pub(super) struct TopState {
     pub(super) is_typing: bool,
     pub(super) is_paused: bool,
     pub(super) trouble: Option<String>,
-    /// When the last answer came that the store gave, and how long it took.
+    /// When the last answer arrived, and how long it took.
     pub(super) answered: (Duration, Duration),
-    /// When it was asked last, as far as that is known.
+    /// When the last poll ended, with or without an answer.
     asked: Duration,
     pub(super) selected: usize,
-    /// The first row on the screen, and how many there are: known once it was drawn.
+    /// The first row on the screen, and how many rows fit: known once it was drawn.
     pub(super) offset: usize,
     pub(super) page: usize,
 }
@@ -110,14 +110,14 @@ impl TopState {
         self.arrange();
     }
 
-    /// For how long nothing has come that should have: the store neither answers nor refuses.
+    /// How long there has been no result, once one is overdue: the store neither answers nor fails.
     pub(super) fn silent_for(&self, now: Duration) -> Option<Duration> {
         const GRACE: Duration = Duration::from_secs(1);
         let silent = now.saturating_sub(self.asked);
         (!self.is_paused && silent > self.rest + GRACE).then_some(silent)
     }
 
-    /// What is shown is no longer how it is.
+    /// Whether what is shown is out of date.
     pub(super) fn is_stale(&self, now: Duration) -> bool {
         self.trouble.is_some() || self.silent_for(now).is_some()
     }
@@ -169,7 +169,7 @@ impl TopState {
         self.selected = place.min(self.rows.len().saturating_sub(1));
     }
 
-    /// The same lock stays selected wherever it goes.
+    /// Filters and sorts the rows. The same lock stays selected wherever it moves.
     fn arrange(&mut self) {
         let selected = self.rows.get(self.selected).map(|row| row.key.clone());
         self.rows = self.all.iter().filter(|row| row.name.contains(&self.filter)).cloned().collect();
@@ -179,7 +179,7 @@ impl TopState {
         self.select(place.unwrap_or(self.selected));
     }
 
-    /// Which rows fit, so that the selected one is among them.
+    /// Chooses the rows that fit, so that the selected one is among them.
     pub(super) fn scroll_to(&mut self, page: usize) {
         self.page = page.max(1);
         let first = (self.selected + 1).saturating_sub(self.page);
@@ -188,7 +188,7 @@ impl TopState {
     }
 }
 
-/// What is not known comes last in either direction.
+/// Unknown values come last in either direction.
 fn by(sort: Sort, is_reversed: bool, a: &Row, b: &Row) -> Ordering {
     let turned = |order: Ordering| if is_reversed { order.reverse() } else { order };
     let known = |a: Option<Ordering>, a_is_known: bool, b_is_known: bool| match a {

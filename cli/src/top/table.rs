@@ -1,11 +1,11 @@
-//! Which columns there are, how wide they are, and what is in them.
+//! The columns: which are shown, how wide they are, and what is in them.
 
 use super::args::Sort;
 use super::row::Row;
 use super::state::TopState;
 use crate::text::{time, width};
 
-/// Between two columns.
+/// The space between two columns.
 pub(super) const GAP: usize = 2;
 const LONGEST_TEXT: usize = 60;
 
@@ -101,7 +101,7 @@ fn rate(rate: f64) -> String {
     }
 }
 
-/// The columns that fit and how wide each is; those on the right go first.
+/// The columns that fit and how wide each is; those on the right are left out first.
 pub(super) fn columns(state: &TopState, screen: usize) -> Vec<(Column, usize)> {
     let has_any = |column: &Column| {
         !matches!(column, Column::Permits | Column::Masters) || state.all.iter().any(|row| !column.text(row).is_empty())
@@ -114,7 +114,7 @@ pub(super) fn columns(state: &TopState, screen: usize) -> Vec<(Column, usize)> {
     let spare = screen.saturating_sub(total(&columns));
     let wants = |column| longest(state, column).saturating_sub(Column::least_width(column));
     let (name, holder) = (wants(Column::Name), wants(Column::Holder));
-    // A name is what a row is looked for by, but a long one does not take all.
+    // People find a row by its name, but a long name does not take all the space.
     let name = name.min((spare / 2).max(spare.saturating_sub(holder)));
     let holder = holder.min(spare - name);
     for (column, width) in &mut columns {

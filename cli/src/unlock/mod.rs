@@ -16,33 +16,33 @@ use crate::text::visible;
 use signs_of_life::{renewed_since, sign_of_life};
 
 const DETAILS: &str = "\
-For a lock whose holder is gone or hangs. It shows who will be thrown out and what they are told, and frees the lock; who waits
-gets it.
+For a lock whose holder is gone or hangs. It shows who will lose the lock and how they notice, and frees the lock; the
+next waiter gets it.
 
-It refuses, with status 75, while a holder lives: while the holder was renewed within a third of its lease. Where that does
-not show at once it watches for up to 11 s whether the holder renews the lock. A hold that ends with a session (ZooKeeper), one
-without a lease, and one of more than 30 s whose lease is not known, needs --force.
+It refuses, with status 75, while a holder is alive: if it renewed the lock less than a third of its lease ago. Where
+that cannot be seen at once, it watches for up to 11 s whether the holder renews the lock. A hold that ends with a
+session (ZooKeeper), one without a lease, and one with more than 30 s left whose lease is not known need --force.
 
-Whoever has got the lock, or has renewed it, since it was shown is not thrown out either; only in the last round trip before
-the lock is freed that cannot be seen.
+It also refuses if another holder has taken the lock since it was shown or, without --force, if it was renewed since;
+only a change in the last round trip before the lock is freed goes unnoticed.
 
-What the holder does meanwhile it goes on doing, until it notices: only a resource that checks fencing tokens (LEASEHOLD_TOKEN)
-refuses it at once. Permits of a semaphore are not freed by force: they end with their leases.
+The holder goes on with its work until it notices: only a resource that checks fencing tokens (LEASEHOLD_TOKEN) refuses
+it at once. Permits of a semaphore are not freed by force: they end with their leases.
 
-Status 0 if the lock is free, also if it was free before.";
+The status is 0 if the lock is free, also if it was free before.";
 
-/// Free a lock by force, whoever has it
+/// Free a lock by force, whoever holds it
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = DETAILS)]
 pub(crate) struct UnlockArgs {
     /// The name of the lock
     name: String,
 
-    /// Ask before the lock is freed. Needs a terminal
+    /// Ask before the lock is freed. Needs a terminal at stdin
     #[arg(long)]
     ask: bool,
 
-    /// Free the lock although its holder lives
+    /// Free the lock even if its holder is alive
     #[arg(long)]
     force: bool,
 
@@ -62,7 +62,7 @@ struct View<'l> {
 
 pub(crate) fn unlock(store: &StoreArgs, args: &UnlockArgs) -> Result<u8, Failure> {
     if args.ask && !std::io::stdin().is_terminal() {
-        let why = "--ask needs a terminal at stdin; without it the lock is freed without a question";
+        let why = "--ask needs a terminal at stdin; leave it out to free the lock without a question";
         return Err(Failure::new(status::USAGE, why));
     }
     let client = store.builder()?.build()?;
@@ -80,10 +80,10 @@ pub(crate) fn unlock(store: &StoreArgs, args: &UnlockArgs) -> Result<u8, Failure
     if !args.force
         && let Some(sign) = sign_of_life(&client, &args.name, lock)?
     {
-        return answer(args, lock.holders(), false, Some(format!("{sign}; --force frees it all the same")));
+        return answer(args, lock.holders(), false, Some(format!("{sign}; use --force to free it anyway")));
     }
     if args.ask && !is_agreed()? {
-        return answer(args, lock.holders(), false, Some("nobody has agreed".to_owned()));
+        return answer(args, lock.holders(), false, Some("the answer was not yes".to_owned()));
     }
     if let Some(why) = changed(&client, args, report.as_ref(), lock)? {
         return answer(args, lock.holders(), false, Some(why));
@@ -107,8 +107,8 @@ fn refuse_what_is_no_lock(report: Option<&LockReport>) -> Result<(), Failure> {
     if other.is_none() && report.number().is_none() {
         return Ok(());
     }
-    let what = other.map_or_else(|| "a number".to_owned(), |one| one.primitive().to_string());
-    let why = format!("{}: it is no lock but a {what}: nothing there can be freed by force", visible(report.name()));
+    let what = other.map_or_else(|| "number".to_owned(), |one| one.primitive().to_string());
+    let why = format!("{}: it is not a lock but a {what}, which cannot be freed by force", visible(report.name()));
     Err(Failure::new(status::PROTOCOL, why))
 }
 
@@ -122,14 +122,14 @@ fn announcement(lock: &LockSummary) -> String {
 
 fn what_it_is_told(holder: &LockHolder) -> &'static str {
     if holder.is_kept() {
-        "nobody is thrown out: its holder has given it up, and min_hold keeps it taken"
+        "nobody loses it: its holder has released it, and min_hold keeps it taken"
     } else if holder.is_foreign() {
         if holder.remaining().is_some() {
-            "a client of another library (Redisson): it learns of this only from the error of its unlock"
+            "a client of another library (Redisson): it learns of this only when its unlock fails"
         } else {
-            // Over ZooKeeper, where nothing else has no lease.
-            "a client of another library: if it is Curator, nothing tells it; the release of its lock finds no node, and \
-             does not complain"
+            // This is ZooKeeper: in no other store is a lock without a lease.
+            "a client of another library: if it is Curator, it never learns of this; its release finds no node, and does \
+             not fail"
         }
     } else {
         "learns at its next renewal, within a third of its lease, that it has lost the lock; `leasehold run` ends its command"
@@ -137,7 +137,7 @@ fn what_it_is_told(holder: &LockHolder) -> &'static str {
 }
 
 fn is_agreed() -> Result<bool, Failure> {
-    let failed = |e| Failure::new(status::USAGE, format!("the answer cannot be read: {e}"));
+    let failed = |e| Failure::new(status::USAGE, format!("cannot read the answer: {e}"));
     let mut stderr = std::io::stderr();
     let _ = write!(stderr, "Free it by force? [y/N] ").and_then(|()| stderr.flush());
     let mut line = String::new();
@@ -151,8 +151,8 @@ fn ids_of(lock: &LockSummary) -> Vec<String> {
     ids
 }
 
-/// What has happened since the lock was shown: whoever got it meanwhile has nothing to do with
-/// that.
+/// Why the lock must not be freed any more, if it has changed since it was shown: the decision was
+/// not about whoever got it meanwhile.
 fn changed(
     client: &LockClient,
     args: &UnlockArgs,
@@ -164,13 +164,14 @@ fn changed(
     let token = |report: Option<&LockReport>| report.and_then(LockReport::last_token);
     let now = report.as_ref().and_then(held_lock);
     if now.map(ids_of) != Some(ids_of(lock)) || token(report.as_ref()) != token(shown) {
-        return Ok(Some("it has changed hands meanwhile: look again".to_owned()));
+        return Ok(Some("its holder has changed meanwhile: check again".to_owned()));
     }
     let renewed = now.and_then(|now| renewed_since(lock.holders(), now.holders()));
-    Ok(renewed.filter(|_| !args.force).map(|sign| format!("{sign}; --force frees it all the same")))
+    Ok(renewed.filter(|_| !args.force).map(|sign| format!("{sign}; use --force to free it anyway")))
 }
 
-/// A fair lock passes to the first of its queue, which only its own kind knows.
+/// Frees the lock through its own kind of handle: only that of a fair lock passes it to the first
+/// waiter in its queue.
 fn free(client: &LockClient, lock: &LockSummary) -> Result<bool, Failure> {
     Ok(match lock.primitive() {
         Primitive::Read | Primitive::Write => client.rw_lock(lock.name()).force_unlock()?,

@@ -1,8 +1,9 @@
 //! Whether the holders of a lock still renew it.
 //!
-//! A watchdog renews at a third of the lease, so what lives has more than two thirds left. How long
-//! the lease is, though, only some holders say. Of the others it is watched whether what is left
-//! grows: within half of it that must happen, because at least two thirds were left.
+//! A watchdog renews at a third of the lease, so a living holder has more than two thirds left. But
+//! only some holders announce how long the lease is. For the others, this watches whether the
+//! remaining time grows: that must happen within half of the remaining time, because at least two
+//! thirds of the lease were left.
 
 use std::time::{Duration, Instant};
 
@@ -13,16 +14,16 @@ use crate::failure::{Failure, say};
 use crate::holders::who;
 use crate::text::{time, visible};
 
-/// That of Redisson and of this library, if nobody sets another: who does not say another is
-/// expected to have no longer one.
+/// The default lease of Redisson and of this library: a holder that announces no lease is expected
+/// to have none that is longer.
 const USUAL_LEASE: Duration = Duration::from_secs(30);
-/// A third of that, and what a busy holder may be late by.
+/// A third of the usual lease, and the delay that a busy holder may have.
 const LONGEST_WATCH: Duration = Duration::from_secs(11);
 const LOOK: Duration = Duration::from_millis(100);
-/// Less is the noise of two requests.
+/// A smaller difference is the noise of two requests.
 const NOISE: Duration = Duration::from_millis(50);
 
-/// Why a holder lives, or may live; `None` if none does. Blocks for eleven seconds at most, besides
+/// Why a holder is alive, or may be; `None` if none is. Blocks for at most eleven seconds, plus
 /// requests.
 pub(super) fn sign_of_life(client: &LockClient, name: &str, lock: &LockSummary) -> Result<Option<String>, Failure> {
     let (mut watch, mut doubt) = (Duration::ZERO, None);
@@ -34,7 +35,7 @@ pub(super) fn sign_of_life(client: &LockClient, name: &str, lock: &LockSummary) 
         }
     }
     if watch > NOISE {
-        say(format_args!("{}: looking for up to {} whether it is renewed", visible(name), time(watch)));
+        say(format_args!("{}: watching for up to {} whether it is renewed", visible(name), time(watch)));
     }
     let mut before: Vec<LockHolder> = lock.holders().to_vec();
     let until = Instant::now() + watch;
@@ -56,31 +57,31 @@ pub(super) fn sign_of_life(client: &LockClient, name: &str, lock: &LockSummary) 
 
 enum Look {
     Lives(String),
-    /// To be watched for so long: if nothing is renewed, it is gone.
+    /// To be watched for this long: if nothing is renewed, the holder is gone.
     Unclear(Duration),
-    /// To be watched, and not known even if nothing is renewed.
+    /// To be watched; if nothing is renewed, it is still not known whether the holder is gone.
     Unknown(String),
 }
 
 fn look_at(holder: &LockHolder) -> Look {
     let Some(left) = holder.remaining() else {
-        let why = format!("{} holds it without a lease, or as long as its session lives", who(holder));
+        let why = format!("{} holds it without a lease, or until its session ends", who(holder));
         return Look::Lives(why);
     };
     match holder.lease() {
         Some(lease) if left <= lease && lease - left < lease / 3 => {
-            Look::Lives(format!("{} was renewed {} ago", who(holder), time(lease - left)))
+            Look::Lives(format!("{} renewed it {} ago", who(holder), time(lease - left)))
         }
         Some(lease) if left <= lease => Look::Unclear((left / 2 + NOISE).min(LONGEST_WATCH)),
         _ if left > USUAL_LEASE => {
             let why = format!("its lease is longer than {} and not known", time(USUAL_LEASE));
-            Look::Unknown(format!("{} may live: {why}", who(holder)))
+            Look::Unknown(format!("{} may be alive: {why}", who(holder)))
         }
         _ => Look::Unclear((left / 2 + NOISE).min(LONGEST_WATCH)),
     }
 }
 
-/// Whether one of them has more left than at the look before.
+/// A holder that has more time left than at the poll before, if there is one.
 pub(super) fn renewed_since(before: &[LockHolder], now: &[LockHolder]) -> Option<String> {
     let left_before = |id: &str| before.iter().find(|one| one.id() == id).and_then(LockHolder::remaining);
     let is_renewed = |holder: &&LockHolder| {

@@ -1,4 +1,4 @@
-//! The time line as bars of block characters, a line for each holder.
+//! The time line as bars of block characters, one line for each holder.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use super::timeline::{Span, Timeline};
 use crate::text::{padded, width};
 
 const MOST_ROWS: usize = 12;
-/// Narrower than that nothing can be seen.
+/// A narrower bar shows nothing useful.
 const FEWEST_COLUMNS: usize = 20;
 
-/// Nothing on a terminal that is too narrow for it.
+/// Empty if the terminal is too narrow.
 pub(super) fn bars(timeline: &Timeline, columns: usize) -> String {
     let mut shown = timeline.shown_groups();
     shown.sort_by_key(|group| std::cmp::Reverse(group.total));
@@ -30,7 +30,7 @@ pub(super) fn bars(timeline: &Timeline, columns: usize) -> String {
     text
 }
 
-/// Each cell by which part of its time is in the spans.
+/// Each cell is as dark as the part of its time that the spans cover.
 fn bar(spans: &[Span], end: Duration, cells: usize) -> String {
     let cell = end.as_secs_f64() / cells as f64;
     let mut parts = vec![0.0_f64; cells];

@@ -11,8 +11,8 @@ pub(super) fn line(event: &Event, interval: Duration) -> String {
     format!("{:>9}  {}\n", clock(event.at, interval), text(event))
 }
 
-/// The time since the start, as exact as the looks are. The rest is cut off: rounded up it could
-/// show as 60 seconds.
+/// The time since the start, as exact as the polls. It is rounded down: rounded up, it could show
+/// 60 seconds.
 fn clock(at: Duration, interval: Duration) -> String {
     let digits = if interval < Duration::from_millis(100) { 2 } else { 1 };
     let fraction = at.subsec_millis() / if digits == 2 { 10 } else { 100 };
@@ -42,7 +42,7 @@ fn text(event: &Event) -> String {
         }
         What::Left { who, after } => {
             let rest = if holders == 1 { "; 1 holds it".to_owned() } else { of_several("; ") };
-            format!("given up by {} after {}{rest}", who.who(), time(*after))
+            format!("released by {} after {}{rest}", who.who(), time(*after))
         }
         What::Free { holder: Some(holder), after: Some(after) } => {
             format!("free after {}; {} had it", time(*after), holder.who())
@@ -53,8 +53,8 @@ fn text(event: &Event) -> String {
         What::Waiting(1) => "1 waits".to_owned(),
         What::Waiting(waiting) => format!("{waiting} wait"),
         What::Number(number) => format!("the number is {number}"),
-        What::CutOff { why } => format!("the store cannot be asked: {why}"),
-        What::Back { after } => format!("the store answers again; of {} nothing is known", time(*after)),
+        What::CutOff { why } => format!("the store cannot be queried: {why}"),
+        What::Back { after } => format!("the store answers again; nothing is known about the {} before", time(*after)),
     }
 }
 

@@ -38,8 +38,8 @@ pub(crate) fn watch(store: &StoreArgs, args: &WatchArgs) -> Result<u8, Failure> 
     let client = store.builder()?.busy_poll(false).build()?;
     let name = args.name.clone();
     let signals = take_in(&[SIGTERM, SIGINT, SIGHUP])?;
-    // Before the watch, which may be long, and would be for nothing; and once no signal ends the
-    // process any more, which would leave it behind.
+    // Created before the watch, which may be long and would be in vain without a file, and after
+    // signals are handled: a signal that ended the process would leave the file behind.
     let file = args.svg.as_deref().map(SvgFile::create).transpose()?;
     let start = Instant::now();
     let looks = Looks::start(args.interval, move || client.inspect(&name))?;
@@ -53,7 +53,7 @@ pub(crate) fn watch(store: &StoreArgs, args: &WatchArgs) -> Result<u8, Failure> 
         return told.map(|_| 0);
     }
     let title = Title { name: visible(&args.name), store: urls, interval: args.interval };
-    // Also where nobody reads stdout any more, or it cannot be written.
+    // The picture is written even if stdout is closed or cannot be written.
     let drawn = file.map_or(Ok(()), |file| file.write(&picture(&title, &watch.timeline)));
     told.and(drawn)?;
     Ok(0)
@@ -125,7 +125,7 @@ impl Watch<'_> {
     }
 }
 
-/// `None` if stdout is no terminal, or one that does not say how wide it is.
+/// `None` if stdout is not a terminal, or one that does not report its width.
 fn columns_of_terminal() -> Option<usize> {
     let terminal = stdout();
     let columns = terminal.is_terminal().then(|| tcgetwinsize(&terminal).ok())??.ws_col;

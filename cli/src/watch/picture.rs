@@ -13,19 +13,19 @@ const RIGHT: f64 = 1_110.0;
 const TOP: f64 = 92.0;
 const MOST_ROWS: usize = 30;
 const LABEL_COLUMNS: usize = 36;
-/// As high as the curve of those that wait can be.
+/// The greatest height of the curve of waiters.
 const WAITS_HEIGHT: f64 = 64.0;
-/// Narrower than that nobody would see it.
+/// A narrower span would be invisible.
 const LEAST_WIDTH: f64 = 1.0;
-/// Up to so many spans say what they are when a mouse points at them.
+/// Up to this many spans have a tooltip.
 const MOST_HINTS: usize = 2_000;
 
-/// Told apart also by those who do not see all colours, and on paper.
+/// Distinct also for people who do not see all colours, and on paper.
 const COLOURS: [&str; 8] = ["#3b6fb6", "#e08a2e", "#3f9b6c", "#c0504d", "#7d62a8", "#4aa3b5", "#b8679d", "#8c7a3d"];
 const OTHERS: &str = "#8a93a0";
 
 pub(super) struct Title {
-    /// Both are fit to be seen, and not escaped for XML yet.
+    /// Both are safe to show, and not escaped for XML yet.
     pub(super) name: String,
     pub(super) store: String,
     pub(super) interval: Duration,
@@ -55,7 +55,7 @@ pub(super) fn picture(title: &Title, timeline: &Timeline) -> String {
     picture.svg
 }
 
-/// In the order in which they had it first; those that had it for the shortest time are one.
+/// In the order of their first holds; those with the shortest times share one row.
 fn rows(timeline: &Timeline, finest: Duration) -> Vec<Row> {
     let groups = timeline.shown_groups();
     let mut by_share: Vec<&Group> = groups.iter().collect();
@@ -85,7 +85,7 @@ fn rows(timeline: &Timeline, finest: Duration) -> Vec<Row> {
     rows
 }
 
-/// Two spans that touch stay two: the lock was given up and taken again between them.
+/// Two spans that touch are not joined: the lock was released and taken again between them.
 fn joined_where_it_cannot_be_seen(spans: &[Span], finest: Duration) -> Vec<Span> {
     if spans.len() <= MOST_HINTS { spans.to_vec() } else { joined(spans, finest) }
 }
@@ -127,7 +127,7 @@ impl Picture<'_> {
              <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
              <text x=\"24\" y=\"36\" font-size=\"21\" font-weight=\"600\">{name}\
              <tspan class=\"n\" font-size=\"15\" font-weight=\"400\" dx=\"10\">who had the lock</tspan></text>\n\
-             <text x=\"24\" y=\"60\" class=\"n\">{store}  ·  watched for {watched}, a look every {interval}</text>"
+             <text x=\"24\" y=\"60\" class=\"n\">{store}  ·  watched for {watched}, polled every {interval}</text>"
         ));
     }
 
@@ -179,7 +179,7 @@ impl Picture<'_> {
             self.put(format_args!("<g fill=\"{}\">", row.colour));
             for (from, to) in &row.spans {
                 let x = self.x(*from);
-                // The gap shows that it was given up and taken again at once.
+                // The gap shows that it was released and taken again at once.
                 let width = (self.x(*to) - x - 0.5).max(LEAST_WIDTH);
                 let x = x.min(RIGHT - width);
                 let rect = format!("<rect x=\"{x:.1}\" y=\"{y}\" width=\"{width:.1}\" height=\"{height}\"");
@@ -242,7 +242,7 @@ impl Picture<'_> {
         for (from, to) in &self.timeline.unknown {
             let x = self.x(*from);
             let width = (self.x(*to) - x).max(LEAST_WIDTH);
-            let hint = format!("the store could not be asked for {}", time(*to - *from));
+            let hint = format!("the store could not be queried for {}", time(*to - *from));
             self.put(format_args!(
                 "<rect x=\"{x:.1}\" y=\"{TOP}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"url(#gap)\"><title>{hint}</title></rect>"
             ));
@@ -253,15 +253,15 @@ impl Picture<'_> {
         let percent = |time| part(time, self.timeline.end) * 100.0;
         let mut x = LEFT;
         let mut entries = vec![
-            ("fill=\"#3b6fb6\"", "has the lock".to_owned()),
+            ("fill=\"#3b6fb6\"", "holds the lock".to_owned()),
             ("fill=\"#ffffff\" stroke=\"#b9c0ca\"", format!("free: {:.1} %", percent(self.timeline.free))),
         ];
         if !self.timeline.unknown.is_empty() {
             let unknown = percent(self.timeline.unknown_time());
-            entries.push(("fill=\"url(#gap)\"", format!("the store could not be asked: {unknown:.1} %")));
+            entries.push(("fill=\"url(#gap)\"", format!("the store could not be queried: {unknown:.1} %")));
         }
         if has_waits {
-            entries.push(("fill=\"#5f6b7a\" fill-opacity=\"0.3\"", "how many wait".to_owned()));
+            entries.push(("fill=\"#5f6b7a\" fill-opacity=\"0.3\"", "waiters".to_owned()));
         }
         for (fill, text) in entries {
             self.put(format_args!(
@@ -275,12 +275,13 @@ impl Picture<'_> {
     }
 }
 
-/// `billing-7 (pid 4711 on host-a)`, cut where nothing is lost that tells two apart.
+/// Cuts a label such as `billing-7 (pid 4711 on host-a)` at its end, which rarely distinguishes two
+/// holders.
 fn shortened(label: &str) -> String {
     fit(label, LABEL_COLUMNS)
 }
 
-/// A step between ticks that people count in, and its unit.
+/// A round step between ticks, and its unit.
 fn step(end: Duration) -> (Duration, &'static str) {
     const STEPS_MS: [u64; 22] = [
         1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000,
@@ -288,7 +289,7 @@ fn step(end: Duration) -> (Duration, &'static str) {
     ];
     const MOST_TICKS: u128 = 10;
     let fits = |step: &&u64| end.as_millis() / u128::from(**step) <= MOST_TICKS;
-    // Longer than the longest of them: days.
+    // Longer than the longest step: whole days.
     let days = Duration::from_secs(86_400) * u32::try_from(end.as_secs() / 864_000 + 1).unwrap_or(u32::MAX);
     let step = STEPS_MS.iter().find(fits).map_or(days, |step| Duration::from_millis(*step));
     let unit = match step.as_millis() {
@@ -311,8 +312,8 @@ fn tick(at: Duration, step: Duration, unit: &str) -> String {
     format!("{number} {unit}")
 }
 
-/// For text and for attributes in double quotes. Control characters, which XML forbids, are visible
-/// text by now.
+/// Escapes text, also for attributes in double quotes. Control characters, which XML forbids, have
+/// been made visible before.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -322,7 +323,7 @@ fn escape(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            // No characters, although Rust counts them as such.
+            // XML does not allow them, although Rust does.
             '\u{fffe}' | '\u{ffff}' => escaped.push('\u{fffd}'),
             c => escaped.push(c),
         }

@@ -1,4 +1,4 @@
-//! What one look at the lock has shown.
+//! The state of the lock at one poll.
 
 use std::time::Duration;
 
@@ -12,18 +12,18 @@ pub(super) struct Holder {
     pub(super) id: String,
     pub(super) owner: Option<HolderOwner>,
     pub(super) held_for: Option<Duration>,
-    /// It was given up, and stays taken for a while.
+    /// It was released, and stays taken for a while (`min_hold`).
     pub(super) is_kept: bool,
     /// Held by another library, whose locks draw no tokens.
     pub(super) is_foreign: bool,
 }
 
-/// Nothing: there is nothing under the name.
+/// The default value means that there is nothing under the name.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Standing {
     pub(super) holders: Vec<Holder>,
     pub(super) waiting: Option<u64>,
-    /// What a latch has left to count, or the permits of a counting semaphore: nobody holds those.
+    /// The remaining count of a latch, or the permits of a counting semaphore: nobody holds those.
     pub(super) number: Option<i64>,
     pub(super) token: Option<u64>,
 }
@@ -64,7 +64,7 @@ impl Holder {
         self.id.rsplit_once(':').map_or(&self.id, |(client, _)| client)
     }
 
-    /// For people, fit for a terminal.
+    /// The holder for people, safe for a terminal.
     pub(super) fn who(&self) -> String {
         who(self.client(), self.owner.as_ref().filter(|_| !self.is_kept))
     }
@@ -81,7 +81,7 @@ pub(super) fn who(client: &str, owner: Option<&HolderOwner>) -> String {
     }
 }
 
-/// What a client with this label says of itself.
+/// The owner that a client with this label announces.
 #[cfg(test)]
 pub(super) fn owner(label: &str) -> HolderOwner {
     let client = leasehold::LockClient::builder().owner(label).build_in_memory().unwrap();

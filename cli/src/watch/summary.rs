@@ -1,4 +1,4 @@
-//! Which share of the time each holder had the lock.
+//! Each holder's share of the time.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,9 +16,9 @@ pub(super) struct Summary {
     pub(super) watched: Duration,
     pub(super) free: Duration,
     pub(super) unknown: Duration,
-    /// Each client, those that had it for longest first.
+    /// Each client, those with the longest time first.
     pub(super) clients: Vec<Share>,
-    /// The same, with those of one label and host as one if there are many.
+    /// The same; if there are many, clients with one label and host are one entry.
     shown: Vec<Share>,
 }
 

@@ -1,4 +1,4 @@
-//! The file for the picture: there from the start, in its place at the end.
+//! The file for the picture: created at the start, moved to its place at the end.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,11 +13,11 @@ pub(super) struct SvgFile {
 }
 
 impl SvgFile {
-    /// Makes a temporary file beside it, which becomes the file once it is complete.
+    /// Creates a temporary file in the same folder, which becomes the file once it is complete.
     pub(super) fn create(path: &Path) -> Result<Self, Failure> {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let Some(name) = name.filter(|_| !path.is_dir()) else {
-            return Err(Failure::new(status::USAGE, format!("--svg {}: this is no name of a file", path.display())));
+            return Err(Failure::new(status::USAGE, format!("--svg {}: this is not a file name", path.display())));
         };
         let temporary = path.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
         let file = File::create(&temporary)
@@ -27,7 +27,7 @@ impl SvgFile {
 
     pub(super) fn write(mut self, picture: &str) -> Result<(), Failure> {
         let written = self.put(picture.as_bytes());
-        let failed = |e| Failure::new(status::UNAVAILABLE, format!("{} cannot be written: {e}", self.path.display()));
+        let failed = |e| Failure::new(status::UNAVAILABLE, format!("cannot write {}: {e}", self.path.display()));
         written.map_err(failed)
     }
 
@@ -40,7 +40,7 @@ impl SvgFile {
 
 impl Drop for SvgFile {
     fn drop(&mut self) {
-        // It has another name by now if all went well.
+        // Fails if all went well: the file has another name by then.
         let _ = fs::remove_file(&self.temporary);
     }
 }

@@ -1,4 +1,4 @@
-//! Looks become events, and spans of time. No I/O: times are those since the start.
+//! Turns polls into events and spans of time. No I/O; all times are since the start.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use leasehold::observe::HolderOwner;
 use super::standing::{Holder, Standing, who};
 use crate::text::visible;
 
-/// Clients beyond so many are one.
+/// Clients beyond this number are counted as one.
 const MOST_GROUPS: usize = 1_000;
 const OTHERS: &str = "of others";
 const MOST_SINGLE: usize = 12;
-/// More spans than that are drawn as one where no eye could tell them apart.
+/// If there are more spans than this, those that no eye could tell apart are joined.
 const MOST_SPANS: usize = 20_000;
 const FINEST: u32 = 4_000;
 
@@ -25,7 +25,7 @@ pub(super) struct Event {
 
 #[derive(Debug, PartialEq)]
 pub(super) enum What {
-    /// It was so already at the first look, or still is after a time without looks.
+    /// It was already held at the first poll, or is still held after a time without answers.
     Held {
         by: Holder,
     },
@@ -33,7 +33,7 @@ pub(super) enum What {
         by: Holder,
         token: Option<u64>,
     },
-    /// By the same holder, which must have given it up meanwhile.
+    /// Taken by the same holder, which must have released it meanwhile.
     TakenAgain {
         by: Holder,
         token: Option<u64>,
@@ -44,17 +44,17 @@ pub(super) enum What {
         after: Duration,
         token: Option<u64>,
     },
-    /// One of several holders has left.
+    /// One of several holders has released it.
     Left {
         who: Holder,
         after: Duration,
     },
-    /// Without a time at the first look.
+    /// Without a holder and a time at the first poll.
     Free {
         holder: Option<Holder>,
         after: Option<Duration>,
     },
-    /// A holder has said who it is.
+    /// A holder has announced its owner.
     Named {
         holder: Holder,
     },
@@ -68,12 +68,12 @@ pub(super) enum What {
     },
 }
 
-/// A client, with all that it had the lock.
+/// A client, and when it had the lock.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Group {
     pub(super) client: String,
     pub(super) owner: Option<HolderOwner>,
-    /// Others of the same label and host that are shown with it.
+    /// How many others with the same label and host are shown with it.
     pub(super) more: usize,
     pub(super) total: Duration,
     pub(super) times: u64,
@@ -85,15 +85,15 @@ pub(super) type Span = (Duration, Duration);
 struct Open {
     holder: Holder,
     group: usize,
-    /// Since when it is known to be there; for a first look also from before the start.
+    /// How long it had the lock before `since`, if the first poll found it there.
     held_before: Duration,
     since: Duration,
-    /// What is not in a span yet begins here.
+    /// The time from here on is not in a span yet.
     span_from: Duration,
 }
 
 pub(super) struct Timeline {
-    /// Later than that after the last look, it is not known what was between them.
+    /// If the next answer comes later than this, nothing is known about the time between.
     longest_pause: Duration,
     pub(super) groups: Vec<Group>,
     pub(super) free: Duration,
@@ -102,13 +102,13 @@ pub(super) struct Timeline {
     pub(super) waits: Vec<(Duration, u64)>,
     pub(super) end: Duration,
     open: Vec<Open>,
-    /// The last look that was answered.
+    /// The last poll that was answered.
     last: Option<Duration>,
     is_cut_off: bool,
     waiting: Option<u64>,
     number: Option<i64>,
     token: Option<u64>,
-    /// The last one that was seen at all.
+    /// The last token that was ever seen.
     given: Option<u64>,
 }
 
@@ -131,7 +131,7 @@ impl Timeline {
         }
     }
 
-    /// What has changed since the last look.
+    /// The changes since the last poll.
     pub(super) fn see(&mut self, at: Duration, now: &Standing) -> Vec<Event> {
         let mut news = Vec::new();
         let is_first = self.last.is_none();
@@ -140,7 +140,7 @@ impl Timeline {
         if was_out {
             news.push(What::Back { after: since_last });
         }
-        // The first answer is taken for what was so since the start, a moment before.
+        // The first answer counts from the start, which was just before it.
         let begin = if is_first && at <= self.longest_pause { Duration::ZERO } else { at };
         self.see_holders(begin, now, is_first, since_last, &mut news);
         (self.last, self.is_cut_off) = (Some(begin), false);
@@ -169,7 +169,7 @@ impl Timeline {
         news.into_iter().map(|what| Event { at, what, holders }).collect()
     }
 
-    /// The store could not be asked.
+    /// The store could not be queried.
     pub(super) fn cut_off(&mut self, at: Duration, why: &str) -> Vec<Event> {
         let is_new = !self.is_cut_off;
         self.is_cut_off = true;
@@ -185,8 +185,8 @@ impl Timeline {
         self.end = at;
     }
 
-    /// A few clients are each on its own; of many, those of one label and host are one, such as
-    /// a job that is started again and again.
+    /// A few clients are shown one by one; of many, those with the same label and host are one,
+    /// such as a job that is started again and again.
     pub(super) fn shown_groups(&self) -> Vec<Group> {
         if self.groups.len() <= MOST_SINGLE {
             return self.groups.clone();
@@ -205,8 +205,8 @@ impl Timeline {
         self.unknown.iter().map(|(from, to)| *to - *from).sum()
     }
 
-    /// What was so at the last look was so until now, if nothing speaks against it. Returns whether
-    /// something does.
+    /// Assumes that what the last poll showed was so until now, unless the time between is unknown.
+    /// Returns whether it is.
     fn pass_to(&mut self, at: Duration) -> bool {
         let Some(last) = self.last else {
             // Before the first answer.
@@ -255,7 +255,7 @@ impl Timeline {
         for open in &gone {
             self.close(open, at);
         }
-        // One that was seen before is that of an earlier holder: this one has drawn none.
+        // A token that was seen before belongs to an earlier holder: this one has drawn none.
         let has_drawn = now.holders.len() == 1 && !now.holders[0].is_foreign && now.token != self.given;
         let token = now.token.filter(|_| has_drawn);
         match (&mut gone[..], &came[..]) {
@@ -282,7 +282,7 @@ impl Timeline {
         }
     }
 
-    /// One that was there at the last look as well.
+    /// A holder that the last poll showed as well.
     fn see_again(
         &mut self,
         at: Duration,
@@ -315,7 +315,7 @@ impl Timeline {
     }
 
     fn close(&mut self, open: &Open, at: Duration) {
-        // After a time without looks nothing is known of its end.
+        // After a time without answers, the end of the hold is not known.
         if open.span_from < at {
             self.groups[open.group].spans.push((open.span_from, at));
         }
@@ -350,7 +350,7 @@ impl Timeline {
         news.extend(still);
     }
 
-    /// Keeps the memory bounded, however long it takes.
+    /// Keeps the memory bounded, however long the watch takes.
     fn thin_out(&mut self) {
         let finest = self.end / FINEST;
         for group in &mut self.groups {
@@ -387,7 +387,7 @@ impl Group {
         self.times += other.times;
         self.spans.extend_from_slice(&other.spans);
         self.spans.sort_unstable();
-        // Two of them may have had it at the same time.
+        // Two of the clients may have had it at the same time.
         self.total = joined(&self.spans, Duration::ZERO).iter().map(|(from, to)| *to - *from).sum();
     }
 }
@@ -400,7 +400,7 @@ fn held(open: &Open, at: Duration) -> Duration {
     open.held_before + at.saturating_sub(open.since)
 }
 
-/// Spans in their order, those with less than `finest` between them as one.
+/// Spans in their order; those with at most `finest` between them are joined.
 pub(super) fn joined(spans: &[Span], finest: Duration) -> Vec<Span> {
     let mut joined: Vec<Span> = Vec::new();
     for (from, to) in spans {
@@ -412,7 +412,7 @@ pub(super) fn joined(spans: &[Span], finest: Duration) -> Vec<Span> {
     joined
 }
 
-/// Steps at least `finest` apart, each the highest of those that it stands for.
+/// Steps at least `finest` apart, each as high as the highest that it replaces.
 pub(super) fn most_of(steps: &[(Duration, u64)], finest: Duration) -> Vec<(Duration, u64)> {
     let mut most: Vec<(Duration, u64)> = Vec::new();
     let mut last = 0;
@@ -423,7 +423,7 @@ pub(super) fn most_of(steps: &[(Duration, u64)], finest: Duration) -> Vec<(Durat
         }
         last = *height;
     }
-    // What it is in the end must not be hidden by a peak.
+    // A peak must not hide the last value.
     if let (Some((_, shown)), Some((at, _))) = (most.last(), steps.last())
         && *shown != last
     {
@@ -497,7 +497,7 @@ mod tests {
         assert_eq!(line.cut_off(MS(200), "down").len(), 1);
         assert_eq!(line.cut_off(MS(300), "down").len(), 0, "said once");
         assert_eq!(see(&mut line, 400, &["a:1"]), [What::Back { after: MS(300) }, What::Held { by: holder("a:1") }]);
-        // An answer that took long, and another holder behind it.
+        // A slow answer, and another holder after it.
         let news = see(&mut line, 5_000, &["b:1"]);
         assert!(matches!(news[..], [What::Back { .. }, What::HandedOver { .. }]), "{news:?}");
         line.finish(MS(5_100));
@@ -563,7 +563,8 @@ mod tests {
         assert_eq!(line.groups.len(), MOST_GROUPS + 1);
     }
 
-    /// Java draws none, and neither does who has turned tokens off: the last one is not theirs.
+    /// Clients of Java draw no tokens, nor do those that have turned them off: the last token is
+    /// not theirs.
     #[test]
     fn nobody_has_the_token_of_the_holder_before() {
         let mut line = Timeline::new(MS(200));

@@ -1,5 +1,5 @@
-//! Events and the summary as JSON. Times are in milliseconds; what is not known, or is no part of
-//! an event, is `null`.
+//! Events and the summary as JSON. Times are in milliseconds; what is not known, or does not belong
+//! to an event, is `null`.
 
 use leasehold::observe::HolderOwner;
 use serde::Serialize;

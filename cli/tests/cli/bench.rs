@@ -1,4 +1,4 @@
-//! `leasehold bench`: figures that can be, and nothing that stays.
+//! `leasehold bench`: plausible figures, and nothing left behind.
 
 use std::process::Stdio;
 
@@ -12,12 +12,12 @@ use crate::support::Masters;
 const SHORT: [&str; 3] = ["bench", "--seconds", "0.2"];
 const PARTS: [&str; 5] = ["cycle", "one_name_one_client", "one_name_many_clients", "hand_off", "own_names"];
 
-/// Runs a short one for programs, and checks that its figures can be.
+/// Runs a short benchmark with JSON output, and checks that its figures are plausible.
 #[track_caller]
 fn measured(url: &str, options: &[&str]) -> Value {
     let (status, out, said) = run(leasehold_at(url, &[&SHORT, options, &["--json"]].concat()));
     assert_eq!((status, out.lines().count()), (Some(0), 1), "{out} {said}");
-    assert!(said.starts_with("leasehold: locks and unlocks as fast as the store answers, for about "), "{said}");
+    assert!(said.starts_with("leasehold: locking and unlocking as fast as the store answers, for about "), "{said}");
     let json = checked("bench", &out);
     assert_eq!(json["part_ms"], 200);
     let parts = json["parts"].as_array().unwrap();
@@ -48,7 +48,7 @@ fn check(figures: &Value) {
 
 #[track_caller]
 fn nothing_stays(server: &Server) {
-    wait_until("no key stays", || server.cmd::<Vec<String>>(&["KEYS", "*"]).is_empty());
+    wait_until("no key is left", || server.cmd::<Vec<String>>(&["KEYS", "*"]).is_empty());
     server.assert_clean();
 }
 
@@ -70,8 +70,7 @@ fn people_get_a_table() {
     assert_eq!((status, said.lines().count()), (Some(0), 1), "{said}");
     let lines: Vec<&str> = out.lines().collect();
     assert!(lines[0].trim_start().starts_with("a second"), "{out}");
-    for row in ["lock and unlock, one thread", "  by two bare scripts", "one name, ", "hand-off", "names of their own"]
-    {
+    for row in ["lock and unlock, one thread", "  by two bare scripts", "one name, ", "hand-off", "own names, "] {
         assert!(lines.iter().any(|line| line.starts_with(row) && line.split_whitespace().count() > 5), "{row}: {out}");
     }
     let width = lines[0].chars().count();
@@ -97,7 +96,7 @@ fn a_signal_ends_it_and_nothing_stays() {
         let end = program.end();
         assert!(before.elapsed() < PROMPT);
         assert_eq!((end.status, &end.out[..]), (Some(128 + number), &[][..]), "{:?}", end.err);
-        assert_eq!(end.err, [format!("leasehold: ended by signal {number}, and every lock was given up")]);
+        assert_eq!(end.err, [format!("leasehold: ended by signal {number}, and every lock was released")]);
         nothing_stays(&server);
     }
 }
@@ -111,7 +110,7 @@ fn a_store_that_fails_ends_it_with_its_status() {
     server.kill();
     let end = program.end();
     assert_eq!((end.status, &end.out[..]), (Some(69), &[][..]), "{:?}", end.err);
-    // And one that was never there.
+    // A store that was never reachable.
     let (status, out, said) = run(leasehold(&server, &SHORT));
     assert_eq!((status, &*out, said.lines().count()), (Some(69), "", 1), "{said}");
     server.start_again();
@@ -141,7 +140,7 @@ fn bad_arguments_are_64() {
     }
 }
 
-/// Redlock, TLS, a database and an ensemble: figures, and why there is no ratio.
+/// Redlock, TLS, a database and an ensemble: figures, and the reason why there is no ratio.
 #[test]
 fn other_stores_have_figures_and_no_ratio() {
     let masters = Masters::fresh(3);
@@ -159,7 +158,7 @@ fn a_cluster_has_figures() {
     assert!(json["no_ratio"].as_str().unwrap().contains("redis://"), "{json}");
     for index in 0..3 {
         let node = cluster.node(index);
-        wait_until("no key stays", || node.cmd::<Vec<String>>(&["KEYS", "*"]).is_empty());
+        wait_until("no key is left", || node.cmd::<Vec<String>>(&["KEYS", "*"]).is_empty());
     }
 }
 
@@ -178,8 +177,8 @@ fn a_zookeeper_has_figures() {
     let server = crate::rig::zookeeper::ZooKeeper::start_with("tickTime=2000");
     let json = measured(&server.url(), &[]);
     assert!(json["ratio"].is_null(), "{json}");
-    // The nodes of names go by themselves when they are empty.
-    wait_until("no hold stays", || server.ephemerals().is_empty());
+    // The nodes of names are deleted by the server when they are empty.
+    wait_until("no hold is left", || server.ephemerals().is_empty());
     wait_until("no connection is left", || server.connections().is_empty());
 }
 

@@ -1,10 +1,10 @@
-//! What `leasehold run` does while somebody else has the lock, and while the store cannot be asked.
+//! `leasehold run` while somebody else has the lock, and while the store is unreachable.
 
 use crate::program::{Gate, Program, leasehold, leasehold_at, path, run};
 use crate::rig::{Proxy, Server, ms, wait_until};
 use crate::support::Clients;
 
-/// Waiting for it would never end, and `show` says the same of it.
+/// The wait would never end, and `show` reports the same.
 #[test]
 fn what_is_no_lock_is_not_waited_for() {
     let server = Server::start();
@@ -45,7 +45,7 @@ fn a_run_does_not_wait_for_one_that_it_was_started_under() {
         assert_eq!(status, Some(75), "{names:?}: {said}");
         assert!(said.contains("it would wait for itself"), "{names:?}: {said}");
     }
-    // Readers share it.
+    // Readers share the lock.
     assert_eq!(nested(&[("a", &["--read"]), ("a", &["--read"])]).0, Some(0));
     server.client().semaphore("b").delete().unwrap();
     server.assert_clean();
@@ -56,7 +56,7 @@ fn a_run_that_waits_says_for_whom_if_it_is_asked_to() {
     let server = Server::start();
     let holder = server.builder().owner("billing-7").build().unwrap();
     let guard = holder.mutex("job").lock_owned().unwrap();
-    wait_until("it is known who holds", || server.client_keys().len() == 1);
+    wait_until("the holder's identity is known", || server.client_keys().len() == 1);
     let verbose = Program::start(leasehold(&server, &["run", "job", "--verbose", "--", "echo", "had"]));
     verbose.expect_said("job: waiting for billing-7 (pid ");
     // Without a terminal it waits silently.
@@ -82,18 +82,18 @@ fn a_store_that_is_away_at_the_start_is_asked_again() {
     assert_eq!(status, Some(69), "a wait is for locks: {said}");
     let words = ["run", "job", "--retry-store", "300ms", "--", "true"];
     let (status, _, said) = run(leasehold_at(&proxy.url(), &words));
-    assert!(status == Some(69) && said.contains("asking the store again"), "{said}");
+    assert!(status == Some(69) && said.contains("retrying for up to "), "{said}");
     let words = ["run", "job", "--retry-store", "10m", "--", "echo", "had"];
     let program = Program::start(leasehold_at(&proxy.url(), &words));
-    program.expect_said("asking the store again for up to ");
+    program.expect_said("retrying for up to ");
     std::thread::sleep(ms(200));
     proxy.refuse(false);
     program.expect("had");
     program.ends_with(0);
-    // A signal ends it.
+    // A signal ends the retries.
     proxy.refuse(true);
     let program = Program::start(leasehold_at(&proxy.url(), &words));
-    program.expect_said("asking the store again for up to ");
+    program.expect_said("retrying for up to ");
     program.signal("TERM");
     program.ends_with(143);
     drop(proxy);

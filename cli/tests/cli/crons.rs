@@ -12,8 +12,8 @@ const CRONS: usize = 200;
 /// For all of them on a machine with two busy cores, where they take some seconds.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// Two hundred processes need no two hundred pipes, with threads that read them: each says what it
-/// has to say into a file.
+/// Two hundred processes without two hundred pipes and reader threads: each writes its output to a
+/// file.
 struct Crons {
     processes: Vec<(Child, PathBuf)>,
 }
@@ -32,7 +32,7 @@ impl Crons {
         Self { processes: (0..CRONS).map(cron).collect() }
     }
 
-    /// The status of each and what it said.
+    /// The status and the output of each.
     fn ends(&mut self) -> Vec<(Option<i32>, String)> {
         wait_for(LONGEST, "all crons have ended", || {
             self.processes.iter_mut().all(|(cron, _)| cron.try_wait().unwrap().is_some())

@@ -1,4 +1,4 @@
-//! `leasehold doctor`: its statuses, what it says, and the same as JSON, for servers of each kind.
+//! `leasehold doctor`: its statuses, its text and its JSON, for servers of each kind.
 
 use std::process::{Command, Stdio};
 
@@ -9,11 +9,11 @@ use crate::program::{leasehold, leasehold_at, path, run};
 use crate::rig::{Cluster, ClusterOptions, MASTER_NAME, SentinelOptions, Sentinels, Server, acl_rule};
 use crate::support::{Clients, Masters};
 
-/// Persistent, as one should be.
+/// Persistent, as recommended.
 const GOOD: [&str; 2] = ["--appendonly", "yes"];
 const SECRET: &str = "s3cr3t-of-the-d0ctor";
 
-/// What a doctor says of the same servers for people and for programs.
+/// The report about the same servers as text and as JSON.
 struct Said {
     status: i32,
     text: String,
@@ -21,7 +21,7 @@ struct Said {
 }
 
 impl Said {
-    /// Asks twice, and checks what holds of every answer.
+    /// Runs it in both forms, and checks what holds for every report.
     #[track_caller]
     fn by(url: &str, options: &[&str]) -> Self {
         let asked = |more: &[&str]| run(leasehold_at(url, &[&["doctor"], options, more].concat()));
@@ -37,7 +37,7 @@ impl Said {
 
     fn check(&self) {
         let Self { status, text, json } = self;
-        assert!(!text.contains(SECRET) && !json.to_string().contains(SECRET), "the password is said");
+        assert!(!text.contains(SECRET) && !json.to_string().contains(SECRET), "the password is printed");
         assert!(!text.contains('\x1b'), "colours without a terminal: {text}");
         let count = |name: &str| json[name].as_u64().unwrap();
         let severities = ["ok", "note", "warning", "problem"];
@@ -64,7 +64,8 @@ impl Said {
         self.json["findings"].as_array().unwrap()
     }
 
-    /// Both forms have a finding with this severity, whose text or advice has these words.
+    /// Checks that both forms have a finding with this severity whose text or advice contains these
+    /// words.
     #[track_caller]
     fn says(&self, check: &str, severity: &str, words: &str) {
         let found = self.findings().iter().find(|one| {
@@ -158,7 +159,7 @@ fn the_url_is_an_argument_or_in_the_environment() {
     let (server, other) = (Server::start_with(&GOOD), Server::start());
     let url = server.url();
     for arguments in [vec!["doctor", &*url], vec!["--url", &*url, "doctor"], vec!["doctor", "--url", &*url]] {
-        // That of the environment does not count then.
+        // The environment is ignored then.
         let (status, out, _) = run(leasehold(&other, &arguments));
         assert_eq!(status, Some(0), "{out}");
         assert!(out.starts_with(&url["redis+unix://".len()..]), "{out}");
@@ -187,7 +188,7 @@ fn a_password_in_an_argument_is_refused_and_not_repeated() {
     }
 }
 
-/// While it asks a server that hangs.
+/// While it waits for a server that hangs.
 #[cfg(target_os = "linux")]
 #[test]
 fn no_command_line_has_the_password() {
@@ -196,7 +197,7 @@ fn no_command_line_has_the_password() {
     server.suspend();
     let mut doctor = leasehold_at(&url, &["doctor"]).stdout(Stdio::null()).spawn().unwrap();
     let of = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    crate::rig::wait_until("it runs", || of(doctor.id()).contains("doctor"));
+    crate::rig::wait_until("it is running", || of(doctor.id()).contains("doctor"));
     assert!(!of(doctor.id()).contains("w0rd"));
     server.resume();
     doctor.wait().unwrap();
@@ -215,7 +216,7 @@ fn one_master_of_redlock_that_is_down_is_a_warning_of_the_whole() {
     one_down.says("quorum", "warning", "2 of 3 masters can be used");
     one_down.says("reachable", "warning", "no server listens");
     assert_eq!(one_down.status, 1, "locks work: {}", one_down.text);
-    // All URLs in the environment.
+    // All URLs are in the environment.
     assert_eq!(Said::by(&urls.join(" "), &["--redlock"]).status, 1);
     masters.0[1].kill();
     let two_down = Said::by(&urls.join(" "), &["--redlock"]);
@@ -312,7 +313,7 @@ fn at_a_terminal_lines_are_wrapped_and_coloured() {
     assert!(plain.contains(&advice) || plain.contains("\n                         "), "{plain}");
 }
 
-/// For an administrator, and as the documents have it.
+/// For an administrator, and identical to the documentation.
 #[test]
 fn the_acl_rule_is_printed_and_is_enough() {
     let server = Server::start_with(&GOOD);
@@ -369,7 +370,7 @@ fn the_schema_of_a_database_is_printed_with_the_rights() {
     }
 }
 
-/// In the words of the command, not in those of the library.
+/// Errors use the words of the command, not those of the library.
 #[test]
 fn errors_speak_of_options() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! What `--json` prints, against the schema that `leasehold schema` prints.
+//! The output of `--json`, checked against the schema that `leasehold schema` prints.
 
 use std::process::Command;
 use std::sync::LazyLock;
@@ -20,7 +20,7 @@ pub(crate) fn validator_of(definition: &str) -> Validator {
     jsonschema::draft202012::new(&schema).unwrap()
 }
 
-/// The line, which must be as the schema says.
+/// The parsed line, which must match the schema.
 #[track_caller]
 pub(crate) fn checked(definition: &str, line: &str) -> Value {
     let value: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line:?}"));
@@ -29,7 +29,7 @@ pub(crate) fn checked(definition: &str, line: &str) -> Value {
     value
 }
 
-/// Runs the command to its end; its status, and its only line.
+/// Runs the command to its end; returns its status and its only line.
 #[track_caller]
 pub(crate) fn json_of(definition: &str, mut command: Command) -> (i32, Value) {
     command.arg("--json");

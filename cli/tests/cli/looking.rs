@@ -10,7 +10,7 @@ use crate::program::{leasehold, leasehold_at, run};
 use crate::rig::{Server, wait_until};
 use crate::support::{Clients, Masters};
 
-/// Holders that say who they are, one of each kind, and one that waits.
+/// Holders that publish their identity, one of each kind, and one waiter.
 struct Scene {
     client: LockClient,
     waiter: LockClient,
@@ -51,7 +51,7 @@ fn shown(url: &str, name: &str) -> String {
 }
 
 fn looks_right(url: &str) {
-    // In the background, just after the first grant.
+    // It happens in the background, shortly after the first grant.
     wait_until("it is announced", || {
         let (_, table, _) = run(leasehold_at(url, &["ls"]));
         table.contains("rw") && table.contains("pool") && shown(url, "pool").contains("billing-7")
@@ -91,8 +91,8 @@ fn a_redis_is_looked_at() {
         let (_, line) = json_of("show", leasehold(&server, &["show", "line"]));
         assert_eq!((&line["locks"][0]["kind"], line["queue"].as_array().unwrap().len()), (&json!("fair"), 1));
         assert!(line["last_token"].as_u64().unwrap() > 0);
-        // Who waits in a queue says who it is, also if it holds nothing.
-        wait_until("its place has a name", || shown(&server.url(), "line").contains("queue    1. billing-8 (pid "));
+        // A waiter in a queue publishes its identity, even if it holds nothing.
+        wait_until("the entry has a name", || shown(&server.url(), "line").contains("queue    1. billing-8 (pid "));
     });
     let (status, out, err) = run(leasehold(&server, &["ls", "j*"]));
     assert_eq!((status, out.as_str()), (Some(0), ""));
@@ -100,7 +100,7 @@ fn a_redis_is_looked_at() {
     assert_eq!(run(leasehold(&server, &["ls", "j*", "--all"])).2, "leasehold: no locks match j*");
 }
 
-/// Whatever others keep in the server, it is not touched.
+/// Foreign data in the server are not touched.
 #[test]
 fn keys_of_others_cost_a_look_nothing() {
     let server = Server::start();
@@ -130,7 +130,7 @@ fn the_holds_that_have_no_room_are_counted() {
     let server = Server::start();
     let client = server.builder().owner("x").lease(Duration::from_secs(3)).build().unwrap();
     let _guards: Vec<_> = (0..300).map(|n| client.mutex(format!("job {n:0200}")).lock_owned().unwrap()).collect();
-    wait_until("it is said", || {
+    wait_until("it is reported", || {
         let (status, out, err) = run(leasehold(&server, &["ls"]));
         status == Some(0) && out.lines().count() < 100 && err.contains("more holds") && err.contains("--all")
     });
@@ -147,7 +147,7 @@ fn a_java_client_shows_by_its_id() {
     let (_, report) = json_of("show", leasehold(&server, &["show", "job", "--key-prefix", "app:"]));
     let holder = &report["locks"][0]["holders"][0];
     assert_eq!((&holder["id"], &holder["owner"], &holder["lease_ms"]), (&json!(id), &Value::Null, &Value::Null));
-    // Something that is no lock is an error, and none of the list.
+    // Something that is not a lock is an error, and is not listed.
     server.cmd::<()>(&["LPUSH", "app:list", "1"]);
     let (status, _, err) = run(leasehold(&server, &["show", "app:list"]));
     assert!(status == Some(76) && err.starts_with("leasehold: "), "{status:?} {err}");
@@ -194,7 +194,7 @@ fn a_server_that_is_down_or_denies_is_said() {
     }
 }
 
-/// As long as a page of a terminal: the reader leaves before all is written.
+/// As long as a page of a terminal: the reader exits before everything is written.
 #[test]
 fn a_reader_that_leaves_early_is_no_failure() {
     let server = Server::start();

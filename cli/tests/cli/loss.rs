@@ -6,7 +6,7 @@ use crate::support::Clients;
 
 pub(crate) const STUBBORN: &str = "trap '' TERM; echo $$; while :; do sleep 0.02; done";
 
-/// Starts the script under the lock `job`; returns what it says first, a process id.
+/// Starts the script under the lock `job`; returns its first output, a process id.
 fn start(server: &Server, options: &[&str], script: &str) -> (Program, u32) {
     let words = [&["run", "job"], options, &["--", "sh", "-c", script]].concat();
     let program = Program::start(leasehold(server, &words));
@@ -36,7 +36,7 @@ fn a_command_that_cleans_up_has_the_time_for_it() {
     assert!(program.ends_with(70).contains("taken away"));
 }
 
-/// It may still write what the lock protected.
+/// It could still write what the lock protected.
 #[test]
 fn nobody_of_the_group_outlives_a_lost_lock() {
     let server = Server::start();
@@ -48,7 +48,7 @@ fn nobody_of_the_group_outlives_a_lost_lock() {
     wait_until("it is killed", || !lives(pid));
 }
 
-/// Also where the command itself has ended at once: until then the run has not ended.
+/// Even if the command itself has ended at once: the run does not end earlier.
 #[test]
 fn the_rest_of_the_group_has_the_time_for_it_too() {
     let server = Server::start();
@@ -94,7 +94,7 @@ fn a_lock_that_was_lost_unseen_is_said_at_the_end() {
     let gate = server.dir().join("gate");
     std::fs::write(&gate, "").unwrap();
     let script = format!("echo $$; while [ -e {} ]; do sleep 0.02; done", gate.display());
-    // Renewed only in a while.
+    // The next renewal comes much later.
     let (program, _) = start(&server, &["--lease", "10m"], &script);
     server.cmd::<()>(&["DEL", "job"]);
     std::fs::remove_file(gate).unwrap();

@@ -1,4 +1,4 @@
-//! A server that is not there, goes away, and comes back.
+//! A server that is down, goes down, and comes back.
 
 use crate::program::{Program, leasehold, leasehold_at, lives};
 use crate::rig::{PROMPT, Proxy, Server, wait_until};
@@ -31,7 +31,7 @@ fn a_server_that_comes_back_within_the_lease_costs_nothing() {
     proxy.refuse(false);
     wait_until("it is renewed", || server.pttl("job") > 5_000);
     program.signal("USR1");
-    assert_eq!(program.ends_with(5), "", "it was said once");
+    assert_eq!(program.ends_with(5), "", "it was reported once");
     drop(proxy);
     server.assert_clean();
 }
@@ -54,7 +54,8 @@ fn a_server_that_stays_away_costs_the_lock() {
     assert!(!lives(pid));
 }
 
-/// The command has done its work, so its status counts; what is left is said, and ends by itself.
+/// The command has done its work, so its status counts; what is left is reported, and ends by
+/// itself.
 #[test]
 fn a_command_that_ends_while_the_server_is_away_keeps_its_status() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! The command as a process, and what it says.
+//! The command as a process, and its output.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -22,8 +22,8 @@ pub(crate) fn leasehold_at(url: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// The command. Signals that are ignored here, as those of a job that a shell has put into the
-/// background, it would rightly ignore too: a handler here means the default there.
+/// The path of the command. It would rightly ignore signals that are ignored here, like those of a
+/// shell's background job: a handler here restores the default there.
 pub(crate) fn path() -> &'static str {
     static HANDLED: Once = Once::new();
     HANDLED.call_once(|| {
@@ -45,7 +45,7 @@ pub(crate) struct Program {
 pub(crate) struct End {
     /// `None` if a signal ended the process itself.
     pub(crate) status: Option<i32>,
-    /// The lines that nobody has expected.
+    /// The lines that no test has expected.
     pub(crate) out: Vec<String>,
     pub(crate) err: Vec<String>,
 }
@@ -61,7 +61,7 @@ impl Program {
         self.process.id()
     }
 
-    /// Waits for the next line on stdout, which must begin like that; returns the rest of it.
+    /// Waits for the next line on stdout, which must begin like this; returns the rest of it.
     #[track_caller]
     pub(crate) fn expect(&self, begin: &str) -> String {
         match self.out.recv_timeout(CAP) {
@@ -70,8 +70,8 @@ impl Program {
         }
     }
 
-    /// The same for a part of the next line of leasehold on stderr; shells say there which of their
-    /// commands were killed.
+    /// The same for a part of leasehold's next line on stderr, where shells also report killed
+    /// commands.
     #[track_caller]
     pub(crate) fn expect_said(&self, part: &str) {
         let own = std::iter::from_fn(|| self.err.recv_timeout(CAP).ok()).find(|line| is_own(line));
@@ -90,12 +90,12 @@ impl Program {
     pub(crate) fn end(mut self) -> End {
         wait_until("the program has ended", || self.has_ended());
         let status = self.process.wait().unwrap().code();
-        // Both end with the last process that has them.
+        // Each ends with the last process that has it open.
         let rest = |lines: &Receiver<String>| std::iter::from_fn(|| lines.recv_timeout(CAP).ok()).collect();
         End { status, out: rest(&self.out), err: rest(&self.err) }
     }
 
-    /// Asserts the status, and returns what leasehold has said.
+    /// Asserts the status, and returns leasehold's messages.
     #[track_caller]
     pub(crate) fn ends_with(self, status: i32) -> String {
         let end = self.end();
@@ -122,20 +122,20 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     lines
 }
 
-/// Runs it to its end; returns its status and what it said.
+/// Runs it to its end; returns its status and its output.
 #[track_caller]
 pub(crate) fn run(command: Command) -> (Option<i32>, String, String) {
     let end = Program::start(command).end();
     (end.status, end.out.join("\n"), end.err.join("\n"))
 }
 
-/// Whether the process lives; one that has ended and was not waited for does not.
+/// Whether the process is alive; one that has ended and was not waited for is not.
 pub(crate) fn lives(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
 /// Whether the process is stopped (Linux). A shell whose child was stopped between `vfork` and
-/// `exec` waits for that without being stopped itself, in the state D.
+/// `exec` waits for that in the state D without being stopped itself.
 pub(crate) fn is_stopped(pid: u32) -> bool {
     let is = |stat: String| stat.contains(") T ") || stat.contains(") D ");
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(is)

@@ -78,7 +78,7 @@ fn a_store_that_is_of_no_use_has_a_status_for_each_reason() {
     };
     let nobody = format!("redis+unix://{}/nobody", server.dir().display());
     assert_eq!(of(leasehold_at(&nobody, &["run", "job", "--", "true"])).0, 69);
-    // `--url` counts before the environment, on both sides of the subcommand.
+    // `--url` overrides the environment, on both sides of the subcommand.
     for arguments in [["--url", &nobody, "run", "job", "--", "true"], ["run", "--url", &nobody, "job", "--", "true"]] {
         assert_eq!(of(leasehold(&server, &arguments)).0, 69);
     }
@@ -105,7 +105,7 @@ fn who_has_the_lock_is_said() {
     let semaphore = holder.semaphore("api");
     semaphore.try_set_permits(2).unwrap();
     let _permits = semaphore.acquire_many(2).unwrap();
-    wait_until("it is known who holds", || server.client_keys().len() == 1);
+    wait_until("the holder's identity is known", || server.client_keys().len() == 1);
     let by = format!("held by billing-7 (pid {} on ", std::process::id());
     for (options, who) in [
         (&["job"][..], &*by),
@@ -131,7 +131,7 @@ fn a_run_says_who_it_is() {
         let words = [&["run", "job"], options, &["--", "sleep", "60"]].concat();
         let program = Program::start(leasehold(&server, &words));
         let owner = || Some(client.mutex("job").holder().unwrap()?.owner()?.clone());
-        wait_until("it is said", || owner().is_some());
+        wait_until("it is published", || owner().is_some());
         let owner = owner().unwrap();
         assert_eq!((owner.label(), owner.pid()), (label, program.pid()));
         program.signal("TERM");
@@ -145,7 +145,7 @@ fn the_command_knows_its_lock() {
     let show = ["--", "sh", "-c", "echo $LEASEHOLD_NAME,$LEASEHOLD_TOKEN"];
     let shown = |options: &[&str]| {
         let mut command = leasehold(&server, &[&["run"], options, &show].concat());
-        // That of a run around this one.
+        // The environment of an outer run.
         command.env("LEASEHOLD_TOKEN", "5").env("LEASEHOLD_NAME", "outer");
         let (status, out, said) = run(command);
         assert_eq!((status, &*said), (Some(0), ""), "{options:?}");
@@ -184,9 +184,9 @@ fn readers_share_and_permits_are_counted() {
         assert_eq!(program.ends_with(0), "");
     }
     assert_eq!(status(&["table", "--write"]), Some(0));
-    // The number stays as it is, and that is said.
+    // The number is not changed, which is reported.
     let (ended, _, said) = run(leasehold(&server, &["run", "api", "--permits", "3", "--", "true"]));
-    assert_eq!((ended, &*said), (Some(0), "leasehold: api: there are 2 permits, and not 3"));
+    assert_eq!((ended, &*said), (Some(0), "leasehold: api: the semaphore has 2 permits, not 3"));
     assert!(server.client().semaphore("api").delete().unwrap());
     server.assert_clean();
 }
@@ -204,7 +204,7 @@ fn the_next_one_waits_for_as_long_as_it_takes() {
             &server,
             &[&["run", "job", "--wait", "1m"], kind, &["--", "echo", "timed"]].concat(),
         ));
-        // In a queue only the first ones need messages.
+        // In a queue only the first waiters need messages.
         let queue = || server.client().fair("job").queue_len().unwrap();
         wait_until("they wait", || if kind == ["--fair"] { queue() == 2 } else { !server.channels().is_empty() });
         std::thread::sleep(ms(100));

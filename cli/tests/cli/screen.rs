@@ -1,9 +1,9 @@
-//! What a terminal shows after all that was written to it.
+//! What a terminal shows after everything that was written to it.
 
 use std::collections::BTreeMap;
 
-/// The lines of a screen of that size. Panics at an escape sequence that the command does not write
-/// by itself: such a one has come from a name in the store.
+/// The lines of a screen of this size. Panics at an escape sequence that the command itself does
+/// not write: it must come from a name in the store.
 #[track_caller]
 pub(crate) fn screen(written: &str, rows: usize, columns: usize) -> Vec<String> {
     let mut screen = Screen { cells: BTreeMap::new(), row: 0, column: 0 };
@@ -19,7 +19,7 @@ pub(crate) fn screen(written: &str, rows: usize, columns: usize) -> Vec<String> 
                     screen.obey(parameters, what);
                     rest = behind;
                 }
-                // The rest of it has not come yet.
+                // The rest of the sequence has not arrived yet.
                 None if rest.len() < 12 && !rest.contains(']') => break,
                 None => panic!("an escape sequence from elsewhere: {:?}", rest.chars().take(20).collect::<String>()),
             },

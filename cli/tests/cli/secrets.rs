@@ -1,4 +1,4 @@
-//! Passwords are on no command line, and not in the environment of the command.
+//! Passwords appear neither on a command line nor in the environment of the command.
 
 use std::process::Command;
 
@@ -15,7 +15,7 @@ fn of_process(pid: u32, what: &str) -> String {
     String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/{what}")).unwrap()).into_owned()
 }
 
-/// Looks at a run, and at its command, which must be `sh` and say its process id first.
+/// Inspects a run and its command, which must be `sh` and print its process id first.
 #[track_caller]
 fn look_at(program: &Program) -> String {
     let command: u32 = program.expect("").parse().unwrap();
@@ -61,7 +61,7 @@ fn a_password_file_is_read_and_the_url_handed_on() {
 
 #[test]
 fn a_password_as_an_argument_is_refused_and_not_repeated() {
-    // Another one: the other tests look at all command lines.
+    // Another password: the other tests inspect all command lines.
     const OPEN: &str = "0p3n-of-the-test";
     let server = server();
     for url in [format!("{}?pass={OPEN}", server.url()), format!("redis://:{OPEN}@localhost/")] {
@@ -83,6 +83,6 @@ fn no_message_has_the_password() {
     ] {
         let (status, _, said) = run(leasehold_at(&url, &["run", "job", "--", "true"]));
         assert!([Some(64), Some(69), Some(77)].contains(&status), "{status:?}");
-        assert!(said.starts_with("leasehold: ") && !said.contains(SECRET), "the password is said");
+        assert!(said.starts_with("leasehold: ") && !said.contains(SECRET), "the password is printed");
     }
 }

@@ -1,4 +1,4 @@
-//! Signals, and what is killed.
+//! Signals, and killed processes.
 
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use crate::support::Clients;
 
 const SIGNALS: [(&str, i32); 6] = [("TERM", 15), ("INT", 2), ("HUP", 1), ("QUIT", 3), ("USR1", 10), ("USR2", 12)];
 
-/// Its waits end with a signal at once, as those of `sleep` would not.
+/// A signal ends these short waits at once, unlike a long `sleep`.
 const IDLE: &str = "while :; do sleep 0.02; done";
 
 #[test]
@@ -30,7 +30,7 @@ fn signals_are_passed_on() {
 fn a_command_that_a_signal_ends_has_its_status_and_its_group_ends_too() {
     let server = Server::start();
     for (name, number) in SIGNALS {
-        // What a shell starts in the background ignores SIGINT and SIGQUIT.
+        // A shell's background jobs ignore SIGINT and SIGQUIT.
         let script = "ulimit -c 0; sleep 60 & echo $!; echo ready; while :; do sleep 0.02; done";
         let program = Program::start(leasehold(&server, &["run", "job", "--", "sh", "-c", script]));
         let grandchild: u32 = program.expect("").parse().unwrap();
@@ -72,7 +72,7 @@ fn a_signal_ends_the_wait_and_leaves_nothing() {
     server.assert_clean();
 }
 
-/// The server accepts, and never answers.
+/// The server accepts connections, but never answers.
 #[test]
 fn a_signal_while_it_connects_is_what_ends_it() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -87,7 +87,7 @@ fn a_signal_while_it_connects_is_what_ends_it() {
     }
 }
 
-/// A parent that is killed is nothing to the run: the command is under its lock until it ends.
+/// The run does not depend on its parent: the command keeps its lock until it ends.
 #[test]
 fn a_killed_parent_shell_changes_nothing() {
     let server = Server::start();
@@ -131,7 +131,7 @@ fn a_killed_run_leaves_its_lock_for_no_longer_than_a_lease() {
     let client = server.client();
     let guard = client.mutex("job").try_lock_for(PROMPT).unwrap();
     assert!(guard.is_some(), "its lease has ended");
-    // As the page says.
+    // As documented on the page.
     assert!(lives(command));
     signal(command, "KILL");
     drop((guard, client));
@@ -157,7 +157,7 @@ fn what_was_ignored_from_the_start_stays_ignored() {
     assert_eq!(program.ends_with(0), "");
 }
 
-/// What this process blocks for itself is not inherited.
+/// Signals blocked in this process are not inherited.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_command_begins_with_no_signal_blocked() {
@@ -167,7 +167,7 @@ fn the_command_begins_with_no_signal_blocked() {
     assert_eq!(program.ends_with(0), "");
 }
 
-/// Somebody stops the command, and not this process: renewal goes on.
+/// The command is stopped, but this process is not: renewal continues.
 #[test]
 fn a_command_that_is_stopped_keeps_its_lock() {
     let server = Server::start();
@@ -198,7 +198,7 @@ fn a_run_that_is_told_to_stop_stops_its_command_too() {
         }
         program.signal("CONT");
         if status == 0 {
-            wait_until("both go on", || !is_stopped(command) && !is_stopped(program.pid()));
+            wait_until("both continue", || !is_stopped(command) && !is_stopped(program.pid()));
             program.signal("USR1");
             assert_eq!(program.ends_with(0), "");
         } else {

@@ -1,4 +1,4 @@
-//! `leasehold run` over every store, and the options that say which it is.
+//! `leasehold run` over every store, and the options that select it.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::program::{Gate, Program, leasehold, leasehold_at, lives, run};
 use crate::rig::{Cluster, MASTER_NAME, SentinelOptions, Sentinels, Server, fresh_dir, ms};
 use crate::support::{Clients, Masters};
 
-/// A store as the command and as the library find it.
+/// A store as used by the command and by the library.
 struct Store {
     url: String,
     options: Vec<String>,
@@ -29,7 +29,7 @@ impl Store {
         leasehold_at(&self.url, &[&["run", "job", "--lease", "2s"], &of_store[..], options, &["--"], command].concat())
     }
 
-    /// Starts a command that says its fencing token, and ends with the gate.
+    /// Starts a command that prints its fencing token, and ends with the gate.
     fn start(&self, gate: &Gate) -> (Program, u64) {
         let script = format!("echo $LEASEHOLD_TOKEN; {}", gate.script());
         let program = Program::start(self.run(&[], &["sh", "-c", &script]));
@@ -38,7 +38,7 @@ impl Store {
         (program, token)
     }
 
-    /// What a run promises, whatever the store.
+    /// The promises of a run, whatever the store.
     fn keeps_the_promises(&self) {
         self.one_runs_at_a_time_with_a_larger_token();
         self.a_lost_lock_ends_the_command();
@@ -51,7 +51,7 @@ impl Store {
         assert_eq!((status, &*out), (Some(75), ""), "{said}");
         assert!(said.starts_with("leasehold: job: ") && said.lines().count() == 1, "{said}");
         let mut next = Program::start(self.run(&[], &["sh", "-c", "echo $LEASEHOLD_TOKEN"]));
-        // Longer than the lease: it is renewed.
+        // Longer than the lease, so that it is renewed.
         let client = self.client.clone().build().unwrap();
         assert!(client.mutex("job").try_lock_for(ms(4000)).unwrap().is_none());
         assert!(!next.has_ended());
@@ -99,7 +99,7 @@ fn over_postgres() {
 fn over_zookeeper() {
     let server = crate::rig::zookeeper::ZooKeeper::start();
     Store::new(server.url(), &[], LockClient::builder().url(server.url())).keeps_the_promises();
-    // A hold there ends with its session.
+    // A hold in ZooKeeper ends with its session.
     let store = Store::new(server.url(), &[], LockClient::builder().url(server.url()));
     let (status, _, said) = run(store.run(&["--min-hold", "1m"], &["true"]));
     assert_eq!(status, Some(76), "{said}");
@@ -171,9 +171,9 @@ fn over_masters_of_which_some_go_away() {
     let client = masters.client();
     assert!(client.mutex("job").try_lock_for(ms(4000)).unwrap().is_none(), "two of three renew it");
     gate.open();
-    // It may say that the one that is down has not confirmed the release.
+    // It may report that the master that is down has not confirmed the release.
     program.ends_with(0);
-    // And grant it.
+    // The remaining two can still grant; with one they cannot.
     let gate = Gate::in_dir(&store.dir);
     let (program, _) = store.start(&gate);
     masters.0[1].kill();
@@ -199,7 +199,7 @@ fn masters_that_remember_nothing_vote_when_they_are_admitted_or_after_the_longes
     let store = store(&others, &["--longest-lease", "2s"]);
     let gate = Gate::in_dir(&store.dir);
     let (program, _) = store.start(&gate);
-    // Far less than the 30 seconds of the default.
+    // Far less than the default of 30 seconds.
     others.wait_until_all_vote();
     gate.open();
     program.ends_with(0);

@@ -1,4 +1,4 @@
-//! At a terminal, which `script` of util-linux makes.
+//! At a terminal, created by `script` of util-linux.
 
 #![cfg(target_os = "linux")]
 
@@ -45,7 +45,7 @@ impl Session {
         Self { process, keys, shown, seen: String::new() }
     }
 
-    /// Returns what was shown before it.
+    /// Returns what was shown before this text.
     #[track_caller]
     pub(crate) fn expect(&mut self, text: &str) -> String {
         while !self.seen.contains(text) {
@@ -60,7 +60,7 @@ impl Session {
         before
     }
 
-    /// All that was shown since it was looked at last, which stays to be looked at.
+    /// Everything that was shown since the last call of `expect`; it is not consumed.
     pub(crate) fn so_far(&mut self) -> &str {
         self.seen.extend(self.shown.try_iter());
         &self.seen
@@ -71,7 +71,7 @@ impl Session {
         self.keys.flush().unwrap();
     }
 
-    /// The status, and what was shown since it was looked at last.
+    /// The status, and what was shown since the last call of `expect`.
     #[track_caller]
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         wait_until("the session has ended", || self.process.try_wait().unwrap().is_some());
@@ -93,9 +93,9 @@ const IDLE: &str = "while :; do sleep 0.02; done";
 
 const READ: &str = r#"$LEASEHOLD run job -- sh -c 'echo ready; read line; echo "it read $line"'"#;
 
-/// The same, for Ctrl-Z once it has read a line: before, it may be stopped because it reads a
-/// terminal that it has not been lent yet, and what continues it takes back a Ctrl-Z of that
-/// moment.
+/// The same, for Ctrl-Z once it has read a line: earlier it may be stopped because it reads a
+/// terminal that it has not been lent yet, and a Ctrl-Z at that moment is undone when it is
+/// continued.
 const READ_TWICE: &str = r#"$LEASEHOLD run job -- sh -c 'read line; echo ready; read line; echo "it read $line"'"#;
 
 #[test]
@@ -114,8 +114,8 @@ fn the_command_can_read_the_terminal() {
 /// The script around it gets the signal too, as it does without a run.
 ///
 /// The command waits in short sleeps: a `dash` that gets SIGINT after its `echo` and before the
-/// fork of a long `sleep`, which does not get it then, dies only when that has ended, at a terminal
-/// without a run as well.
+/// fork of a long `sleep`, which does not get it then, dies only when that has ended, also at a
+/// terminal without a run.
 #[test]
 fn an_interrupt_at_the_terminal_ends_the_command_and_its_script() {
     let server = Server::start();
@@ -178,7 +178,7 @@ fn without_a_shell_above_a_stop_does_nothing() {
     assert_eq!(session.end().0, Some(0));
 }
 
-/// It was sent to the run alone, at a moment when the terminal is lent.
+/// The signal is sent to the run alone, while the terminal is lent.
 #[test]
 fn an_interrupt_from_elsewhere_ends_the_command_and_not_its_script() {
     let server = Server::start();
@@ -196,10 +196,10 @@ fn an_interrupt_from_elsewhere_ends_the_command_and_not_its_script() {
     }
 }
 
-/// Reads the terminal, whatever its stdin is, as a pager does.
+/// Reads the terminal, whatever its stdin is, like a pager.
 const PAGER: &str = r#"sh -c 'read line </dev/tty; echo "the pager read $line"; cat'"#;
 
-/// The same once the command has written a line.
+/// The same after the command has written a line.
 const LATER_PAGER: &str = r#"sh -c 'read first; read line </dev/tty; echo "the pager read $line"; cat'"#;
 
 /// A pager in the group of the run would be stopped, and the run with it, if the terminal were lent
@@ -212,7 +212,7 @@ fn a_pager_beside_it_can_read_the_terminal_and_the_lock_is_renewed() {
     let line = format!("$LEASEHOLD run job --lease 2s -- sh -c '{script}' | {PAGER}; echo status $PIPESTATUS");
     let mut session = Session::start(&server, "bash -mc", &line);
     let client = server.client();
-    wait_until("it runs", || client.mutex("job").is_locked().unwrap());
+    wait_until("it is running", || client.mutex("job").is_locked().unwrap());
     assert!(client.mutex("job").try_lock_for(ms(4000)).unwrap().is_none(), "it is renewed");
     session.press("a word\n");
     session.expect("the pager read a word");
@@ -224,7 +224,7 @@ fn a_pager_beside_it_can_read_the_terminal_and_the_lock_is_renewed() {
     server.assert_clean();
 }
 
-/// It may be asked for a password. Ctrl-C then ends the script, whoever has the terminal by then.
+/// It may ask for a password. Ctrl-C then ends the script, whoever has the terminal at that time.
 #[test]
 fn a_command_whose_output_goes_elsewhere_can_read_the_terminal() {
     let server = Server::start();
@@ -256,7 +256,7 @@ fn a_command_whose_output_goes_elsewhere_can_read_the_terminal() {
     }
 }
 
-/// The command has it first; then the kernel stops the pager, and tells the run.
+/// The command has it first; then the kernel stops the pager, and signals the run.
 #[test]
 fn a_pager_gets_the_terminal_back_that_the_command_asked_for() {
     let server = Server::start();
@@ -297,7 +297,7 @@ fn a_pipeline_is_stopped_as_a_whole_and_continued() {
         session.press(keys);
         let shown = session.expect("the shell has it");
         assert_eq!(shown.matches("not renewed meanwhile").count(), 1, "{line}: {shown:?}");
-        wait_until("both go on", || !is_stopped(command) && !is_stopped(run));
+        wait_until("both continue", || !is_stopped(command) && !is_stopped(run));
         session.press("a word\n");
         session.expect("the pager read a word");
         gate.open();

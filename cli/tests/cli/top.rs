@@ -1,4 +1,4 @@
-//! `leasehold top`: at a terminal that `script` makes, and as JSON.
+//! `leasehold top`: at a terminal created by `script`, and as JSON.
 
 #![cfg(target_os = "linux")]
 
@@ -23,7 +23,8 @@ struct Top {
 }
 
 impl Top {
-    /// At a terminal of that size; the shell around it says at the end whether it is as before.
+    /// Starts it at a terminal of this size; at the end the shell around it reports whether the
+    /// terminal is restored.
     fn start(url: &str, rows: usize, columns: usize, arguments: &str) -> Self {
         let line = format!(
             "stty rows {rows} cols {columns}; modes=$(stty -g); \
@@ -55,7 +56,7 @@ impl Top {
         self.wait_for(text, |lines| lines.iter().any(|line| line.contains(text)))
     }
 
-    /// It has ended with that status, and the terminal is as it was.
+    /// Checks that it has ended with this status, and that the terminal is restored.
     #[track_caller]
     fn ends_with(mut self, status: i32) {
         self.session.expect(LEFT);
@@ -125,7 +126,7 @@ fn any_end_gives_the_terminal_back() {
     }
 }
 
-/// As when a window is closed: the shell passes SIGHUP on.
+/// As when a window is closed: the shell forwards SIGHUP.
 #[test]
 fn a_terminal_that_goes_away_ends_it() {
     let server = Server::start();
@@ -152,19 +153,19 @@ fn a_server_that_goes_away_and_comes_back() {
     top.wait_for_text("1 lock, 1 held");
     proxy.refuse(true);
     proxy.cut_all();
-    let lines = top.wait_for_text("the store cannot be asked");
+    let lines = top.wait_for_text("the store cannot be queried");
     assert!(lines.iter().any(|line| line.starts_with("job ")), "{lines:?}");
     let other = client.mutex("other").lock_owned().unwrap();
     proxy.refuse(false);
     let lines = top.wait_for_text("2 locks, 2 held");
     assert!(!lines.iter().any(|line| line.contains("cannot be asked")), "{lines:?}");
-    // It answers nothing at all: the screen lives.
+    // It does not answer at all: the screen still works.
     server.suspend();
     top.wait_for_text("not answered for");
     top.session.press("s");
     top.wait_for_text("HELD▾");
     server.resume();
-    top.wait_for("it goes on", |lines| {
+    top.wait_for("it continues", |lines| {
         !lines.iter().any(|line| line.contains("not answered") || line.contains("cannot be"))
     });
     top.session.press("q");
@@ -178,11 +179,12 @@ fn names_of_others_do_nothing_to_the_terminal() {
     let client = server.builder().owner("billing-7").build().unwrap();
     let names = ["a\u{1b}]0;title\u{7}", "b\u{1b}[2J\u{1b}[41m", "c\u{9b}31m\r\n\u{8}", "d\u{202e}evil", "東京:集計"];
     let held: Vec<_> = names.iter().map(|name| client.mutex(name).lock_owned().unwrap()).collect();
-    // What a client writes of itself is checked when it is read; ids of holders are not.
+    // Records that a client writes about itself are checked when they are read; ids of holders are
+    // not.
     server.cmd::<()>(&["HSET", "job", "\u{1b}]0;id\u{7}:1", "1"]);
     server.cmd::<()>(&["PEXPIRE", "job", "60000"]);
     let mut top = Top::start(&server.url(), 24, 120, "");
-    // The screen panics at sequences that are not ours.
+    // The screen panics at sequences that are not the command's own.
     let lines = top.wait_for_text("5 locks, 5 held, 0 waiting");
     for shown in
         ["a\\u{1b}]0;title\\u{7} ", "b\\u{1b}[2J\\u{1b}[41m ", "c\\u{9b}31m\\u{d}\\u{a}\\u{8} ", "d\\u{202e}evil "]
@@ -252,7 +254,7 @@ fn json_has_what_is_held_and_how_often_it_changes() {
     assert!((0..100).any(|_| is_free(&next(&program))));
     let job = server.client().mutex("job").lock_owned().unwrap();
     let changes = |look: &Value| look["locks"][0]["rate"].as_f64().is_some_and(|rate| rate > 0.0);
-    assert!((0..100).any(|_| changes(&next(&program))), "another has it");
+    assert!((0..100).any(|_| changes(&next(&program))), "another client has it");
     server.suspend();
     let mut looks = std::iter::from_fn(|| Some(next(&program)));
     assert!(looks.find(|look| look["error"].is_string()).is_some_and(|look| look["locks"].is_null()));
@@ -263,7 +265,7 @@ fn json_has_what_is_held_and_how_often_it_changes() {
     drop(job);
 }
 
-/// Far more often than it is looked at, by holds of which none lasts.
+/// Locked far more often than it is checked, by holds of which none lasts.
 #[test]
 fn a_lock_that_is_fought_for_shows_its_rate_and_who_waits() {
     let server = Server::start();

@@ -12,7 +12,7 @@ use crate::support::Clients;
 
 const JAVA: &str = "0f0ba0e5-46ae-4ab8-a4ba-9b8b5f6c1d2e:34";
 
-/// A hold that looks as Redisson's, and that nobody renews.
+/// A hold like Redisson's, which nobody renews.
 fn hold_as_java(server: &Server, name: &str, left_ms: u32) {
     server.cmd::<()>(&["HSET", name, JAVA, "1"]);
     server.cmd::<()>(&["PEXPIRE", name, &left_ms.to_string()]);
@@ -23,12 +23,12 @@ fn a_holder_that_lives_is_thrown_out_by_force_only() {
     let server = Server::start();
     let client = server.builder().owner("billing-7").build().unwrap();
     let guard = client.lock("job").unwrap();
-    // A label is announced just after the grant.
+    // A label is announced shortly after the grant.
     wait_until("it is announced", || run(leasehold(&server, &["show", "job"])).1.contains("billing-7"));
     let (status, out, err) = run(leasehold(&server, &["unlock", "job"]));
     assert_eq!(status, Some(75), "{err}");
     assert!(out.contains("billing-7") && out.contains("learns at its next renewal"), "{out}");
-    assert!(err.contains("was renewed") && err.contains("--force"), "{err}");
+    assert!(err.contains("renewed it") && err.contains("--force"), "{err}");
     assert!(guard.is_held());
     let (status, refused) = json_of("unlock", leasehold(&server, &["unlock", "job"]));
     assert_eq!((status, &refused["freed"]), (75, &json!(false)));
@@ -37,14 +37,14 @@ fn a_holder_that_lives_is_thrown_out_by_force_only() {
     let (status, freed) = json_of("unlock", leasehold(&server, &["unlock", "job", "--force"]));
     assert_eq!((status, &freed["freed"], &freed["refused"]), (0, &json!(true), &Value::Null));
     assert_eq!(freed["holders"][0]["owner"]["label"], "billing-7");
-    assert!(guard.wait_lost(CAP).is_lost(), "it is told");
+    assert!(guard.wait_lost(CAP).is_lost(), "it is notified");
     let (status, again) = json_of("unlock", leasehold(&server, &["unlock", "job"]));
     assert_eq!((status, &again["freed"], &again["refused"]), (0, &json!(false), &Value::Null));
     assert_eq!(run(leasehold(&server, &["unlock", "job"])).2, "leasehold: job: it was free");
 }
 
-/// It has less than two thirds of the usual lease left and is not renewed; one with a short lease
-/// may be, which shows.
+/// It has less than two thirds of the usual lease left and is not renewed; a hold with a short
+/// lease may be renewed, which can be observed.
 #[test]
 fn who_is_not_renewed_is_gone() {
     let server = Server::start();
@@ -98,7 +98,7 @@ fn what_is_no_lock_is_refused() {
     client.latch("start").try_set_count(2).unwrap();
     for name in ["pool", "start"] {
         let (status, _, err) = run(leasehold(&server, &["unlock", name, "--force"]));
-        assert!(status == Some(76) && err.contains("no lock"), "{err}");
+        assert!(status == Some(76) && err.contains("not a lock"), "{err}");
     }
     assert!(permit.is_held());
 }
@@ -118,7 +118,7 @@ fn it_asks_at_a_terminal_only() {
     }
 }
 
-/// The command at a terminal, which asks.
+/// The command at a terminal, where it asks.
 struct Asked {
     process: Child,
     keys: ChildStdin,
@@ -145,7 +145,7 @@ impl Asked {
         }
     }
 
-    /// Returns all that was shown.
+    /// Returns everything that was shown.
     fn answer(mut self, answer: &str, status: i32) -> String {
         self.keys.write_all(answer.as_bytes()).unwrap();
         self.shown.read_to_string(&mut self.seen).unwrap();
@@ -154,7 +154,8 @@ impl Asked {
     }
 }
 
-/// Whoever gets it while the question stands is not thrown out for the one who was shown.
+/// A client that gets the lock during the question is not thrown out instead of the one that was
+/// shown.
 #[test]
 fn a_lock_that_has_changed_hands_stays() {
     let server = Server::start();
@@ -177,10 +178,10 @@ fn a_postgres_is_unlocked() {
     let guard = client.lock("job").unwrap();
     assert_eq!(run(crate::program::leasehold_at(&server.url(), &["unlock", "job"])).0, Some(75));
     assert_eq!(run(crate::program::leasehold_at(&server.url(), &["unlock", "job", "--force"])).0, Some(0));
-    assert!(guard.wait_lost(CAP).is_lost(), "it is told");
+    assert!(guard.wait_lost(CAP).is_lost(), "it is notified");
 }
 
-/// A lock that `min_hold` keeps is nobody's, however it was held.
+/// A lock that `min_hold` keeps has no holder, however it was held.
 #[test]
 fn a_kept_lock_is_nobodys() {
     let server = Server::start();
@@ -194,17 +195,17 @@ fn a_kept_lock_is_nobodys() {
         let (_, shown) = json_of("show", leasehold(&server, &["show", name]));
         assert_eq!(shown["locks"][0]["holders"][0]["kept"], true);
         let (status, out, err) = run(leasehold(&server, &["unlock", name]));
-        assert!(status == Some(0) && out.contains("nobody is thrown out"), "{out} {err}");
+        assert!(status == Some(0) && out.contains("nobody loses it"), "{out} {err}");
     }
 }
 
-/// While the question stands, its holder may renew it, or give it up and take it again.
+/// During the question its holder may renew it, or release it and take it again.
 #[test]
 fn the_answer_is_for_what_was_shown() {
     let server = Server::start();
     let renew: &dyn Fn() = &|| server.cmd(&["PEXPIRE", "job", "20000"]);
     let take_again: &dyn Fn() = &|| server.cmd(&["INCR", "redisson_lock_token:{job}"]);
-    for (change, says) in [(renew, "has just renewed it"), (take_again, "changed hands")] {
+    for (change, says) in [(renew, "has just renewed it"), (take_again, "its holder has changed")] {
         server.cmd::<()>(&["SET", "redisson_lock_token:{job}", "100"]);
         hold_as_java(&server, "job", 2000);
         let mut terminal = Asked::start(&server, "unlock job --ask");

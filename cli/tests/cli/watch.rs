@@ -1,4 +1,4 @@
-//! `leasehold watch`: events in their order, the summary, and the picture.
+//! `leasehold watch`: the order of its events, the summary, and the picture.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ fn next(program: &Program) -> Value {
     checked("watch", &program.expect(""))
 }
 
-/// The next event that is one of these; those that tell who a holder is may come at any time.
+/// The next event, which must be one of these; events that identify a holder may come at any time.
 #[track_caller]
 fn expect(program: &Program, events: &[&str]) -> Value {
     let event = std::iter::from_fn(|| Some(next(program))).find(|event| event["event"] != "named").unwrap();
@@ -47,7 +47,7 @@ fn events_come_in_their_order() {
     });
     assert_eq!(expect(&program, &["waiting"])["waiting"], 1);
     guard.unlock().unwrap();
-    // A look may fall between the two.
+    // A check may fall between the two.
     let handed = expect(&program, &["handed_over", "free"]);
     assert_eq!(handed["from"]["id"], taken["holder"]["id"]);
     assert!(handed["held_for_ms"].is_u64());
@@ -104,7 +104,7 @@ fn the_summary_and_the_picture_name_each_holder() {
     let with_password = LockClient::builder().url(&url).owner("<b> & \"x\"").build().unwrap();
     let guard = with_password.mutex("job").lock_owned().unwrap();
     let mutex = with_password.mutex("job");
-    wait_until("it said who it is", || mutex.holder().unwrap().is_some());
+    wait_until("it has published its identity", || mutex.holder().unwrap().is_some());
     let mut said = program.expect("");
     while !said.contains("<b> & \"x\" (pid ") {
         said = program.expect("");
@@ -147,11 +147,11 @@ fn a_server_that_goes_away_and_comes_back() {
     assert!(summary["unknown_ms"].as_u64() >= back["unknown_ms"].as_u64() && summary["free_ms"] == 0, "{summary}");
     let svg = std::fs::read_to_string(&file).unwrap();
     assert_well_formed(&svg);
-    assert!(svg.contains("fill=\"url(#gap)\"") && svg.contains("the store could not be asked for "));
+    assert!(svg.contains("fill=\"url(#gap)\"") && svg.contains("the store could not be queried for "));
     drop(guard);
 }
 
-/// The picture is there where stdout cannot be written.
+/// The picture is written even if stdout cannot be.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_below_stdout_costs_no_picture() {
@@ -165,7 +165,7 @@ fn a_full_disk_below_stdout_costs_no_picture() {
     assert_eq!(temporary_files(server.dir()), 0);
 }
 
-/// A server that takes a connection and says nothing.
+/// A server that accepts a connection and sends nothing.
 #[test]
 fn a_signal_while_it_connects_leaves_no_file() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -241,7 +241,7 @@ fn over_postgres() {
     assert_eq!(program.ends_with(0), "");
 }
 
-/// Every tag is closed, attributes are quoted, and no `&` or `<` stands for itself.
+/// Checks that every tag is closed, that attributes are quoted, and that `&` and `<` are escaped.
 #[track_caller]
 fn assert_well_formed(xml: &str) {
     let mut open: Vec<&str> = Vec::new();

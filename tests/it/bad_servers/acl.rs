@@ -1,4 +1,4 @@
-//! Users whom an ACL restricts: the documented rule is enough, and each part of it is needed.
+//! Users whom an ACL restricts: the documented rule is sufficient, and each part of it is needed.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use leasehold::{ErrorKind, LockClient};
 use super::{LEASE, SECRET, SOON, all_methods_fail, fails, nothing_left, settings, works};
 use crate::rig::{Fault, Proxy, Server, acl_rule, ms, wait_until};
 
-/// Without any one of these something fails.
+/// Without any one of these, something fails.
 #[rustfmt::skip]
 const NEEDED: [&str; 36] = [
     "hset", "hget", "hdel", "hexists", "hgetall", "hlen", "exists", "del", "get", "set", "incr", "incrby", "decrby",
@@ -18,7 +18,7 @@ const NEEDED: [&str; 36] = [
 #[rustfmt::skip]
 const HELPFUL: [&str; 8] = [
     "unsubscribe", "psubscribe", "punsubscribe", "ping", "client|setname", "client|info", "info",
-    // For a fair waiter that was removed from the queue.
+    // Needed for a fair waiter that was removed from the queue.
     "linsert",
 ];
 const TO_KILL: &str = "client|kill";
@@ -28,17 +28,18 @@ struct Acl<'s> {
 }
 
 impl Acl<'_> {
-    /// Makes the user `u` anew with these rules. Returns the user's URL.
+    /// Creates the user `u` again with these rules. Returns the user's URL.
     fn set(&self, rules: &[&str]) -> String {
         let password = format!(">{SECRET}");
         self.server.cmd::<()>(&[&["ACL", "SETUSER", "u", "reset", "on", &password, "resetchannels"], rules].concat());
         format!("{}?user=u&pass={SECRET}", self.server.url())
     }
 
-    /// Makes the user `u` anew with the documented rule and then these changes. Returns the user's
+    /// Creates the user `u` again with the documented rule and these changes. Returns the user's
     /// URL.
     fn user(&self, changes: &[&str]) -> String {
-        // Commands are left out and not removed afterwards: Redis 6.2 cannot remove a subcommand.
+        // Commands are omitted rather than removed afterwards: Redis 6.2 cannot remove a
+        // subcommand.
         let (left_out, changes): (Vec<&str>, Vec<&str>) = changes.iter().partition(|word| word.starts_with('-'));
         let allowed: Vec<String> = NEEDED
             .iter()
@@ -57,7 +58,7 @@ impl Acl<'_> {
     }
 }
 
-/// Uses the other primitives, with one wait for each.
+/// Uses the other primitives, each with one wait.
 fn the_others(a: &LockClient, b: &LockClient, name: &str) -> leasehold::Result<()> {
     let named = |kind: &str| format!("{name}-{kind}");
     let (fair, rw) = (named("fair"), named("rw"));
@@ -106,8 +107,7 @@ fn the_others(a: &LockClient, b: &LockClient, name: &str) -> leasehold::Result<(
     latch.delete().map(drop)
 }
 
-/// Does everything that a lock can do, once. The name is new, so that the token counter is created
-/// too.
+/// Does everything that a lock can do, once. The name is new, so the token counter is created too.
 fn whole_life(server: &Server, url: &str, name: &str) -> leasehold::Result<()> {
     let build = || settings(url).key_prefix("app:").build();
     let (a, b) = (build()?, build()?);
@@ -195,7 +195,7 @@ fn a_command_that_is_not_permitted_is_reported_when_connecting() {
         let url = acl.user(&[&format!("-{command}")]);
         fails(ErrorKind::Denied, None, command, || settings(&url).key_prefix("app:").build());
     }
-    assert!(server.cmd::<Vec<String>>(&["KEYS", "*"]).is_empty(), "asking writes nothing");
+    assert!(server.cmd::<Vec<String>>(&["KEYS", "*"]).is_empty(), "the check writes nothing");
 }
 
 #[test]
@@ -226,13 +226,13 @@ fn fails_somehow(server: &Server, url: &str, command: &str) {
     server.cmd::<()>(&["CLIENT", "KILL", "USER", "u"]);
     wait_until(&format!("nothing is left without {command}"), || {
         // Without the permission a lock that cannot be released may remain until its lease ends,
-        // but not for ever.
+        // but not forever.
         server.lock_keys().iter().all(|key| server.pttl(key) != -1)
     });
     server.cmd::<()>(&["FLUSHALL"]);
 }
 
-/// Redis does not roll back what a script did before the command that is refused.
+/// Redis does not roll back what a script did before the refused command.
 #[test]
 fn a_permission_taken_away_later_leaves_no_lock_for_ever() {
     let server = Server::start();
@@ -262,14 +262,14 @@ fn a_missing_permission_to_publish_or_for_a_key_is_reported() {
     let server = Server::start();
     let acl = Acl { server: &server };
     let build = |url: &str| settings(url).key_prefix("app:").build();
-    // No channels: this is reported when connecting, before a script can fail half-way.
+    // Channels are missing: this is reported when connecting, before a script can fail halfway.
     let url = acl.user(&["resetchannels"]);
     fails(ErrorKind::Denied, None, "publish", || build(&url));
     for pattern in ["&other:*", "&redisson_lock__channel"] {
         let url = acl.user(&["resetchannels", pattern]);
         fails(ErrorKind::Denied, None, "publish", || build(&url));
     }
-    // The permission for the lock's key is missing, then that for the token's.
+    // The permission for the lock's key is missing, then the one for the token's key.
     for pattern in ["~redisson_lock_token:*", "~other:*", "~app:*"] {
         let url = acl.user(&["resetkeys", pattern]);
         let client = build(&url).unwrap();
@@ -282,7 +282,7 @@ fn a_missing_permission_to_publish_or_for_a_key_is_reported() {
 }
 
 /// A rule that permits each application only its own token keys and channels is stricter than the
-/// documented one, and enough.
+/// documented one, and sufficient.
 #[test]
 fn keys_and_channels_of_one_prefix_are_enough() {
     let server = Server::start();

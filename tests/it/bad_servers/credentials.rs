@@ -13,7 +13,7 @@ fn a_wrong_password_is_denied_and_the_right_one_works() {
     let open_before = client(&server);
     works(&open_before, "before");
     let lazy = settings(&server.url()).connect_lazily().build().unwrap();
-    // This connection was made before there was a password, so it stays logged in.
+    // This connection is older than the password, so it stays logged in.
     let mut admin = server.connect();
     query::<()>(&mut admin, &["CONFIG", "SET", "requirepass", SECRET]).unwrap();
 

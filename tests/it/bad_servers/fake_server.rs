@@ -1,4 +1,4 @@
-//! A listener that is no server: each connection runs a function of the test.
+//! A listener that is not a real server: each connection runs a function of the test.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -23,7 +23,7 @@ impl Fake {
         let listener = UnixListener::bind(dir.join("s")).unwrap();
         let open = Arc::new(AtomicU32::new(0));
         let (serve, count) = (Arc::new(serve), open.clone());
-        // The thread ends with the process: nobody connects once the file is gone.
+        // The thread ends with the process: no client connects once the file is removed.
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let (serve, count) = (serve.clone(), count.clone());

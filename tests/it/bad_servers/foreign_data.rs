@@ -1,4 +1,4 @@
-//! Keys that hold data of another kind, or a token counter that is no number.
+//! Keys that hold data of another kind, or a token counter that is not a number.
 
 use leasehold::ErrorKind;
 
@@ -46,8 +46,8 @@ fn a_token_counter_that_is_no_number_is_reported_before_anything_is_acquired() {
         server.cmd::<()>(&["DEL", token]);
         works(&client, "job");
     }
-    // Numbers that no counter of leasehold reaches: an error or a larger token is fine, but never
-    // the same token twice.
+    // Numbers that no counter of leasehold reaches: an error or a larger token is fine, but the
+    // same token must never be issued twice.
     for far in ["9223372036854775807", "9007199254740992", "100000000000000000", "-5"] {
         server.cmd::<()>(&["SET", token, far]);
         let next = || client.try_lock("job").map(|guard| guard.unwrap().fencing_token().unwrap().get());

@@ -18,19 +18,19 @@ fn a_full_server_takes_no_lock_but_gives_back_those_it_has() {
     server.cmd::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
     all_methods_fail(&client, "job", ErrorKind::Full, "maxmemory");
     assert!(!server.lock_keys().contains(&"job".to_owned()));
-    // A client can still connect, find a lock taken, and learn of its release.
+    // A client can still connect, find a lock taken, and be notified of its release.
     let late = settings(&server.url()).build().unwrap();
     assert!(late.try_lock("taken").unwrap().is_none());
     held.extend(LEASE * 2).unwrap();
     // An inner release may be refused, because writing the count takes memory. The lock itself must
-    // come free.
+    // become free.
     if let Err(e) = inner.unlock() {
         assert_eq!((e.kind(), e.name()), (ErrorKind::Full, Some("held")));
     }
     held.unlock().unwrap();
     std::thread::spawn(move || owned.unlock()).join().unwrap().unwrap();
     assert!(late.mutex("taken").force_unlock().unwrap());
-    // Still held after a whole lease, so it was renewed.
+    // It is still held after a whole lease, so it was renewed.
     assert!(renewed.wait_lost(ms(1800)).is_still_held());
     renewed.unlock().unwrap();
     server.cmd::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -89,7 +89,7 @@ fn a_loading_server_is_not_ready() {
         // Redis 6.2 has no setting that makes loading slow enough for this test.
         return;
     }
-    // The server loads slowly and answers meanwhile.
+    // The server loads slowly and answers during that time.
     let args = ["--key-load-delay", "40000", "--loading-process-events-interval-bytes", "1024"];
     let mut server = Server::start_with(&args);
     let (client, url) = (client(&server), server.url());
@@ -138,7 +138,8 @@ fn an_evicting_maxmemory_policy_is_warned_about_once() {
         let client = client(&server);
         let guard = client.lock("job").unwrap();
         std::thread::scope(|s| {
-            // Connections for the locks, for the watchdog, and a new one for each that was cut.
+            // There are connections for the locks and for the watchdog, and a new one for each that
+            // was cut.
             s.spawn(|| works(&client, "other"));
             s.spawn(|| works(&client, "third"));
         });
@@ -161,7 +162,7 @@ fn an_evicting_maxmemory_policy_is_warned_about_once() {
 }
 
 /// A server at its limit reports it and closes the new connection. The client still has one
-/// connection over which it can renew its hold.
+/// connection for renewing its hold.
 #[test]
 fn at_maxclients_a_hold_is_renewed_over_the_connection_that_is_there() {
     let server = Server::start();

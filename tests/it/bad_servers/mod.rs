@@ -1,4 +1,4 @@
-//! Servers that refuse requests, cannot run them, or are no servers: the client reports a typed
+//! Servers that refuse requests, cannot run them, or are something else: the client reports a typed
 //! error at once, leaves nothing behind, and works again when the server does.
 
 mod acl;
@@ -21,7 +21,7 @@ use crate::rig::{Server, ms, wait_until};
 
 const SECRET: &str = "s3cr3t-pw";
 const IO_TIMEOUT: Duration = ms(500);
-/// So long that no test can pass because a lease ended.
+/// Long enough that no test can pass because a lease ended.
 const LEASE: Duration = Duration::from_secs(60);
 /// A generous bound for "within the I/O timeout" on a busy machine.
 const SOON: Duration = Duration::from_secs(5);
@@ -75,7 +75,7 @@ fn works(client: &LockClient, name: &str) {
         Err(e) if e.to_string().contains("did not answer within") => client.try_lock(name),
         outcome => outcome,
     };
-    let guard = guard.unwrap().expect("nobody else has it");
+    let guard = guard.unwrap().expect("no other client has it");
     assert!(guard.is_held());
     guard.unlock().unwrap();
 }

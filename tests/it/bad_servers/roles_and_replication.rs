@@ -1,4 +1,4 @@
-//! Servers that accept no writes at present: replicas, demoted primaries, too few replicas, a disk
+//! Servers that currently accept no writes: replicas, demoted primaries, too few replicas, a disk
 //! that cannot be written.
 
 use leasehold::ErrorKind;
@@ -41,7 +41,7 @@ fn a_primary_that_is_demoted_under_its_clients_and_promoted_again() {
     server.assert_clean();
 }
 
-/// A call that is already waiting goes on through the demotion.
+/// A call that is already waiting continues through the demotion.
 #[test]
 fn a_waiting_call_survives_a_demotion() {
     let server = Server::start();

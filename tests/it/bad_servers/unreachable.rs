@@ -24,7 +24,7 @@ fn a_missing_server_is_reported_at_once() {
         let lazy = settings(&url).connect_lazily().build().unwrap();
         all_methods_fail(&lazy, "job", ErrorKind::Unreachable, "no server listens at");
     }
-    // A file that is no socket.
+    // A file that is not a socket.
     let file = server.dir().join("file");
     std::fs::write(&file, "").unwrap();
     fails(ErrorKind::Unreachable, None, "", || settings(&format!("redis+unix://{}", file.display())).build());
@@ -47,8 +47,8 @@ fn a_server_that_accepts_and_says_nothing_is_unreachable() {
     fails(ErrorKind::Unreachable, None, "io_timeout", || settings(&url).build());
 }
 
-/// It says what did not answer, after how long, and which setting that is; and not what the system
-/// calls a read that has ended ("Resource temporarily unavailable").
+/// The message says what did not answer, after how long, and which setting that is, rather than the
+/// system's words for a read that timed out ("Resource temporarily unavailable").
 #[test]
 fn a_timeout_says_after_how_long_and_by_which_setting() {
     let says = |error: leasehold::Error, address: &str, after: &str| {
@@ -75,7 +75,7 @@ fn a_timeout_says_after_how_long_and_by_which_setting() {
     }
     for url in urls {
         let builder = leasehold::LockClient::builder().url(&url).io_timeout(std::time::Duration::from_millis(187));
-        // Several servers of an ensemble share the time.
+        // The servers of an ensemble share the time.
         let after = if url.starts_with("zookeeper") { "ms" } else { "187ms" };
         says(builder.build().unwrap_err(), &address, after);
     }
@@ -125,7 +125,7 @@ fn a_server_that_falls_silent_is_unreachable_and_the_client_recovers() {
     proxy.silence(false);
     nothing_left(&server);
     wait_until("the client works again", || client.try_lock("job").is_ok_and(|guard| guard.is_some()));
-    // The same with connections that are closed as soon as they are made.
+    // The same with connections that are closed immediately.
     proxy.refuse(true);
     proxy.cut_all();
     all_methods_fail(&client, "job", ErrorKind::Unreachable, "");
@@ -161,8 +161,8 @@ fn a_server_that_dies_between_two_calls_and_comes_back() {
     server.assert_clean();
 }
 
-/// Dropping the client while the server does not answer must not hang, and the server is clean once
-/// it is back.
+/// Dropping the client while the server does not answer must not hang, and the server has no
+/// leftovers once it is back.
 #[test]
 fn a_client_that_is_dropped_while_the_server_is_away_leaves_no_thread() {
     let server = Server::start();
@@ -176,7 +176,7 @@ fn a_client_that_is_dropped_while_the_server_is_away_leaves_no_thread() {
     wait_until("its connections are gone", || server.client_lines().iter().all(|line| !line.contains("name=away")));
 }
 
-/// It says so to every connection from another machine, and closes it.
+/// It sends this to every connection from another machine, and closes it.
 #[test]
 fn a_server_in_protected_mode_says_why_it_refuses() {
     let fake = Fake::start(|mut stream| {

@@ -1,5 +1,4 @@
-//! Servers that are not supported: too old, cluster nodes, sentinels, a database that does not
-//! exist.
+//! Unsupported servers: too old, cluster nodes, sentinels, a database that does not exist.
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;

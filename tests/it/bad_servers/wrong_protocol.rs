@@ -24,7 +24,7 @@ fn a_server_that_does_not_speak_redis_is_reported_as_such() {
         let fake = Fake::saying(words);
         let shown = String::from_utf8_lossy(&words[..words.len().min(20)]).into_owned();
         let url = fake.url();
-        let e = bounded(move || settings(&url).build().unwrap_err()).expect("an answer of some kind");
+        let e = bounded(move || settings(&url).build().unwrap_err()).expect("a result of some kind");
         assert_eq!(e.kind(), ErrorKind::Protocol, "{shown:?}: {e:?}");
         assert!(e.to_string().contains("does not speak the Redis protocol"), "{shown:?}: {e}");
         let lazy = settings(&fake.url()).connect_lazily().build().unwrap();
@@ -37,7 +37,7 @@ fn a_server_that_does_not_speak_redis_is_reported_as_such() {
     let fake = Fake::saying(b"\x15\x03\x03\x00\x02\x02\x50");
     fails(ErrorKind::Protocol, None, "but TLS", || settings(&fake.url()).build());
     fake.assert_left();
-    // Valid RESP, but not the answers of Redis.
+    // Valid RESP, but not what Redis replies.
     for answer in ["+OK\r\n", ":1\r\n", "*0\r\n", "$-1\r\n", "-ERR unknown command\r\n"] {
         let fake = Fake::answering(|_| answer.into());
         let e = settings(&fake.url()).build().unwrap_err();
@@ -52,8 +52,8 @@ fn garbage_instead_of_a_reply_is_reported_and_the_client_recovers() {
     let proxy = Proxy::start(&server);
     let client = settings(&proxy.url()).build().unwrap();
     for round in 1..4 {
-        // Each round has names of its own, because the undo that runs in the background also
-        // contains the name of its lock.
+        // Each round has its own names, because the undo that runs in the background also contains
+        // the name of its lock.
         let (taking, giving, waiting) = (format!("taking{round}"), format!("giving{round}"), format!("waiting{round}"));
         proxy.inject(&taking, Fault::Garbage);
         fails(ErrorKind::Protocol, Some(&taking), "does not speak the Redis protocol", || client.try_lock(&taking));
@@ -93,8 +93,8 @@ fn half_a_reply_and_then_silence_is_unreachable() {
         fake.assert_left();
     }
 
-    // Later in the conversation: once armed, the fake passes three bytes of the next reply and then
-    // nothing more.
+    // Later in the conversation: once armed, the proxy passes three bytes of the next reply and
+    // then nothing more.
     let server = Server::start();
     let (upstream, armed) = (server.socket(), Arc::new(AtomicBool::new(false)));
     let arm = armed.clone();
@@ -143,14 +143,14 @@ fn a_reply_that_trickles_without_end_is_given_up() {
     });
     let url = fake.url();
     let returned = bounded(move || drop(fails(ErrorKind::Unreachable, None, "io_timeout", || settings(&url).build())));
-    assert_eq!(returned, Some(()), "it goes on reading");
+    assert_eq!(returned, Some(()), "it continues to read");
     fake.assert_left();
 }
 
 /// The I/O timeout covers all replies of a handshake together.
 #[test]
 fn a_handshake_that_trickles_has_one_deadline() {
-    // Each reply alone is in time. With a password as well: the login shares the same deadline.
+    // Each single reply is in time. A password is set too: the login shares the same deadline.
     let fake = Fake::answering(|words| {
         std::thread::sleep(IO_TIMEOUT * 3 / 4);
         match &*words[0] {

@@ -9,8 +9,8 @@ use leasehold::observe::NodeState;
 use super::{builder, client, names_on_each_node};
 use crate::rig::{CAP, Cluster, ms, wait_until};
 
-/// One shard is suspended or dead: what is held on the others is renewed, and taken and released
-/// without delay.
+/// One shard is suspended or dead: holds on the others are renewed, and locks there are acquired
+/// and released without delay.
 #[test]
 fn a_shard_that_hangs_costs_the_others_nothing() {
     let cluster = Cluster::start_with(crate::rig::ClusterOptions {
@@ -24,8 +24,8 @@ fn a_shard_that_hangs_costs_the_others_nothing() {
     let guards: Vec<_> = names.iter().map(|name| client.lock(name).unwrap()).collect();
     cluster.node(0).suspend();
     let lost = std::thread::scope(|s| s.spawn(|| guards[0].wait_lost(CAP).is_lost()).join().unwrap());
-    assert!(lost, "told of the loss by time");
-    // More than a lease later the others are still held.
+    assert!(lost, "notified of the loss when the lease ended");
+    // After more than another lease the others are still held.
     std::thread::sleep(ms(1500));
     assert!(guards[2..].iter().all(|guard| guard.is_held()));
     let free = format!("{{{}}}free", names[3]);
@@ -40,8 +40,8 @@ fn a_shard_that_hangs_costs_the_others_nothing() {
     cluster.assert_clean();
 }
 
-/// Requests of unknown outcome at two shards, of which one stays away: what ran late at the other
-/// is undone.
+/// Requests of unknown outcome at two shards, of which one stays unreachable: what ran late at the
+/// other one is undone.
 #[test]
 fn a_shard_that_hangs_does_not_keep_others_from_being_tidied_up() {
     let cluster =
@@ -49,7 +49,7 @@ fn a_shard_that_hangs_does_not_keep_others_from_being_tidied_up() {
     let hasty = builder(&cluster).lease(Duration::from_secs(60)).io_timeout(ms(300)).build().unwrap();
     let names = names_on_each_node(&cluster, 1);
     for (node, name) in names.iter().enumerate().take(2) {
-        // Over a connection that is there.
+        // Over an existing connection.
         drop(hasty.lock(name).unwrap());
         cluster.node(node).suspend();
         assert!(hasty.try_lock(name).is_err());
@@ -63,8 +63,8 @@ fn a_shard_that_hangs_does_not_keep_others_from_being_tidied_up() {
     cluster.assert_clean();
 }
 
-/// The primary is killed: holds go on at the replica that has them, waiters ride it out, tokens
-/// grow, and nobody counts twice.
+/// The primary is killed: holds continue at the replica that has them, waiters wait through the
+/// failover, tokens increase, and nothing is counted twice.
 #[test]
 fn a_shard_fails_over_under_load() {
     let mut cluster = Cluster::start();
@@ -115,7 +115,7 @@ fn a_shard_fails_over_under_load() {
     assert_eq!(store.cmd::<u32>(&["GET", "counter"]), counted);
 }
 
-/// A hold that was replicated goes on at the new primary; its waiter is woken there.
+/// A replicated hold continues at the new primary; its waiter is woken there.
 #[test]
 fn a_hold_goes_on_after_the_failover_of_its_shard() {
     let mut cluster = Cluster::start();

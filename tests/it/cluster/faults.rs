@@ -1,4 +1,5 @@
-//! Shards that hang or die, connections that are cut: nobody is inside twice, and nothing is left.
+//! Shards that hang or die, connections that are cut: there are never two holders, and nothing is
+//! left.
 
 use std::time::{Duration, Instant};
 
@@ -8,17 +9,17 @@ use super::{builder, builder_with, channels, names_on_each_node};
 use crate::rig::{CAP, Cluster, ClusterOptions, Fault, PROMPT, Server, ms, threads_named, wait_until};
 use crate::support::Load;
 
-/// So long that nothing here can pass because a lease ended.
+/// Long enough that nothing here can pass because a lease ended.
 const LONG: Duration = Duration::from_secs(120);
 
-/// Three primaries that do not find each other dead.
+/// Three primaries whose timeout is so long that they do not consider each other dead.
 fn patient(proxies: bool) -> Cluster {
     Cluster::start_with(ClusterOptions { replicas: false, node_timeout: 60_000, proxies, ..Default::default() })
 }
 
-/// A reply that never comes costs this long.
+/// Limits the cost of a reply that never arrives.
 fn impatient(cluster: &Cluster) -> Builder {
-    // What a client says of itself is removed once, and stays for a lease if that fails.
+    // The client's own record is removed once, and stays for a lease if that fails.
     builder(cluster).lease(LONG).io_timeout(ms(1000)).announce_owner(false)
 }
 
@@ -31,8 +32,8 @@ fn assert_outage(what: &str, e: &leasehold::Error) {
     assert!([Unreachable, NotReady, Protocol].contains(&e.kind()), "{what}: {e:?}");
 }
 
-/// The old primary still takes itself for one when it comes back, and answers whoever asks it. No
-/// replica acknowledges what it grants; then it is a replica, and nobody asks it any more.
+/// The old primary still considers itself one when it comes back, and answers any client that asks.
+/// No replica acknowledges its grants; then it becomes a replica, and no client asks it any more.
 #[test]
 fn a_primary_hangs_under_load_and_comes_back() {
     let cluster = Cluster::start();
@@ -50,7 +51,7 @@ fn a_primary_hangs_under_load_and_comes_back() {
         old.resume();
         load.wait_for_more(50);
         wait_until("it is a replica", || old.info("replication", "role") == "slave");
-        // A new connection probes its rights by a script without keys, which also a replica runs.
+        // A new connection probes its rights by a script without keys, which a replica runs too.
         let ran = old.call_count("hexists");
         load.wait_for_more(50);
         assert_eq!(old.call_count("hexists"), ran, "a replica grants nothing");
@@ -61,7 +62,7 @@ fn a_primary_hangs_under_load_and_comes_back() {
     cluster.assert_clean();
 }
 
-/// The client holds nothing, so no watchdog tells it of the failover, and its subscription is at a
+/// The client holds nothing, so no watchdog notices the failover, and its subscription is at the
 /// primary that hangs.
 #[test]
 fn a_client_that_only_waits_gets_in_after_the_failover_of_its_shard() {
@@ -79,7 +80,7 @@ fn a_client_that_only_waits_gets_in_after_the_failover_of_its_shard() {
         cluster.node(old).suspend();
         let new = cluster.owner(slot);
         assert_ne!(new, old);
-        // If this is asked of the old primary, it is repeated in the background.
+        // If this is sent to the old primary, it is repeated in the background.
         let released = guard.unlock();
         assert!(waiter.join().unwrap() > token, "{released:?}");
     });
@@ -118,7 +119,7 @@ fn a_connection_that_is_cut_leaves_nothing() {
                         Err(e) => assert_outage(&format!("{fault:?}"), &e),
                         // The connection could have ended while idle, so the request was repeated.
                         Ok(Some(guard)) => guard.unlock().unwrap(),
-                        Ok(None) => panic!("{fault:?}: nobody else has it"),
+                        Ok(None) => panic!("{fault:?}: no other client has it"),
                     }
                     wait_until(&format!("{fault:?} leaves nothing"), free);
                     let guard = client.lock(name).unwrap();
@@ -143,7 +144,7 @@ fn a_connection_that_is_cut_leaves_nothing() {
     cluster.assert_clean();
 }
 
-/// The reply is lost, and by the time of the undo another node has the slot.
+/// The reply is lost, and at the time of the undo another node owns the slot.
 #[test]
 fn an_unknown_outcome_is_settled_at_the_new_node_of_its_slot() {
     let cluster = patient(true);
@@ -180,7 +181,7 @@ fn an_unknown_outcome_is_settled_at_the_new_node_of_its_slot() {
     cluster.assert_clean();
 }
 
-/// What is to be undone at one shard waits for no other shard, and no renewal waits for it.
+/// An undo at one shard waits for no other shard, and no renewal waits for an undo.
 #[test]
 fn a_shard_that_hangs_delays_no_undo_and_no_renewal_of_another() {
     let cluster = patient(true);
@@ -207,7 +208,7 @@ fn a_shard_that_hangs_delays_no_undo_and_no_renewal_of_another() {
     cluster.assert_clean();
 }
 
-/// One shard hangs, or dies, while several locks are taken as one: what was taken is given back.
+/// One shard hangs, or dies, during the acquire of a multi-lock: what was acquired is released.
 #[test]
 fn a_multi_lock_takes_none_when_a_shard_dies() {
     let cluster = patient(true);
@@ -224,7 +225,7 @@ fn a_multi_lock_takes_none_when_a_shard_dies() {
         cluster.node(dead).resume();
         wait_until("all are free", || names.iter().all(free));
 
-        // It dies before the release as well: of what is left nothing stands.
+        // It dies before the release as well: nothing of the hold is left on the others.
         let guard = client.multi(&names).lock().unwrap();
         cluster.node(dead).suspend();
         assert_outage("a shard hangs", &guard.unlock().unwrap_err());
@@ -238,7 +239,7 @@ fn a_multi_lock_takes_none_when_a_shard_dies() {
             cluster.node(dead).proxy().inject(&names[dead], fault);
             match client.multi(&names).try_lock() {
                 Err(e) => assert_outage(&format!("{fault:?}"), &e),
-                Ok(won) => won.expect("nobody else has one").unlock().unwrap(),
+                Ok(won) => won.expect("no other client has one").unlock().unwrap(),
             }
             wait_until(&format!("{fault:?} leaves none"), || names.iter().all(free));
         }
@@ -248,7 +249,7 @@ fn a_multi_lock_takes_none_when_a_shard_dies() {
     cluster.assert_clean();
 }
 
-/// Holds and a waiter are on all shards when the client goes, and one shard hangs.
+/// Holds and a waiter are on all shards when the client ends, and one shard hangs.
 #[test]
 fn close_and_drop_leave_nothing_while_a_shard_is_down() {
     let cluster = patient(false);
@@ -265,7 +266,7 @@ fn close_and_drop_leave_nothing_while_a_shard_is_down() {
             cluster.node(0).suspend();
             if close {
                 let start = Instant::now();
-                // Whether all could be given back: one of them is on the shard that is down.
+                // This fails because one of the holds is on the shard that is down.
                 assert!(client.close(ms(2000)).is_err());
                 assert!(start.elapsed() < CAP, "{:?}", start.elapsed());
             }

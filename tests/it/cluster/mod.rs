@@ -25,7 +25,7 @@ fn client(cluster: &Cluster) -> LockClient {
     builder(cluster).lease(Duration::from_secs(30)).build().unwrap()
 }
 
-/// Names in slots of three different nodes, of which the first has no slot in common with another.
+/// Names in slots of three different nodes; the first shares its slot with no other.
 fn names_on_each_node(cluster: &Cluster, count: usize) -> Vec<String> {
     let mut names = Vec::new();
     for node in 0..3 {

@@ -1,4 +1,4 @@
-//! Slots that move while locks are held, waited for and taken.
+//! Slots that move while locks are held, waited for and acquired.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ fn other_node(cluster: &Cluster, slot: u16) -> usize {
     (cluster.owner(slot) + 1) % 3
 }
 
-/// Held before the move: renewed, waited for, released and fenced after it.
+/// Held before the move; renewed, waited for, released and fenced after it.
 #[test]
 fn a_hold_survives_the_move_of_its_slot() {
     let cluster = Cluster::start_primaries();
     let (one, two) = (builder(&cluster).lease(ms(3000)).build().unwrap(), client(&cluster));
     let names = |primitive: &Primitive| format!("{{moves-{}}}", primitive.label);
     let primitives: Vec<_> = PRIMITIVES.iter().filter(|primitive| primitive.is_plain_row()).collect();
-    // Not a barrier, at which the others would wait for ever for a thread that has failed.
+    // Not a barrier, at which the others would wait forever for a thread that has failed.
     let (held, released) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|s| {
         for primitive in &primitives {
@@ -51,7 +51,7 @@ fn a_hold_survives_the_move_of_its_slot() {
             let slot = cluster.slot(&names(primitive));
             cluster.migrate_slot(slot, other_node(&cluster, slot));
         }
-        // More than one lease: each is renewed where it is now.
+        // More than one lease: each hold is renewed at its new node.
         std::thread::sleep(ms(3300));
         released.store(true, Ordering::SeqCst);
     });
@@ -62,8 +62,8 @@ fn a_hold_survives_the_move_of_its_slot() {
     cluster.assert_clean();
 }
 
-/// The slot is half moved: some keys here, some there. What is held is renewed and released, what
-/// is free can be taken once the move is done.
+/// The slot is half-moved: some keys are on each node. Holds are renewed and released, and free
+/// locks can be acquired once the move is complete.
 #[test]
 fn a_slot_that_is_half_moved_loses_nothing() {
     let cluster = Cluster::start_primaries();
@@ -73,12 +73,12 @@ fn a_slot_that_is_half_moved_loses_nothing() {
     let read = client.rw_lock("{half}read").read().unwrap();
     let to = other_node(&cluster, slot);
     cluster.begin_migration(slot, to);
-    // Renewed from the node that has it, before its keys move and after.
+    // Renewed at the node that has the lock, before its keys move and after.
     std::thread::sleep(ms(1700));
     cluster.move_keys(slot, to);
     std::thread::sleep(ms(1700));
     assert!(held.is_held() && read.is_held());
-    // Free, so that none of its keys is anywhere: the importing node has it.
+    // The lock is free, so none of its keys exists: the importing node handles it.
     drop(client.mutex("{half}new").try_lock());
     held.unlock().unwrap();
     // Its release names a second key, which does not exist: Redis serves it only after the move.
@@ -89,8 +89,8 @@ fn a_slot_that_is_half_moved_loses_nothing() {
     cluster.assert_clean();
 }
 
-/// A reader leaves at the node that the lock has moved to, while the other reader's timeout key is
-/// still where the lock was: that one must not be taken for gone.
+/// A reader leaves at the lock's new node, while the other reader's timeout key is still on the old
+/// one: that reader must not be considered gone.
 #[test]
 fn a_reader_that_is_half_moved_keeps_the_lock() {
     let cluster = Cluster::start_primaries();
@@ -107,12 +107,12 @@ fn a_reader_that_is_half_moved_keeps_the_lock() {
         wait_until("a writer waits", || cluster.keys(slot).iter().any(|key| key.starts_with("leasehold_writer")));
         cluster.begin_migration(slot, to);
         cluster.move_keys_but(slot, to, &of_two);
-        // Refused, or done: both are right, and the rest is done in the background.
+        // It may be refused or succeed: both are right, and the rest is done in the background.
         let _ = leaves.unlock();
         cluster.move_keys(slot, to);
         cluster.finish_migration(slot, to);
         std::thread::sleep(ms(500));
-        assert!(!writer.is_finished(), "a reader is still there");
+        assert!(!writer.is_finished(), "a reader still holds it");
         stays.extend(ms(20_000)).unwrap();
         stays.unlock().unwrap();
         let start = Instant::now();
@@ -134,7 +134,8 @@ fn a_counter_is_exact_while_its_slot_moves_back_and_forth() {
         s.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 cluster.migrate_slot(slot, other_node(&cluster, slot));
-                // The nodes tell each other: one that hears late of two moves drops its keys.
+                // The nodes inform each other by gossip: one that learns late of two moves drops
+                // its keys.
                 std::thread::sleep(ms(200));
             }
         });
@@ -153,7 +154,7 @@ fn a_counter_is_exact_while_its_slot_moves_back_and_forth() {
     cluster.assert_clean();
 }
 
-/// Waiters of all kinds at once, each woken on the node that its slot has moved to.
+/// Waiters of all kinds at once, each woken at the new node of its slot.
 #[test]
 fn waiters_hear_of_releases_at_the_new_node() {
     let cluster = Cluster::start_primaries();

@@ -1,4 +1,4 @@
-//! Nodes that hang, are dead, empty, or forget; slots that nobody serves.
+//! Nodes that hang, are dead, are empty or forget; slots that no node serves.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ fn works(client: &LockClient, name: &str) {
     client.lock(name).unwrap().unlock().unwrap();
 }
 
-/// Within the time for which a node that hangs would keep it waiting.
+/// Checks that `work` is faster than the time for which a node that hangs would delay it.
 fn promptly<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let done = work();
@@ -37,7 +37,7 @@ fn seeds_may_hang_be_dead_or_be_replicas() {
     names.iter().for_each(|name| works(&replicas, name));
     assert_eq!(replicas.nodes().len(), 3);
     cluster.node_mut(4).kill();
-    // A replica, then a primary: the others are reached at once.
+    // A replica, then each primary: the others are reached at once.
     for hangs in [3, 0, 1, 2] {
         cluster.node(hangs).suspend();
         let seeds = [&urls[hangs], &urls[4], &urls[5]];
@@ -67,7 +67,7 @@ fn without_any_seed_or_slot_it_says_so() {
     let lazy = of(&[empty.url()]).connect_lazily().build().unwrap();
     let e = promptly("no slots", || lazy.lock("job").unwrap_err());
     assert_eq!((e.kind(), e.name()), (ErrorKind::NotReady, Some("job")), "{e:?}");
-    // Beside nodes that have slots it does no harm.
+    // Next to nodes that have slots it does no harm.
     let cluster = Cluster::start_primaries();
     let client = of([&empty.url(), &cluster.urls()[0]]).build().unwrap();
     works(&client, "job");
@@ -76,7 +76,7 @@ fn without_any_seed_or_slot_it_says_so() {
     cluster.assert_clean();
 }
 
-/// The slots of one name are taken from all nodes.
+/// Removes the slot of one name from all nodes.
 fn uncover(cluster: &Cluster, name: &str) {
     let slot = cluster.slot(name).to_string();
     (0..3).for_each(|node| cluster.node(node).cmd::<()>(&["CLUSTER", "DELSLOTS", &slot]));
@@ -95,7 +95,7 @@ fn a_slot_that_nobody_serves_is_an_outage_of_its_names() {
         let serves = |node| cluster.node(node).cmd::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok");
         wait_until("all nodes know", || (0..3).all(|node| serves(node) == (full_coverage == "no")));
         for client in [&client, &short().connect_lazily().build().unwrap()] {
-            let e = promptly("nobody serves it", || client.lock(&names[0]).unwrap_err());
+            let e = promptly("no node serves it", || client.lock(&names[0]).unwrap_err());
             assert_eq!((e.kind(), e.name()), (ErrorKind::NotReady, Some(&*names[0])), "{e:?}");
             for name in [&names[2], &names[4]] {
                 match full_coverage {
@@ -107,7 +107,7 @@ fn a_slot_that_nobody_serves_is_an_outage_of_its_names() {
         if full_coverage == "no" {
             std::thread::sleep(ms(3300));
             assert!(held.iter().all(|guard| guard.is_held()), "renewed");
-            // Somebody serves it again.
+            // A node serves it again.
             cluster.node(1).cmd::<()>(&["CLUSTER", "ADDSLOTS", &cluster.slot(&names[0]).to_string()]);
             wait_until("it can be taken", || client.try_lock(&names[0]).is_ok());
         }
@@ -116,7 +116,7 @@ fn a_slot_that_nobody_serves_is_an_outage_of_its_names() {
     }
 }
 
-/// A node forgets the scripts, and another comes back empty.
+/// A node forgets the scripts, and another one comes back empty.
 #[test]
 fn a_node_may_forget_scripts_and_data() {
     let mut cluster =
@@ -130,7 +130,7 @@ fn a_node_may_forget_scripts_and_data() {
     std::thread::scope(|s| {
         let waiter = s.spawn(|| two.try_lock_for(&names[5], PATIENT).unwrap().expect("it is forgotten").is_held());
         wait_until("it waits", || !super::channels(cluster.node(2)).is_empty());
-        // The waiter rides out the time in which the node takes no writes.
+        // The waiter continues through the time in which the node refuses writes.
         cluster.node_mut(2).restart();
         assert!(waiter.join().unwrap());
     });

@@ -1,4 +1,4 @@
-//! What every primitive does on a cluster.
+//! The behaviour of every primitive on a cluster.
 
 use std::time::Instant;
 
@@ -10,7 +10,8 @@ use crate::contract::primitives::{Exclusive, PRIMITIVES};
 use crate::rig::{CAP, Cluster, Fault, PROMPT, ms, wait_for, wait_until};
 use crate::support::count_under_the_lock;
 
-/// Taken by one client, waited for by the other, given up, and granted to that one promptly.
+/// Acquired by one client, waited for by the other, released, and granted to the other one
+/// promptly.
 fn in_turns(label: &str, one: &dyn Exclusive, two: &dyn Exclusive) {
     let first = one.try_lock().unwrap().unwrap_or_else(|| panic!("{label}: it is free"));
     assert!(two.try_lock_for(ms(50)).unwrap().is_none(), "{label}: it is taken");
@@ -117,7 +118,7 @@ fn a_multi_lock_over_several_slots_is_all_or_none() {
     for taken in &names {
         let guard = two.lock(taken).unwrap();
         assert!(all.try_lock().unwrap().is_none(), "{taken} is taken");
-        // What it took before it found this one taken is free again.
+        // Names that it acquired before it found this one taken are free again.
         for free in names.iter().filter(|name| *name != taken) {
             drop(two.mutex(free).try_lock().unwrap().expect("free again"));
         }
@@ -127,7 +128,7 @@ fn a_multi_lock_over_several_slots_is_all_or_none() {
     for name in &names {
         assert!(two.mutex(name).try_lock().unwrap().is_none(), "{name}");
     }
-    // Re-entry, and a wait that ends with the release of all.
+    // Re-entry, and a wait that ends when all are released.
     drop(all.lock().unwrap());
     std::thread::scope(|s| {
         let waiter = s.spawn(|| drop(two.multi(&names).try_lock_for(CAP).unwrap().expect("it becomes free")));
@@ -139,8 +140,8 @@ fn a_multi_lock_over_several_slots_is_all_or_none() {
     cluster.assert_clean();
 }
 
-/// A reply about the second name was lost, and the repeat finds the first one taken: what the lost
-/// request took is given back.
+/// A reply about the second name was lost, and the repeat finds the first one taken: the hold of
+/// the lost request is released.
 #[test]
 fn a_multi_lock_gives_back_what_an_earlier_attempt_took() {
     let cluster =
@@ -155,7 +156,7 @@ fn a_multi_lock_gives_back_what_an_earlier_attempt_took() {
     // From now on the nodes know the script.
     drop(one.multi([&first, &second]).lock().unwrap());
     let lost = cluster.node(1).proxy();
-    // Once this client gets the first name before the caller comes again.
+    // Until this client once gets the first name between two attempts of the caller.
     let comes_between = || {
         let guard = two.lock(&first).unwrap();
         let hits = lost.hits();
@@ -165,8 +166,8 @@ fn a_multi_lock_gives_back_what_an_earlier_attempt_took() {
             std::thread::sleep(ms(500));
             guard.unlock().unwrap();
             lost.wait_hits(hits + 1);
-            // While that call waits for the reply, so that this one can get the first name when it
-            // is given back.
+            // Sent while that call waits for the reply, so that this one can get the first name
+            // when it is released.
             let guard = three.lock(&first).unwrap();
             let has_got_all = caller.join().unwrap();
             guard.unlock().unwrap();
@@ -180,8 +181,8 @@ fn a_multi_lock_gives_back_what_an_earlier_attempt_took() {
     cluster.assert_clean();
 }
 
-/// Both take the same names in opposite order, so that without a common order, or while holding
-/// one, they would wait for each other for ever.
+/// Both acquire the same names in opposite order: without a common order, or while holding one of
+/// them, they would wait for each other forever.
 #[test]
 fn multi_locks_over_several_slots_do_not_wait_for_each_other() {
     let cluster = Cluster::start_primaries();

@@ -1,4 +1,4 @@
-//! Who may use a cluster, and how its nodes are reached: passwords, ACL users, TLS, URLs.
+//! Access to a cluster and its nodes: passwords, ACL users, TLS, URLs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn works(client: &LockClient, name: &str) {
     client.lock(name).unwrap().unlock().unwrap();
 }
 
-/// Without the scheme.
+/// The addresses without the scheme.
 fn hosts(cluster: &Cluster) -> String {
     let host = |url: &String| url.split_once("//").unwrap().1.trim_end_matches('/').to_owned();
     cluster.urls().iter().map(host).collect::<Vec<_>>().join(",")
@@ -43,7 +43,7 @@ fn all_nodes_want_the_same_password() {
         names.iter().for_each(|name| works(&client, name));
         let shown = format!("{client:?} {builder:?}");
         assert!(!shown.contains("s3cr3t"), "{shown}");
-        assert!(!shown.contains("Slot("), "not each of the slots: {} bytes", shown.len());
+        assert!(!shown.contains("Slot("), "not every slot: {} bytes", shown.len());
     }
     for (builder, kind) in [
         (by_url(""), ErrorKind::Denied),
@@ -88,7 +88,7 @@ fn a_password_is_rotated_while_holds_live_on_all_nodes() {
     cluster.assert_clean();
 }
 
-/// What a cluster needs beside the rule for one server.
+/// What a cluster needs in addition to the rule for one server.
 const IN_A_CLUSTER: [&str; 1] = ["+cluster|slots"];
 const FOR_SHARDED_CHANNELS: [&str; 4] = ["+spublish", "+ssubscribe", "+sunsubscribe", "+pubsub|shardnumsub"];
 
@@ -125,14 +125,14 @@ fn a_user_needs_what_the_rule_says() {
             });
         }
     };
-    // Without the right to ask for sharded channels: classic ones, by Redisson's rule.
+    // Without the right to query sharded channels it uses classic ones, by Redisson's rule.
     live(&build(&[], &[]), false);
     if seven {
         live(&build(&FOR_SHARDED_CHANNELS, &[]), true);
         live(&build(&FOR_SHARDED_CHANNELS, &["+publish", "+subscribe", "+unsubscribe"]), true);
     }
     let denied = |builder: Builder, says: &str| {
-        // Whichever node is connected to first.
+        // Whichever node is connected first.
         for _ in 0..4 {
             let e = builder.clone().build().expect_err(says);
             assert_eq!(e.kind(), ErrorKind::Denied, "{e:?}");
@@ -146,10 +146,10 @@ fn a_user_needs_what_the_rule_says() {
     if seven {
         let asks = &FOR_SHARDED_CHANNELS[1..];
         denied(build(asks, &[]), "spublish");
-        // The rule's channels are not this user's.
+        // This user lacks the rule's channels.
         let without: Vec<&str> = rule.iter().map(String::as_str).filter(|word| word.starts_with('&')).collect();
         denied(build(&FOR_SHARDED_CHANNELS, &without), "channel");
-        // It may not subscribe: its waiters poll.
+        // It may not subscribe, so its waiters poll.
         record_logs();
         let deaf = [FOR_SHARDED_CHANNELS[0], FOR_SHARDED_CHANNELS[3]];
         let builder = build(&deaf, &[]);

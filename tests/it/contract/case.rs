@@ -1,4 +1,4 @@
-//! A row of the table on the servers that it needs.
+//! A row of the table, and the servers that it needs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,23 +16,23 @@ use crate::support::Masters;
 pub(super) struct Case {
     pub(super) primitive: &'static Primitive,
     pub(super) name: String,
-    /// None for a primitive in memory. In a cluster the owner of the name comes first.
+    /// Empty for a primitive in memory. In a cluster the owner of the name comes first.
     pub(super) servers: Masters,
     pub(super) memory: Option<Memory>,
-    /// None for a primitive on servers of its own, or in memory.
+    /// `None` for a primitive on its own servers, or in memory.
     pub(super) elsewhere: Option<Arc<dyn Elsewhere>>,
-    /// Of servers with TLS.
+    /// The certificates of servers with TLS.
     pub(super) certificates: Option<Certificates>,
-    /// Names the server.
+    /// A sentinel that names the server as the master.
     pub(super) sentinel: Option<(Server, String)>,
 }
 
-/// `ca`: of servers with TLS.
+/// `ca`: the CA of servers with TLS.
 pub(super) fn builder(primitive: &Primitive, urls: &[String], ca: Option<&Path>) -> Builder {
     let builder = match primitive.masters {
         1 if primitive.in_cluster => LockClient::builder().cluster(leasehold::Cluster::new(urls)),
         1 => LockClient::builder().url(&urls[0]),
-        // Tests of their own cover masters that lost their data.
+        // Masters that lost their data are covered by other tests.
         _ => LockClient::builder().redlock(Redlock::new(urls).longest_lease(LONG).admit_fresh_nodes(true)),
     };
     match ca {
@@ -40,12 +40,12 @@ pub(super) fn builder(primitive: &Primitive, urls: &[String], ca: Option<&Path>)
         #[cfg(feature = "tls")]
         Some(ca) => builder.tls(leasehold::Tls::new().ca_file(ca)),
         #[cfg(not(feature = "tls"))]
-        Some(_) => unreachable!("no row has TLS"),
+        Some(_) => unreachable!("no row of this kind has TLS"),
     }
 }
 
-/// Three primaries behind proxies, the owner of the name first. While a test suspends them they do
-/// not find each other dead.
+/// Three primaries behind proxies, the owner of the name first. Their timeout is so long that they
+/// do not consider each other dead while a test suspends them.
 fn primaries(name: &str) -> Masters {
     let options = ClusterOptions { replicas: false, proxies: true, node_timeout: 60_000, ..ClusterOptions::default() };
     let cluster = Cluster::start_with(options);
@@ -131,7 +131,7 @@ impl Case {
         self.certificates.as_ref().map(Certificates::ca_file)
     }
 
-    /// A lock of a new client with a lease that outlasts the test.
+    /// Opens a lock of a new client, with a lease that outlasts the test.
     pub(super) fn open(&self) -> Box<dyn Exclusive> {
         self.open_with(|builder| builder.lease(LONG))
     }
@@ -148,7 +148,8 @@ impl Case {
         (self.primitive.open)(settings(self.builder(&network.urls())).build().unwrap(), &self.name, None)
     }
 
-    /// The keys of holders and waiters, on a majority: one of several masters may lag behind.
+    /// The keys of holders and waiters that exist on a majority: one of several masters may lag
+    /// behind.
     pub(super) fn keys(&self) -> Vec<String> {
         if let Some(memory) = &self.memory {
             return memory.held();
@@ -175,7 +176,7 @@ impl Case {
         }
     }
 
-    /// As after a failover to a replica that lagged: the holder's keys are gone, the prepared keys
+    /// Simulates a failover to a replica that lagged: the holder's keys are gone, the prepared keys
     /// are restored.
     pub(super) fn forget(&self, all: bool) {
         if let Some(memory) = &self.memory {

@@ -40,16 +40,16 @@ pub(super) fn threads_of_two_clients_never_overlap_and_all_get_in(case: &mut Cas
                 for turn in 0..5 {
                     let guard = match (n + turn) % 3 {
                         0 => client.lock().unwrap(),
-                        1 => client.try_lock_for(LONG).unwrap().expect("time enough"),
-                        _ => client.try_lock_until(Instant::now() + LONG).unwrap().expect("time enough"),
+                        1 => client.try_lock_for(LONG).unwrap().expect("it becomes free"),
+                        _ => client.try_lock_until(Instant::now() + LONG).unwrap().expect("it becomes free"),
                     };
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "{primitive}: two inside");
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "{primitive}: two holders");
                     if let Some(token) = guard.token() {
                         let before = last.swap(token, Ordering::SeqCst);
                         assert!(token > before, "{primitive}: token {token} after {before}");
                     }
                     std::thread::yield_now();
-                    assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "{primitive}: two inside");
+                    assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "{primitive}: two holders");
                     turns.fetch_add(1, Ordering::SeqCst);
                     guard.unlock().unwrap();
                 }
@@ -88,13 +88,13 @@ pub(super) fn timed_forms_give_up_in_time_and_leave_nothing(case: &mut Case) {
             let took = start.elapsed();
             assert!(won.is_none(), "{primitive}: {wait} ms");
             assert!(took >= ms(wait) && took < ms(wait) + SOON, "{primitive}: {wait} ms took {took:?}");
-            // For example an entry in a queue, or the marker of a waiting writer.
+            // Such as an entry in a queue, or the marker of a waiting writer.
             assert_eq!(case.keys(), before, "{primitive}: {wait} ms left something");
         }
     };
     for wait in [0, 1, 30, 100] {
         give_up(&*b, wait);
-        // On another thread, because on this one a re-entrant lock would be entered again.
+        // On another thread, because on this one a re-entrant lock would be re-entered.
         std::thread::scope(|s| s.spawn(|| give_up(&*a, wait)).join().unwrap());
     }
     assert!(guard.is_held(), "{primitive}: undisturbed");
@@ -134,8 +134,8 @@ pub(super) fn a_guard_that_moves_is_dropped_anywhere(case: &mut Case) {
     case.assert_free("unlocked on another thread");
 }
 
-/// A message wakes the waiter, or the client does so internally: every timer that could do it
-/// instead is too late for this test.
+/// A message or the client itself wakes the waiter: every timer that could wake it is too late for
+/// this test.
 pub(super) fn a_release_wakes_the_next_at_once(case: &mut Case) {
     let primitive = case.primitive.label;
     let patient = |builder: Builder| builder.lease(LONG).waiter_timeout(LONG);
@@ -154,8 +154,8 @@ pub(super) fn a_release_wakes_the_next_at_once(case: &mut Case) {
                     (won.unwrap().is_some_and(|guard| guard.is_held()), Instant::now())
                 });
                 if local {
-                    // Nothing on the server shows that this thread waits. If it does not wait
-                    // yet, it finds the lock free.
+                    // Nothing on the server shows that this thread waits. If it does not wait yet,
+                    // it finds the lock free.
                     std::thread::sleep(ms(20));
                 } else {
                     case.wait_for_a_waiter();
@@ -167,8 +167,8 @@ pub(super) fn a_release_wakes_the_next_at_once(case: &mut Case) {
                 assert!(held, "{primitive}: form {form}");
                 assert!(woken - start < SOON, "{primitive}: form {form} took {:?}", woken - start);
             });
-            // Two releases, and the attempt after the wake-up. At most one more attempt was
-            // already under way.
+            // Two releases, and the attempt after the wake-up. At most one other attempt was
+            // already in transit.
             let calls = case.servers.0.first().map_or(0, |server| server.call_count("evalsha"));
             assert!(calls <= 5, "{primitive}: form {form} took {calls} scripts");
         }
@@ -186,14 +186,14 @@ pub(super) fn closing_releases_what_is_held_and_wakes_waiters(case: &mut Case) {
         b.close(SOON).unwrap();
         assert_eq!(waiter.join().unwrap().unwrap_err().kind(), ErrorKind::Closed, "{primitive}: the waiter");
     });
-    assert!(guard.is_held(), "{primitive}: another client's");
+    assert!(guard.is_held(), "{primitive}: another client's hold");
     a.close(SOON).unwrap();
     assert!(!guard.is_held() && guard.wait_lost(CAP).is_lost(), "{primitive}: freed under its holder, who is notified");
     case.assert_free("closed");
     assert_eq!(guard.ensure_held().unwrap_err().kind(), ErrorKind::Closed, "{primitive}: ensure_held");
     wait_until(&format!("{primitive}: the callback has run"), || reported.load(Ordering::SeqCst) == 1);
     let error = guard.unlock().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Closed, "{primitive}: another may have held it");
+    assert_eq!(error.kind(), ErrorKind::Closed, "{primitive}: another client may have held it");
     assert!(error.name().is_some(), "{primitive}: {error}");
     assert_eq!(a.lock().err().map(|e| e.kind()), Some(ErrorKind::Closed), "{primitive}: no method works");
     assert_eq!(reported.load(Ordering::SeqCst), 1, "{primitive}: reported once");

@@ -43,7 +43,7 @@ impl Memory {
     }
 }
 
-/// No point is run in memory without the feature.
+/// Without the feature no point runs in memory.
 #[cfg(not(feature = "testing"))]
 impl Memory {
     pub(super) fn held(&self) -> Vec<String> {

@@ -29,7 +29,7 @@ pub(super) fn a_successful_unlock_reports_no_loss(case: &mut Case) {
     let last = count_losses(&*guard);
     case.forget(false);
     assert_lost(primitive, guard, &last);
-    assert!(reported.iter().all(|reported| reported.load(Ordering::SeqCst) == 0), "{primitive}: an unlock is no loss");
+    assert!(reported.iter().all(|reported| reported.load(Ordering::SeqCst) == 0), "{primitive}: unlock is not a loss");
 }
 
 pub(super) fn a_hold_that_the_server_forgot_is_reported_in_every_way(case: &mut Case) {
@@ -45,7 +45,7 @@ pub(super) fn a_hold_that_the_server_forgot_is_reported_in_every_way(case: &mut 
     }
 }
 
-/// A holder that has lost its lock without knowing it must not release the hold of the next.
+/// A holder that has lost its lock without knowing it must not release the next holder's hold.
 pub(super) fn a_late_release_harms_nobody(case: &mut Case) {
     let primitive = case.primitive.label;
     let (a, b) = (case.open(), case.open());
@@ -58,7 +58,8 @@ pub(super) fn a_late_release_harms_nobody(case: &mut Case) {
     next.unlock().expect(primitive);
 }
 
-/// The lease ends in the client before it ends at the server, even when the client cannot ask.
+/// The lease ends in the client before it ends at the server, even if the client cannot reach the
+/// server.
 #[track_caller]
 fn lost_by_time(case: &Case, client: &dyn Exclusive, cut: impl Fn(), mend: impl Fn()) {
     let primitive = case.primitive.label;
@@ -123,8 +124,8 @@ pub(super) fn a_killed_holder_delays_the_next_by_no_more_than_its_lease(case: &m
     assert!(guard.is_held() && took < lease + Duration::from_secs(4), "{primitive}: {took:?} for a lease of {lease:?}");
 }
 
-/// The first check after the process resumes must report the loss, and what the process then does
-/// must not touch the next holder.
+/// The first check after the process resumes must report the loss, and nothing that the process
+/// then does may affect the next holder.
 pub(super) fn a_suspended_holder_knows_of_its_loss_when_it_resumes(case: &mut Case) {
     let primitive = case.primitive.label;
     let client = case.open();
@@ -141,7 +142,7 @@ pub(super) fn a_suspended_holder_knows_of_its_loss_when_it_resumes(case: &mut Ca
     mine.unlock().expect(primitive);
 }
 
-/// The waiter knows of a lease of two minutes, and the holder that could release it is gone.
+/// The waiter was informed of a lease of two minutes, and the holder that could release it is gone.
 pub(super) fn a_waiter_gets_in_when_the_server_comes_back_empty(case: &mut Case) {
     let primitive = case.primitive.label;
     let (a, b) = (case.open(), case.open());
@@ -168,7 +169,7 @@ pub(super) fn a_waiter_gets_in_when_the_server_comes_back_empty(case: &mut Case)
 
 pub(super) fn renewal_keeps_it_for_many_leases(case: &mut Case) {
     let primitive = case.primitive.label;
-    // So long that a machine which is slow for a while misses no renewal.
+    // Long enough that a machine which is slow for a while misses no renewal.
     let lease = ms(2500);
     let (a, b) = (case.open_with(|builder| short(builder).lease(lease)), case.open());
     let guard = a.lock().unwrap();

@@ -1,4 +1,4 @@
-//! A reply that is lost leaves nothing behind.
+//! A lost reply leaves nothing behind.
 
 use leasehold::Builder;
 
@@ -9,7 +9,7 @@ use crate::rig::{Fault, ms, wait_until};
 
 const FAULTS: [Fault; 4] = [Fault::CutBeforeSend, Fault::CutAfterApplied, Fault::CutReplyAt(3), Fault::BlackHoleReply];
 
-/// A reply that never comes costs this long.
+/// Limits the cost of a reply that never arrives.
 fn impatient(builder: Builder) -> Builder {
     builder.lease(LONG).io_timeout(ms(1000))
 }
@@ -22,8 +22,8 @@ pub(super) fn a_lost_acquire_leaves_nothing_behind(case: &mut Case) {
         proxy.inject(&case.name, fault);
         match client.try_lock() {
             Err(e) => assert_unasked(&what, &e),
-            // The client took the connection for one that had ended while idle, and repeated
-            // the request.
+            // The client assumed that the connection had ended while idle, and repeated the
+            // request.
             Ok(Some(guard)) => guard.unlock().unwrap(),
             Ok(None) => panic!("{what}: nobody else has it"),
         }
@@ -68,7 +68,7 @@ pub(super) fn a_waiter_whose_reply_was_lost_leaves_nothing_and_gets_in(case: &mu
                 Err(e) => assert_unasked(&what, &e),
             }
             // A waiting call sends at least two requests (another attempt, or one to leave the
-            // queue), unless its time was over before.
+            // queue), unless it timed out earlier.
             proxy.proxies.iter().zip(&mut hits).for_each(|(proxy, hits)| *hits += u32::from(!proxy.disarm()));
             proxy.proxies.iter().zip(&hits).for_each(|(proxy, hits)| proxy.wait_hits(*hits));
             wait_until(&format!("{what} leaves nothing"), || case.keys() == before);

@@ -1,4 +1,4 @@
-//! A lock that stays taken for a time although its guard is gone.
+//! A lock with a minimum hold time stays taken after its guard is dropped.
 
 use std::time::{Duration, Instant};
 
@@ -10,18 +10,18 @@ use super::primitives::Exclusive;
 use super::{LONG, SOON, assert_unasked};
 use crate::rig::{Fault, ms, wait_until};
 
-/// Short enough to wait for, long enough to look at the lock meanwhile on a busy machine.
+/// Short enough to wait for, long enough to check the lock meanwhile on a busy machine.
 const LEAST: Duration = ms(2000);
-/// Milliseconds are cut off on the way, and two clocks are compared.
+/// Covers the rounding to milliseconds, and the comparison of two clocks.
 const SLACK: Duration = ms(100);
 
-/// The lock of this client that stays taken; `None` where there is none, which is checked.
+/// The lock of this client with a minimum hold time; `None` if it is unsupported, which is checked.
 fn keeping(case: &Case, of: &dyn Exclusive, least: Duration) -> Option<Box<dyn Exclusive>> {
     let lock = of.with_min_hold(least)?;
     if case.elsewhere.as_ref().is_some_and(|elsewhere| elsewhere.what() == "over ZooKeeper") {
         let refused = lock.try_lock().err().expect("a hold there ends with its session");
         assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
-        assert!(of.with_min_hold(Duration::ZERO)?.try_lock().unwrap().is_some(), "zero is none");
+        assert!(of.with_min_hold(Duration::ZERO)?.try_lock().unwrap().is_some(), "zero means no minimum");
         return None;
     }
     Some(lock)
@@ -34,7 +34,7 @@ pub(super) fn it_stays_taken_until_its_time_is_over_and_no_longer(case: &mut Cas
     let guard = kept.lock().unwrap();
     let (began, token) = (Instant::now(), guard.token());
     guard.unlock().expect(primitive);
-    // Neither for its own thread, nor for another thread of the client, nor for others.
+    // It is taken for its own thread, for another thread of the client, and for another client.
     let others = std::thread::scope(|s| s.spawn(|| a.try_lock().unwrap().is_none()).join().unwrap());
     let is_taken = a.try_lock().unwrap().is_none() && b.try_lock().unwrap().is_none() && others;
     assert!(is_taken || began.elapsed() >= LEAST, "{primitive}: it was free at once");
@@ -42,7 +42,7 @@ pub(super) fn it_stays_taken_until_its_time_is_over_and_no_longer(case: &mut Cas
     assert!(began.elapsed() + SLACK >= LEAST, "{primitive}: free after {:?}", began.elapsed());
     assert!(next.token() > token, "{primitive}");
     next.unlock().expect(primitive);
-    // A job that takes longer than that frees it at once.
+    // A section that takes longer than the minimum frees it at once.
     let kept = a.with_min_hold(ms(1)).unwrap();
     let guard = kept.lock().unwrap();
     std::thread::sleep(ms(20));
@@ -50,8 +50,8 @@ pub(super) fn it_stays_taken_until_its_time_is_over_and_no_longer(case: &mut Cas
     case.assert_free("its time was over");
 }
 
-/// It was told of a lease that lasts for minutes, and sleeps. One waiter at a time: the release by
-/// one would wake the other.
+/// The waiter was informed of a lease that lasts for minutes, and sleeps. There is one waiter at a
+/// time: the release by one would wake the other.
 pub(super) fn whoever_waits_learns_of_the_end_that_comes_sooner(case: &mut Case) {
     let primitive = case.primitive.label;
     let (a, b) = (case.open(), case.open());
@@ -61,11 +61,11 @@ pub(super) fn whoever_waits_learns_of_the_end_that_comes_sooner(case: &mut Case)
         let began = Instant::now();
         std::thread::scope(|s| {
             let waiter = s.spawn(|| {
-                // At its deadline it would ask once more.
+                // At its deadline it would ask again.
                 let guard = waits.try_lock_for(SOON * 3).unwrap().expect(primitive);
                 let passed = began.elapsed();
                 assert!(passed + SLACK >= LEAST, "{primitive}: free after {passed:?}");
-                assert!(passed < LEAST + SOON, "{primitive}: it was not told");
+                assert!(passed < LEAST + SOON, "{primitive}: it was not notified");
                 guard.unlock().expect(primitive);
             });
             if std::ptr::eq(waits, &b) {
@@ -77,7 +77,7 @@ pub(super) fn whoever_waits_learns_of_the_end_that_comes_sooner(case: &mut Case)
     }
 }
 
-/// The lease is renewed no more, and would have ended.
+/// The lease is no longer renewed, and would have ended.
 pub(super) fn it_outlasts_a_short_lease(case: &mut Case) {
     let primitive = case.primitive.label;
     let (a, b) = (case.open_with(super::short), case.open());
@@ -100,10 +100,10 @@ pub(super) fn a_hold_that_was_lost_is_reported_and_harms_nobody(case: &mut Case)
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost, "{primitive}");
     next.ensure_held().and_then(|()| next.extend(LONG)).expect(primitive);
     next.unlock().expect(primitive);
-    case.assert_free("the next gave it up");
+    case.assert_free("the next holder released it");
 }
 
-/// A client that is closed keeps what it has given up early.
+/// Closing a client keeps what it has released early.
 pub(super) fn closing_keeps_it_too(case: &mut Case) {
     let primitive = case.primitive.label;
     let (a, b) = (case.open(), case.open());
@@ -117,15 +117,15 @@ pub(super) fn closing_keeps_it_too(case: &mut Case) {
     next.unlock().expect(primitive);
 }
 
-/// A reply that never comes costs this long.
+/// Limits the cost of a reply that never arrives.
 fn impatient(builder: Builder) -> Builder {
     builder.lease(LONG).io_timeout(ms(1000))
 }
 
-/// Repeated until it has got there; the lease would last for minutes.
+/// The request is repeated until it succeeds; the lease would last for minutes.
 pub(super) fn a_lost_request_is_repeated_and_names_the_same_end(case: &mut Case) {
     const FAULTS: [Fault; 3] = [Fault::CutBeforeSend, Fault::CutAfterApplied, Fault::BlackHoleReply];
-    /// More than the reply that never comes costs.
+    /// Longer than the timeout of the lost reply.
     const LEAST: Duration = ms(1500);
     let (proxy, direct) = (Network::start(case), case.open());
     for (n, fault) in FAULTS.into_iter().enumerate() {

@@ -1,9 +1,9 @@
-//! What every primitive that can be an exclusive lock promises, over every store: a test for each
-//! store and point, such as `contract::redis::exclusion::one_holder_at_a_time_...`, which runs over
-//! all primitives that the store has.
+//! What every primitive that can act as an exclusive lock promises, over every store: a test for
+//! each store and point, such as `contract::redis::exclusion::one_holder_at_a_time_...`, which runs
+//! over all primitives that the store has.
 //!
-//! The points are functions in the files of this folder, the table of them is here, and what runs
-//! them over a store is in `stores`.
+//! The points are functions in the files of this folder, their table is in this file, and `stores`
+//! runs them over each store.
 
 #![cfg_attr(
     not(all(feature = "testing", any(feature = "postgres", feature = "zookeeper"))),
@@ -41,20 +41,19 @@ use crate::rig::{CAP, ms, wait_until};
 const SHORT: Duration = ms(900);
 /// So long that no test can pass because a lease ended.
 const LONG: Duration = Duration::from_secs(120);
-/// Far more time than anything takes that does not wait for a lease of [`LONG`].
+/// Far longer than anything takes that does not wait for a lease of [`LONG`].
 const SOON: Duration = Duration::from_secs(30);
 
-/// A test, unless the store cannot have it: those are here, each with the reason.
+/// A test, unless the store cannot support it: the exceptions are here, each with the reason.
 macro_rules! point {
-    // No other process reaches it, and no reply gets lost. What its faults are like is in
-    // `memory::faults`.
+    // No other process can reach it, and no reply can be lost. `memory::faults` tests its faults.
     (memory, over_a_network, $file:ident, $point:ident) => {};
-    // There is no server that could stop.
+    // It has no server that could stop.
     (memory, on_its_own_server, $file:ident, $point:ident) => {};
-    // All rows share a server, and one that comes back has its data. One that is suspended is in
-    // `on_postgres::faults`.
+    // All rows share a server, which keeps its data over a restart. `on_postgres::faults` tests a
+    // suspended server.
     (postgres, on_its_own_server, $file:ident, $point:ident) => {};
-    // The same; one that is suspended, or that has lost its data, is in `on_zookeeper::loss`.
+    // The same; `on_zookeeper::loss` tests a server that is suspended or has lost its data.
     (zookeeper, on_its_own_server, $file:ident, $point:ident) => {};
     ($store:ident, $needs:ident, $file:ident, $point:ident) => {
         #[test]
@@ -74,7 +73,7 @@ macro_rules! points {
     };
 }
 
-/// All points, as tests of a store. A point that nothing runs is dead code, which the compiler
+/// All points, as tests of a store. A point that no store runs is dead code, which the compiler
 /// reports.
 macro_rules! contract_of {
     ($store:ident) => {
@@ -161,7 +160,7 @@ mod zookeeper {
     contract_of!(zookeeper);
 }
 
-/// With a longer I/O timeout than the default of a quarter of the lease: the lease must be the
+/// The I/O timeout is longer than the default of a quarter of the lease: the lease must be the
 /// first to end.
 fn short(builder: Builder) -> Builder {
     builder.lease(SHORT).io_timeout(ms(800))
@@ -191,8 +190,8 @@ fn assert_lost(primitive: &str, guard: Guard, reported: &AtomicU32) {
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost, "{primitive}: unlock");
 }
 
-/// A failure of the connection or the server leaves the outcome unknown; any other error would be a
-/// wrong answer.
+/// A failure of the connection or the server leaves the outcome unknown; any other error would be
+/// wrong.
 #[track_caller]
 fn assert_unasked(what: &str, error: &leasehold::Error) {
     assert!(
@@ -201,8 +200,8 @@ fn assert_unasked(what: &str, error: &leasehold::Error) {
     );
 }
 
-/// Every method that waits for something is in the table or among the exceptions, so that a new
-/// primitive cannot be forgotten.
+/// Every method that waits is in the table or among the exceptions, so that a new primitive cannot
+/// be forgotten.
 #[test]
 fn every_waiting_method_is_in_the_contract_or_excepted_with_a_reason() {
     let mut found = BTreeSet::new();
@@ -221,7 +220,7 @@ fn every_waiting_method_is_in_the_contract_or_excepted_with_a_reason() {
     assert_eq!(found, known, "methods of the sources (left), and of the table and its exceptions (right)");
 }
 
-/// `Type.method` for everything in public types that waits: the methods that macros make in four
+/// `Type.method` for every waiting method of a public type: those that macros generate in four
 /// forms, and those with one of these names.
 fn waiting_methods(source: &str) -> Vec<String> {
     const NAMES: [&str; 3] = ["lock", "acquire", "wait"];

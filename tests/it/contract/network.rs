@@ -1,4 +1,4 @@
-//! What is between a client and its servers.
+//! The network between a client and its servers.
 
 use std::sync::Arc;
 
@@ -11,24 +11,25 @@ use crate::rig::{Fault, Proxy, Server, sentinel_of};
 pub(super) trait Elsewhere: Send + Sync {
     fn what(&self) -> &'static str;
     fn url(&self) -> String;
-    /// What its clients need by default.
+    /// Sets the defaults that its clients need.
     fn builder(&self, builder: Builder) -> Builder;
-    /// After the last row.
+    /// For use after the last row.
     fn assert_clean(&self);
     fn network(&self) -> Network;
-    /// What stands under a name.
+    /// The contents of the store under a name.
     fn held(&self, name: &str) -> Vec<String>;
     fn delete(&self, name: &str);
-    /// Whether another client waits for a name, and hears of its release. `client`: its name.
+    /// Whether another client waits for a name and will be notified of its release. `client`: its
+    /// name.
     fn is_waited_for(&self, client: &str, name: &str) -> bool;
 }
 
 /// The network between a client and its servers.
 pub(super) struct Network {
     pub(super) proxies: Vec<Arc<Proxy>>,
-    /// Nodes of a cluster, which announce their proxies; or what else leads to the proxy.
+    /// The nodes of a cluster, which announce their proxies; or another URL of the proxy.
     nodes: Vec<String>,
-    /// Names the proxy.
+    /// A sentinel that names the proxy as the master.
     sentinel: Option<(Server, String)>,
     /// In front of the proxies, which do not understand TLS.
     #[cfg(feature = "tls")]
@@ -36,7 +37,7 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// A proxy that reads and writes another protocol, and the URL that leads to it.
+    /// A proxy for another protocol, and the URL that leads to it.
     #[cfg(any(feature = "postgres", feature = "zookeeper"))]
     pub(super) fn of(proxy: Proxy, url: String) -> Self {
         Self {

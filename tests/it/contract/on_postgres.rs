@@ -23,8 +23,8 @@ impl Elsewhere for Database {
         self.0.url()
     }
 
-    /// One server for the tests that run beside each other, with copies of databases in between: it can
-    /// stand still for longer than the default.
+    /// The tests running in parallel share one server, which also copies databases: it can stall
+    /// for longer than the default.
     fn builder(&self, builder: Builder) -> Builder {
         builder.io_timeout(Duration::from_secs(7))
     }
@@ -39,7 +39,7 @@ impl Elsewhere for Database {
         Network::of(proxy, url)
     }
 
-    /// What stands under this name, and under those that begin with it.
+    /// The rows under this name, and under names that begin with it.
     fn held(&self, name: &str) -> Vec<String> {
         let own = |held: &String| {
             let first = held.split(' ').next().unwrap();

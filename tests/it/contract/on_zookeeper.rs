@@ -1,5 +1,5 @@
 //! The contract over ZooKeeper: all tests share one server, which grants sessions as long as the
-//! leases of the suite. Each has a path of its own.
+//! leases of the suite. Each test has its own path.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +23,7 @@ pub(super) fn start() -> Arc<dyn Elsewhere> {
 }
 
 impl Path {
-    /// The ephemeral nodes of a name, and of its second one.
+    /// The ephemeral nodes of a name, and of a multi-lock's second name.
     fn nodes_of(&self, session: &mut Raw, name: &str) -> Vec<String> {
         let _ = session.sync("/");
         let base = format!("{}/{name}", self.chroot);
@@ -45,7 +45,7 @@ impl Elsewhere for Path {
         self.server.url_in(&self.chroot)
     }
 
-    /// No lease is longer than the session.
+    /// Leases are limited to the length of the session.
     fn builder(&self, builder: Builder) -> Builder {
         builder.lease(LONG)
     }
@@ -65,7 +65,7 @@ impl Elsewhere for Path {
     }
 
     fn held(&self, name: &str) -> Vec<String> {
-        // A client that did not get a lock does not wait until its node is gone.
+        // A client that did not get a lock does not wait for its node to be deleted.
         std::thread::sleep(ms(30));
         self.server.look(|session| self.nodes_of(session, name))
     }
@@ -79,8 +79,8 @@ impl Elsewhere for Path {
         });
     }
 
-    /// Whether somebody stands behind the holder, and is told when it goes. The server does not
-    /// show who watches a directory, as one who waits for permits does.
+    /// Whether a waiter watches the node of the holder. The server does not list the watches on
+    /// directories, which waiters for permits use.
     fn is_waited_for(&self, _client: &str, name: &str) -> bool {
         let own = format!("{}/{name}", self.chroot);
         let is_watched = self.server.watches().iter().any(|(_, path)| path.starts_with(&own));

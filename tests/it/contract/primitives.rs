@@ -1,4 +1,4 @@
-//! The table of all primitives that can be an exclusive lock, behind one interface.
+//! The table of all primitives that can act as an exclusive lock, behind one interface.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ pub(crate) trait Held: Sync {
 }
 
 impl Primitive {
-    /// On one server that is like any other.
+    /// Whether it runs on a single ordinary server.
     pub(crate) fn is_plain_row(&self) -> bool {
         self.masters == 1 && !self.over_tls && !self.by_sentinel && !self.in_cluster
     }
@@ -33,7 +33,7 @@ impl Primitive {
 pub(crate) type Guard = Box<dyn Held>;
 pub(crate) type MovableGuard = Box<dyn Held + Send>;
 
-/// A lock of one client: its waiting method in four forms.
+/// A lock of one client, with its waiting method in four forms.
 pub(crate) trait Exclusive: Send + Sync {
     fn lock(&self) -> Result<Guard>;
     fn try_lock(&self) -> Result<Option<Guard>>;
@@ -41,11 +41,11 @@ pub(crate) trait Exclusive: Send + Sync {
     fn try_lock_until(&self, deadline: Instant) -> Result<Option<Guard>>;
     /// `None` if its guards are bound to their threads.
     fn lock_to_move(&self) -> Option<Result<MovableGuard>>;
-    /// The same lock, whose calls the token ends.
+    /// The same lock, with calls that the token cancels.
     fn with_cancel(&self, token: &CancelToken) -> Box<dyn Exclusive>;
-    /// The same lock, which stays taken for that long at least; `None` if it cannot.
+    /// The same lock with this minimum hold time; `None` if it has no such option.
     fn with_min_hold(&self, least: Duration) -> Option<Box<dyn Exclusive>>;
-    /// Has the client wait no more.
+    /// Makes the client stop waiting.
     fn stop_waiting(&self);
     /// Closes the client.
     fn close(&self, timeout: Duration) -> Result<()>;
@@ -54,28 +54,28 @@ pub(crate) trait Exclusive: Send + Sync {
 /// A row of the table.
 pub(crate) struct Primitive {
     pub(crate) label: &'static str,
-    /// The number of servers it needs.
+    /// The number of servers that it needs.
     pub(crate) masters: usize,
-    /// They have TLS.
+    /// The servers use TLS.
     pub(crate) over_tls: bool,
-    /// A sentinel names them.
+    /// A sentinel names the servers.
     pub(crate) by_sentinel: bool,
-    /// They are the primaries of a cluster.
+    /// The servers are the primaries of a cluster.
     pub(crate) in_cluster: bool,
     /// `Type.method`, as in the sources.
     pub(crate) method: &'static str,
-    /// This lock of a client. If a lease is given, it is fixed.
+    /// Opens this lock of a client. If a lease is given, it is fixed.
     pub(crate) open: fn(LockClient, &str, Option<Duration>) -> Box<dyn Exclusive>,
     /// Creates what must exist in the store before anybody can acquire it.
     pub(crate) prepare: fn(&LockClient, &str),
     /// The keys that exist while nobody holds it; `{}` stands for the name.
     pub(crate) stays: &'static [&'static str],
-    /// How long after its lease a hold that is not renewed is given to others.
+    /// How long after its lease a hold that is not renewed becomes available to others.
     pub(crate) grace: Duration,
     pub(crate) has_token: bool,
 }
 
-/// `$token`: how to read its fencing token. `$give_up`: what gives it up.
+/// `$token`: how to read its fencing token. `$give_up`: the call that releases it.
 macro_rules! held {
     ($guard:ident, $token:expr) => {
         held!($guard, $token, unlock);
@@ -154,7 +154,7 @@ macro_rules! movable {
     };
 }
 
-/// `kept`: the lock can stay taken for a time; `freed`: it cannot.
+/// `kept`: the lock supports a minimum hold time; `freed`: it does not.
 macro_rules! kept {
     (kept, $open:ident, $least:ident) => {
         Some(Box::new(Open { client: $open.client.clone(), lock: $open.lock.clone().min_hold($least) }))
@@ -262,7 +262,7 @@ macro_rules! lock {
     };
 }
 
-/// Two names locked as one. The suite uses the first of them.
+/// Two names locked as one. The suite checks the first of them.
 fn two(client: &LockClient, name: &str) -> MultiLock {
     client.multi([&*format!("{name}-too"), name])
 }
@@ -299,8 +299,8 @@ pub(crate) static PRIMITIVES: [Primitive; 14] = [
         false,
         |client, name| assert_eq!(client.semaphore(name).try_set_permits(1).unwrap(), leasehold::SetPermits::New),
         &["{}"],
-        // Redisson removes expired permits by its own clock, so permits come back two seconds after
-        // their lease.
+        // Redisson removes expired permits by its own clock, so permits become available two
+        // seconds after their lease.
         ms(2000)
     ),
     Primitive {

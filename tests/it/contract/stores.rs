@@ -9,7 +9,7 @@ use super::primitives::{PRIMITIVES, Primitive};
 type Point = fn(&mut Case);
 type Row = &'static Primitive;
 
-/// The rows for a server like any other: all primitives.
+/// The rows for a single ordinary server: all primitives.
 fn plain_rows() -> Vec<Row> {
     PRIMITIVES.iter().filter(|row| row.is_plain_row()).collect()
 }
@@ -50,15 +50,14 @@ pub(super) fn zookeeper(point: Point) {
     on_one_server(&super::on_zookeeper::start(), point);
 }
 
-/// Each row has servers of its own, so that what one leaves behind cannot be mistaken for
-/// another's.
+/// Each row has its own servers, so that a leftover of one cannot be mistaken for another's.
 fn on_own_servers(rows: impl Fn(&Primitive) -> bool, point: Point) {
     let rows: Vec<Row> = PRIMITIVES.iter().filter(|row| rows(row)).collect();
     side_by_side(&rows, |row| run(Case::new(row), point));
 }
 
 fn on_one_server(server: &Arc<dyn Elsewhere>, point: Point) {
-    // A few at once: each has connections of its own there.
+    // Only a few run in parallel, because each has its own connections there.
     for rows in plain_rows().chunks(3) {
         side_by_side(rows, |row| run(Case::elsewhere(row, server.clone()), point));
     }

@@ -1,4 +1,4 @@
-//! Waits that are ended: by the token of the call, or because the client waits no more.
+//! Waits that are ended: by the token of the call, or because the client stops waiting.
 
 use leasehold::{CancelToken, ErrorKind, Result};
 
@@ -6,7 +6,7 @@ use super::case::Case;
 use super::{LONG, SOON};
 use crate::rig::{CAP, ms, wait_until};
 
-/// Why the call failed. A guard is dropped on the thread that got it.
+/// Why the call failed. A guard is dropped on the thread that acquired it.
 fn ended<G>(outcome: Result<G>) -> Option<ErrorKind> {
     outcome.err().map(|e| e.kind())
 }
@@ -27,7 +27,7 @@ pub(super) fn a_cancelled_wait_leaves_nothing_and_who_is_behind_moves_up(case: &
         wait_until(&format!("{label}: both have ended"), || leader.is_finished() && behind.is_finished());
         let both = [leader.join().unwrap(), behind.join().unwrap()];
         assert_eq!(both, [Some(ErrorKind::Cancelled); 2], "{label}");
-        wait_until(&format!("{label}: no place and no marker stays"), || case.keys() == before);
+        wait_until(&format!("{label}: no queue entry and no marker is left"), || case.keys() == before);
     });
     assert_eq!(ended(cancellable.try_lock()), Some(ErrorKind::Cancelled), "{label}: before the call");
     assert_eq!(ended(cancellable.lock()), Some(ErrorKind::Cancelled), "{label}: before the call");
@@ -41,7 +41,7 @@ pub(super) fn a_cancelled_wait_leaves_nothing_and_who_is_behind_moves_up(case: &
         other.cancel();
         wait_until(&format!("{label}: it has ended"), || leader.is_finished());
         assert_eq!(leader.join().unwrap(), Some(ErrorKind::Cancelled), "{label}");
-        // The call behind it leads now. One that is cancelled behind that leaves it in peace.
+        // The call behind it leads now. Cancelling another one behind that does not disturb it.
         let last = CancelToken::new();
         let cancellable = waiting.with_cancel(&last);
         let leaves = s.spawn(move || ended(cancellable.lock()));
@@ -51,11 +51,11 @@ pub(super) fn a_cancelled_wait_leaves_nothing_and_who_is_behind_moves_up(case: &
         assert_eq!(leaves.join().unwrap(), Some(ErrorKind::Cancelled), "{label}");
         assert!(!behind.is_finished(), "{label}");
         guard.unlock().unwrap();
-        assert_eq!(behind.join().unwrap(), None, "{label}: the call behind it has the lock");
+        assert_eq!(behind.join().unwrap(), None, "{label}: the call behind it gets the lock");
     });
-    // A request that was under way at the cancel is undone in the background.
-    wait_until(&format!("{label}: no place stays"), || case.keys().is_empty());
-    case.assert_free("all have given it up");
+    // A request that was in transit at the cancel is undone in the background.
+    wait_until(&format!("{label}: no queue entry is left"), || case.keys().is_empty());
+    case.assert_free("all have released it");
 }
 
 pub(super) fn a_wait_for_a_loss_can_be_cancelled(case: &mut Case) {
@@ -114,7 +114,7 @@ pub(super) fn a_client_that_waits_no_more_leaves_its_places_at_once(case: &mut C
         for waiter in waiters {
             assert_eq!(waiter.join().unwrap(), Some(ErrorKind::Closed), "{label}");
         }
-        wait_until(&format!("{label}: no place and no marker stays"), || case.keys() == before);
+        wait_until(&format!("{label}: no queue entry and no marker is left"), || case.keys() == before);
     });
     guard.unlock().unwrap();
     stopped.close(CAP).unwrap();

@@ -1,5 +1,5 @@
-//! What `diagnose` finds: each check on a server that is set up wrongly for it, and nothing bad on
-//! one that is not.
+//! The findings of `diagnose`: each check on a server that is misconfigured for it, and no bad
+//! finding on one that is not.
 
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -16,10 +16,10 @@ use leasehold::{Builder, LockClient};
 
 use crate::rig::ms;
 
-/// Of a test that meets a server that hangs.
+/// For a test with a server that hangs.
 const IO_TIMEOUT: std::time::Duration = ms(400);
 
-/// Asks without a connection before, and checks that what is said is bounded and readable.
+/// Diagnoses without an earlier connection, and checks that the report is bounded and readable.
 #[track_caller]
 fn diagnosed(builder: Builder) -> Diagnosis {
     let client = builder.connect_lazily().build().unwrap();
@@ -36,7 +36,7 @@ fn diagnosis_of(client: &LockClient) -> Diagnosis {
         assert!(!finding.found().is_empty(), "{finding:?}");
         let is_bad = finding.severity() >= Severity::Warning;
         let says_what_to_do = finding.advice().is_some() || finding.found().contains("guide::");
-        // The text of an error says it by itself.
+        // The text of an error explains it.
         let is_an_error = [Check::Connect, Check::Tls, Check::Version].contains(&finding.check());
         assert!(!is_bad || says_what_to_do || is_an_error, "nothing to do: {finding}");
     }
@@ -55,7 +55,8 @@ fn found(diagnosis: &Diagnosis, check: Check) -> &Finding {
     of_check.max_by_key(|finding| finding.severity()).unwrap_or_else(|| panic!("nothing about {check}:\n{diagnosis}"))
 }
 
-/// The check has this severity at worst, and a finding of it says this.
+/// Checks that this is the worst severity of the check, and that a finding of it contains this
+/// text.
 #[track_caller]
 fn says(diagnosis: &Diagnosis, check: Check, severity: Severity, text: &str) {
     assert_eq!(found(diagnosis, check).severity(), severity, "{check}:\n{diagnosis}");
@@ -63,7 +64,7 @@ fn says(diagnosis: &Diagnosis, check: Check, severity: Severity, text: &str) {
     assert!(worst.any(|finding| finding.to_string().contains(text)), "{check} does not say {text:?}:\n{diagnosis}");
 }
 
-/// Nothing but this check is bad.
+/// Checks that only these checks have bad findings.
 #[track_caller]
 fn only(diagnosis: &Diagnosis, checks: &[Check]) {
     for finding in diagnosis.findings().iter().filter(|finding| finding.severity() >= Severity::Warning) {

@@ -16,7 +16,7 @@ fn a_database_that_is_as_it_should_be_has_neither_warnings_nor_problems() {
     is_healthy(&diagnosis);
     says(&diagnosis, Check::Schema, Severity::Note, "the first connection installs it");
     let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'leasehold%'";
-    assert_eq!(server.number_of(schemas), 0, "nothing was made");
+    assert_eq!(server.number_of(schemas), 0, "nothing was created");
     drop(server.client());
     let diagnosis = diagnosed(server.builder());
     is_healthy(&diagnosis);

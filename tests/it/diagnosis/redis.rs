@@ -9,7 +9,7 @@ use super::{IO_TIMEOUT, diagnosed, diagnosis_of, found, is_healthy, only, says};
 use crate::rig::{Server, ms, wait_until};
 use crate::support::{Clients, builder_with};
 
-/// Persistent, as one should be.
+/// Persistent, as recommended.
 const GOOD: [&str; 2] = ["--appendonly", "yes"];
 
 #[test]
@@ -43,7 +43,7 @@ fn a_server_that_is_as_it_should_be_has_neither_warnings_nor_problems() {
     assert_eq!(server.cmd::<Vec<String>>(&["KEYS", "*"]), before, "nothing is left");
     if server.major() >= 7 {
         let log: Vec<redis::Value> = server.cmd(&["ACL", "LOG"]);
-        assert!(log.is_empty(), "nothing was tried: {log:?}");
+        assert!(log.is_empty(), "a forbidden command was tried: {log:?}");
     }
     server.assert_clean();
 }
@@ -119,7 +119,7 @@ fn a_replica_is_a_problem_and_its_primary_is_named() {
     let diagnosis = diagnosed(replica.builder());
     says(&diagnosis, Check::Role, Severity::Problem, &format!("127.0.0.1:{}", primary.port()));
     only(&diagnosis, &[Check::Role]);
-    // Its primary has a replica, and nothing that keeps it from granting alone.
+    // Its primary has a replica, but no setting that prevents it from granting alone.
     says(&diagnosed(primary.builder()), Check::Replication, Severity::Note, "Redis::replicas");
     let waits = diagnosed(builder_with(&primary, |redis| redis.replicas(1)));
     says(&waits, Check::Replication, Severity::Ok, "waits for 1");
@@ -137,7 +137,7 @@ fn a_server_that_is_stopped_or_gone_is_a_finding() {
     let diagnosis = diagnosed(server.builder().io_timeout(IO_TIMEOUT));
     says(&diagnosis, Check::Reachable, Severity::Problem, "no server listens");
     assert_eq!(diagnosis.findings().len(), 1, "{diagnosis}");
-    // A client that was connected before says the same.
+    // A client that was connected earlier reports the same.
     server.start_again();
     let client = server.builder().io_timeout(IO_TIMEOUT).build().unwrap();
     server.kill();
@@ -164,7 +164,7 @@ fn a_node_of_a_cluster_that_is_named_alone_is_a_problem() {
 #[test]
 fn a_lease_below_what_the_latency_allows_is_a_warning() {
     let server = Server::start_with(&GOOD);
-    // The server stands still for 60 ms again and again: too long for a lease of 150 ms.
+    // The server is repeatedly suspended for 60 ms: too long for a lease of 150 ms.
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(|| {
@@ -175,7 +175,7 @@ fn a_lease_below_what_the_latency_allows_is_a_warning() {
                 std::thread::sleep(ms(5));
             }
         });
-        // One that is over between two stops meets none.
+        // A round trip between two suspensions meets none.
         wait_until("a round trip meets a stop, or the rig has failed", || {
             let slow = diagnosed(server.builder().lease(ms(150)).io_timeout(ms(140)));
             let mut leases = slow.findings().iter().filter(|finding| finding.check() == Check::Lease);

@@ -1,4 +1,4 @@
-//! Users whom an ACL restricts: what is missing is named, with the words to add.
+//! Users whom an ACL restricts: missing rights are named, with the words to add.
 
 use leasehold::observe::{Check, Severity};
 use leasehold::{Builder, LockClient, Redlock};
@@ -9,7 +9,8 @@ use crate::support::Masters;
 
 const GOOD: [&str; 2] = ["--appendonly", "yes"];
 
-/// The user `u` with the documented rule for names that begin with `app:`, changed.
+/// The user `u` with the documented rule for names that begin with `app:`, changed by the
+/// arguments.
 fn user(server: &Server, change: impl Fn(&str) -> bool, more: &[&str]) -> Builder {
     let documented = acl_rule(&["app:*"]);
     let words: Vec<&str> = documented.iter().map(String::as_str).filter(|word| change(word)).collect();
@@ -27,7 +28,7 @@ fn the_documented_rule_lacks_nothing() {
     let server = Server::start_with(&GOOD);
     let diagnosis = diagnosed(user(&server, |_| true, &[]));
     is_healthy(&diagnosis);
-    // What nobody has seen is not ok.
+    // What cannot be observed is not reported as ok.
     let (severity, said) = match server.major() >= 7 {
         true => (Severity::Ok, "every command"),
         false => (Severity::Note, "that can be tested are permitted"),
@@ -36,12 +37,12 @@ fn the_documented_rule_lacks_nothing() {
     says(&diagnosis, Check::Kill, Severity::Ok, "CLIENT KILL");
     if server.major() >= 7 {
         let log: Vec<redis::Value> = server.cmd(&["ACL", "LOG"]);
-        assert!(log.is_empty(), "nothing was tried: {log:?}");
+        assert!(log.is_empty(), "a forbidden command was tried: {log:?}");
     }
     server.assert_clean();
 }
 
-/// Those that only help are notes: all others are problems.
+/// Missing rights that only help are notes; all others are problems.
 #[rustfmt::skip]
 const HELPFUL: [&str; 6] = ["+linsert", "+unsubscribe", "+ping", "+client|setname", "+client|info", "+info"];
 
@@ -57,7 +58,7 @@ fn each_command_that_is_missing_is_named() {
             "+eval" => says(&diagnosis, Check::Scripts, Severity::Problem, "+eval"),
             "+client|kill" => says(&diagnosis, Check::Kill, Severity::Note, "+client|kill"),
             "+info" => says(&diagnosis, Check::Version, Severity::Note, "+info"),
-            // An ACL cannot permit the pattern that these are for.
+            // An ACL cannot permit the pattern for which these are needed.
             "+psubscribe" | "+punsubscribe" => is_healthy(&diagnosis),
             _ => {
                 let severity = if HELPFUL.contains(&&*word) { Severity::Note } else { Severity::Problem };
@@ -82,16 +83,16 @@ fn each_pattern_of_keys_and_channels_that_is_missing_is_named() {
             // The rule may name single locks.
             "~app:*" => says(&diagnosis, Check::Right, Severity::Warning, "add ~app:* to"),
             "~{app:*}:*" => says(&diagnosis, Check::Right, Severity::Problem, "add ~{app:* to"),
-            // For names with braces.
+            // Only for names with braces.
             "~app:*:*" => is_healthy(&diagnosis),
             "~leasehold_client:*" => says(&diagnosis, Check::Right, Severity::Note, &word),
-            // Nothing can be said of the commands.
+            // The commands cannot be checked then.
             _ => says(&diagnosis, Check::Right, Severity::Problem, &format!("add {word} to")),
         }
         let notes = diagnosis.findings().iter().filter(|finding| finding.check() == Check::Right).count();
         assert_eq!(notes, 1, "without {word}:\n{diagnosis}");
     }
-    // All channels: that of the command is another matter.
+    // All channels are missing; the right to the command is checked separately.
     let diagnosis = diagnosed(user(&server, |word| !word.starts_with('&'), &[]));
     assert!(!found(&diagnosis, Check::Right).to_string().contains("+publish"), "{diagnosis}");
     let channels = diagnosis.findings().iter().filter(|f| f.advice().is_some_and(|advice| advice.contains("add &")));
@@ -99,7 +100,7 @@ fn each_pattern_of_keys_and_channels_that_is_missing_is_named() {
     server.assert_clean();
 }
 
-/// Redis 6.2 cannot say what a user may do.
+/// Redis 6.2 cannot report the rights of a user.
 #[test]
 fn an_old_server_is_asked_by_trying() {
     let server = Server::start_with(&GOOD);
@@ -109,7 +110,7 @@ fn an_old_server_is_asked_by_trying() {
     for word in ["+hget", "+del", "+publish"] {
         let diagnosis = diagnosed(user(&server, without(word), &[]));
         says(&diagnosis, Check::Right, Severity::Problem, word);
-        // Their errors are those of rights, and each is said once, in a line.
+        // These errors concern rights, and each is reported once, in one line.
         let missing = diagnosis.findings().iter().filter(|finding| finding.check() == Check::Right);
         assert_eq!(missing.clone().count(), 1, "{diagnosis}");
         assert!(missing.clone().all(|finding| !finding.found().contains('\n')), "{diagnosis}");

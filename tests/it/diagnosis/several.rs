@@ -1,4 +1,4 @@
-//! Redlock, clusters and sentinels: what the servers are together.
+//! Redlock, clusters and sentinels: the state of the servers as a group.
 
 use leasehold::observe::{Check, Severity};
 use leasehold::{LockClient, Sentinel};
@@ -14,7 +14,7 @@ fn masters_that_all_vote_are_as_they_should_be() {
     is_healthy(&diagnosis);
     says(&diagnosis, Check::Quorum, Severity::Ok, "3 of 3");
     says(&diagnosis, Check::Clock, Severity::Ok, "differ");
-    // A restart costs the vote for a while, and no lock.
+    // A restart costs the vote for a while, but no lock.
     says(&diagnosis, Check::Persistence, Severity::Note, "no vote until");
     let addresses: std::collections::BTreeSet<_> = diagnosis.findings().iter().filter_map(|f| f.node()).collect();
     assert_eq!(addresses.len(), 3, "{diagnosis}");
@@ -70,7 +70,7 @@ fn a_cluster_has_all_slots_or_says_which_are_missing() {
     assert_eq!(addresses.len(), 3, "each primary: {diagnosis}");
 
     for index in 0..6 {
-        // A node that has heard of it refuses.
+        // A node that has already learned of it refuses.
         let _ = redis::cmd("CLUSTER").arg("DELSLOTS").arg(100).exec(&mut cluster.node(index).connect());
     }
     let uncovered = diagnosed(builder());

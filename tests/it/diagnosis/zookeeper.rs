@@ -67,12 +67,12 @@ fn a_chroot_that_is_not_for_this_client_is_a_problem() {
     look.create("/locks", b"", crate::rig::zookeeper::PERSISTENT).unwrap();
     let ask = || diagnosed(LockClient::builder().url(server.url_in("/locks")));
     is_healthy(&ask());
-    // Without the right to make nodes.
+    // Without the right to create nodes.
     look.allow("/locks", 31 - 4).unwrap();
     says(&ask(), Check::Right, Severity::Problem, "ACL");
     look.allow("/locks", 31).unwrap();
     is_healthy(&diagnosed(LockClient::builder().url(server.url_in("/none"))));
-    assert!(server.node("/none").is_none(), "nothing is made");
+    assert!(server.node("/none").is_none(), "nothing is created");
 }
 
 #[test]

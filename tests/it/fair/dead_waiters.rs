@@ -25,11 +25,10 @@ fn a_live_waiter_is_never_removed_and_polls_little() {
         let start = Instant::now();
         while start.elapsed() < ms(2400) {
             assert_eq!(queue(&server), order, "after {:?}", start.elapsed());
-            assert!(server.pttl(QUEUE) > 0 && server.pttl(DEADLINES) > 0, "a queue nobody keeps must end");
+            assert!(server.pttl(QUEUE) > 0 && server.pttl(DEADLINES) > 0, "an abandoned queue must expire");
             std::thread::sleep(ms(50));
         }
-        // Two waiters that each poll every third of 600 ms. There are few renewals of the hold
-        // beside that.
+        // Two waiters that each poll every third of 600 ms, and few renewals of the hold.
         let tries = server.call_count("evalsha") - before;
         assert!(tries <= 2 * 13 + 4, "{tries} attempts in 2.4 s");
         guard.unlock().unwrap();
@@ -83,8 +82,8 @@ fn dead_waiters_hold_up_the_others_for_no_longer_than_their_timeout() {
     server.assert_clean();
 }
 
-/// The Redisson waiter in front had 20 s, but the deadlines behind it allowed for 300 s. What
-/// remains of that must not count once Redisson has left.
+/// The Redisson waiter in front had 20 s, but the deadlines behind it allowed for 300 s. The
+/// difference must not count once Redisson has left.
 #[test]
 fn a_waiter_that_died_behind_redisson_blocks_no_longer_once_redisson_has_left() {
     let server = Server::start();
@@ -102,9 +101,9 @@ fn a_waiter_that_died_behind_redisson_blocks_no_longer_once_redisson_has_left() 
             redisson_acquires(&server, &java, 20_000);
             // Redisson's release notifies the dead waiter.
             server.cmd::<()>(&["DEL", "t"]);
-            assert!(behind.join().unwrap(), "a dead waiter holds it up for minutes");
+            assert!(behind.join().unwrap(), "a dead waiter delays it for minutes");
         });
-        // Without a waiter, an attempt from time to time has the same effect.
+        // Without a waiter, an occasional attempt has the same effect.
         wait_until("it is free", || a.fair("t").try_lock().unwrap().is_some());
     }
     drop(a);
@@ -124,7 +123,7 @@ fn a_first_waiter_that_stops_after_its_wake_up_does_not_stall_the_rest() {
         guard.unlock().unwrap();
         next.join().unwrap().unwrap();
     });
-    // The suspended waiter was removed meanwhile, and gets its turn all the same.
+    // The suspended waiter was removed meanwhile, and gets its turn nevertheless.
     first.signal("CONT");
     first.expect("locked");
     first.wait();
@@ -132,8 +131,7 @@ fn a_first_waiter_that_stops_after_its_wake_up_does_not_stall_the_rest() {
     server.assert_clean();
 }
 
-/// The waiter was suspended for longer than its deadline, and finds the lock free with others in
-/// the queue.
+/// The waiter was suspended past its deadline, and finds the lock free with others in the queue.
 #[test]
 fn a_waiter_that_was_removed_goes_back_to_the_front() {
     let server = Server::start();
@@ -143,7 +141,7 @@ fn a_waiter_that_was_removed_goes_back_to_the_front() {
         let swept = s.spawn(|| a.fair("t").lock().unwrap().fencing_token().unwrap());
         wait_for_queue(&server, 1);
         server.cmd::<()>(&["DEL", QUEUE, DEADLINES]);
-        // A Redisson waiter with a deadline in some hours, which never comes.
+        // A Redisson waiter with a deadline in some hours, which never acquires.
         let java = format!("{REDISSON}:1");
         let late = (server_millis(&server) + 36_000_000).to_string();
         server.cmd::<()>(&["ZADD", DEADLINES, &late, &java]);
@@ -200,8 +198,8 @@ fn a_waiter_behind_redisson_survives_what_redisson_does_to_its_deadline() {
     server.assert_clean();
 }
 
-/// All deadlines passed while the server was suspended: the first waiter that asks must not take
-/// the others for dead.
+/// All deadlines passed while the server was suspended: the first waiter that asks must not
+/// consider the others dead.
 #[test]
 fn a_suspended_server_does_not_reverse_the_queue() {
     let server = Server::start();

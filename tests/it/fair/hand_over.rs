@@ -1,4 +1,4 @@
-//! A lock that goes from one thread of a client to the next in one request.
+//! A lock that is passed from one thread of a client to the next in one request.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::lua::script;
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
 use crate::support::Clients;
 
-/// So long that a lock left behind would be seen.
+/// Long enough to reveal a lock that is left behind.
 const LEASE: Duration = Duration::from_secs(60);
 
 #[test]
@@ -18,7 +18,7 @@ fn a_turn_within_a_client_costs_two_commands() {
     const THREADS: usize = 8;
     let server = Server::start();
     let (a, b) = (server.client(), server.client());
-    // In the first round scripts are loaded and the pattern is subscribed to.
+    // The first round loads the scripts and subscribes to the pattern.
     for round in 0..2 {
         let guard = b.fair("t").lock().unwrap();
         let mut tokens = Vec::new();
@@ -40,8 +40,8 @@ fn a_turn_within_a_client_costs_two_commands() {
             before
         });
         assert!(tokens.is_sorted(), "{tokens:?}");
-        // Each has sent its first attempt before. One release and one attempt bring the lock to this
-        // client, a request for each thread brings it to the next, and the last one releases it.
+        // Each has sent its first attempt earlier. One release and one attempt bring the lock to
+        // this client, one request per thread passes it to the next, and the last one releases it.
         let sent = server.call_count("evalsha") - before;
         assert!(round == 0 || sent <= THREADS as u64 + 4, "{sent} requests for {THREADS} turns");
     }
@@ -49,7 +49,7 @@ fn a_turn_within_a_client_costs_two_commands() {
     server.assert_clean();
 }
 
-/// The outcome is unknown to both: to the thread that gives the lock up, and to the next one.
+/// The outcome is unknown to both: the thread that releases the lock, and the next one.
 #[test]
 fn a_lost_hand_over_strands_nobody_and_leaves_no_lock() {
     let server = Server::start();
@@ -68,7 +68,7 @@ fn a_lost_hand_over_strands_nobody_and_leaves_no_lock() {
         Fault::Garbage,
     ];
     let mut round = 0;
-    // A waiter that is not asleep yet is not handed the lock, but notified.
+    // A waiter that is not asleep yet is not given the lock, but notified.
     while let Some(fault) = faults.get(round as usize).copied() {
         let url = proxy.url();
         let client = LockClient::builder().url(url).lease(LEASE).io_timeout(ms(500)).build().unwrap();
@@ -81,7 +81,7 @@ fn a_lost_hand_over_strands_nobody_and_leaves_no_lock() {
                 let (client, is_inside) = (&client, &is_inside);
                 waiters.push(s.spawn(move || {
                     let guard = client.fair("t").lock().unwrap();
-                    assert!(!is_inside.swap(true, Ordering::SeqCst), "{fault:?}: two at once");
+                    assert!(!is_inside.swap(true, Ordering::SeqCst), "{fault:?}: two holders");
                     let token = guard.fencing_token().unwrap();
                     is_inside.store(false, Ordering::SeqCst);
                     // The thread whose hand-over is lost may get an error.
@@ -111,7 +111,7 @@ fn a_hand_over_that_arrives_late_changes_nothing() {
     let other = server.client();
     let is_released = AtomicBool::new(false);
     proxy.inject(&sha, Fault::Hold);
-    // A waiter that is not asleep yet is not handed the lock, but notified.
+    // A waiter that is not asleep yet is not given the lock, but notified.
     while proxy.hits() == 0 {
         let guard = other.fair("t").lock().unwrap();
         let mut errors = Vec::new();
@@ -140,7 +140,7 @@ fn a_hand_over_that_arrives_late_changes_nothing() {
     wait_until("nothing is left", || server.lock_keys().is_empty());
 }
 
-/// Neither the longer rest of the lease before it nor the client's own lease.
+/// Neither the longer rest of the previous lease nor the client's own lease.
 #[test]
 fn the_next_holder_has_its_own_lease() {
     let server = Server::start();

@@ -14,7 +14,7 @@ use crate::support::Clients;
 
 const QUEUE: &str = "redisson_lock_queue:{t}";
 const DEADLINES: &str = "redisson_lock_timeout:{t}";
-/// Redisson makes client ids of version 4. A test writes their deadlines before their queue
+/// Redisson's client ids are UUIDs of version 4. A test writes their deadlines before their queue
 /// entries, because a waiter without a deadline is removed.
 const REDISSON: &str = "11111111-2222-4333-8444-555555555555";
 
@@ -43,8 +43,8 @@ fn redisson_queues(server: &Server, java: &str, wait: u64) {
     server.cmd::<()>(&["RPUSH", QUEUE, java]);
 }
 
-/// Acquires the lock as the first waiter of Redisson does. One script, because a waiter of
-/// leasehold may look at any time.
+/// Acquires the lock as Redisson's first waiter does. It is one script, because a waiter of
+/// leasehold may check at any time.
 fn redisson_acquires(server: &Server, java: &str, wait: u64) {
     let script = "redis.call('lpop', KEYS[2])
         redis.call('zrem', KEYS[3], ARGV[1])
@@ -84,7 +84,7 @@ fn every_waiter_gets_the_lock_and_nobody_overtakes() {
     server.assert_clean();
 }
 
-/// Tokens grow with every grant, so they show the order without a race.
+/// Tokens increase with every grant, so they show the order without a race.
 #[test]
 fn tokens_are_given_in_the_order_of_the_queue() {
     let server = Server::start();
@@ -144,8 +144,8 @@ fn a_waiter_that_gives_up_leaves_at_once_and_the_others_move_up() {
     server.assert_clean();
 }
 
-/// The first waiter is woken and leaves instead of taking the lock: the wake-up must go to the
-/// next.
+/// The first waiter is woken and leaves instead of acquiring the lock: the wake-up must be passed
+/// to the next one.
 #[test]
 fn a_first_waiter_that_leaves_passes_its_wake_up_on() {
     let server = Server::start();
@@ -160,7 +160,7 @@ fn a_first_waiter_that_leaves_passes_its_wake_up_on() {
         let waiter = s.spawn(|| b.fair("t").lock().unwrap().unlock());
         wait_for_queue(&server, 2);
         guard.unlock().unwrap();
-        // What a client sends when this waiter gives up.
+        // The request that a client sends when this waiter gives up.
         let script = script("fair_release");
         let channel = "redisson_lock__channel:{t}";
         let (status, _, next): (u32, u32, String) =
@@ -173,9 +173,9 @@ fn a_first_waiter_that_leaves_passes_its_wake_up_on() {
     server.assert_clean();
 }
 
-/// The release notified the first waiter; one that was behind it has nothing to pass on. Otherwise,
-/// with 200 threads that give up after some ms, the first waiter got a message from each and was
-/// late for its turn.
+/// The release notified the first waiter; a waiter behind it has nothing to pass on. Otherwise,
+/// with 200 threads that give up after some ms, the first waiter received a message from each and
+/// was late for its turn.
 #[test]
 fn a_waiter_that_leaves_from_the_middle_wakes_nobody() {
     let server = Server::start();
@@ -287,7 +287,7 @@ fn closing_and_failing_leave_the_queue() {
 }
 
 /// A waiter is in the queue before its client has read the reply. So its first attempt can fail
-/// with the server, and so do those that it makes before the server is back.
+/// with the server, and so can those before the server is back.
 fn lock_and_unlock_in_spite_of_a_restart(fair: &FairMutex) {
     wait_until("the server is back and grants", || match fair.lock() {
         Ok(guard) => {

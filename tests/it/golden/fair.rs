@@ -1,4 +1,4 @@
-//! The fair lock beside Redisson's.
+//! The fair lock compared with Redisson's.
 
 use redis::Value;
 
@@ -21,7 +21,7 @@ fn a_fair_lock_follows_the_vectors() {
     let mut bench = Bench::new(&server, &mut subscriber);
 
     // Vector: A holds; B; C; C again: 30 000; 330 000; 30 000. A leasehold waiter gets a third of
-    // its own timeout, because it must ask again to keep its place.
+    // its own timeout, because it must ask again to keep its queue entry.
     assert_eq!(bench.fair(A), (1, 0));
     assert_near(bench.pttl("F"), 30_000);
     let now = bench.now();
@@ -29,7 +29,7 @@ fn a_fair_lock_follows_the_vectors() {
         assert_eq!(bench.fair(who), (0, 5_000));
     }
     assert_eq!(bench.queue(), [B, C]);
-    // Vector: scores now + 330 000, now + 630 000. A leasehold waiter has its own timeout only: no
+    // Vector: scores now + 330 000, now + 630 000. A leasehold waiter gets only its own timeout: no
     // leasehold client subtracts anything.
     for who in [B, C] {
         let left = bench.deadline(who) - now;
@@ -42,7 +42,7 @@ fn a_fair_lock_follows_the_vectors() {
     assert_eq!(bench.published(), messages(&[(&format!("{FAIR_CHANNEL}:{B}"), "0")]));
 
     // Vector: B silent, C tries repeatedly: 0, 0, 0 …, queue unchanged. Redisson spins on the 0; a
-    // leasehold waiter learns when to ask again, and only its own deadline moves.
+    // leasehold waiter is informed when to ask again, and only its own deadline moves.
     let deadline = bench.deadline(B);
     for _ in 0..3 {
         assert_eq!(bench.fair(C), (0, 5_000));
@@ -62,8 +62,8 @@ fn a_fair_lock_follows_the_vectors() {
     assert_eq!(bench.fair(C), (0, 5_000));
     assert_eq!(bench.fair(B), (1, 0));
 
-    // Vector: empty zset, head B in list, new E: −2, then 0, for ever. Leasehold takes a waiter
-    // without a deadline for dead.
+    // Vector: empty zset, head B in list, new E: −2, then 0, forever. Leasehold considers a waiter
+    // without a deadline dead.
     bench.cmd::<()>(&["FLUSHALL"]);
     bench.cmd::<()>(&["RPUSH", FAIR_KEYS[1], K]);
     assert_eq!(bench.fair(A), (1, 0));
@@ -72,7 +72,7 @@ fn a_fair_lock_follows_the_vectors() {
     assert_eq!(bench.published(), messages(&[(&format!("{FAIR_CHANNEL}:{K}"), "0")]));
 }
 
-/// What Redisson does to the deadlines behind it, and how it reads those of leasehold.
+/// What Redisson does to the deadlines behind it, and how it treats those of leasehold.
 #[test]
 fn a_fair_waiter_outlives_redisson_ahead_of_it() {
     let server = Server::start();
@@ -104,21 +104,22 @@ fn a_fair_waiter_outlives_redisson_ahead_of_it() {
         assert_near(bench.deadline(B) - now, 15_000);
 
         // The waiter gives up. Trace: Redisson subtracts its own timeout from those behind;
-        // leasehold leaves them as they are.
+        // leasehold leaves them unchanged.
         let behind = [bench.deadline(C), bench.deadline(J)];
         assert_eq!(bench.fair_release(B), Value::Array(vec![Value::Int(0), Value::Int(0)]));
         assert_eq!(bench.queue(), [C, J]);
         assert_eq!([bench.deadline(C), bench.deadline(J)], behind);
         assert!(bench.published().is_empty(), "the lock is held");
-        // Redisson's queues have no TTL. This one had a TTL as long as only leasehold waiters were
+        // Redisson's queues have no TTL. This one had a TTL while only leasehold waiters were in
+        // it.
         // in it.
         assert_eq!([bench.pttl(FAIR_KEYS[1]), bench.pttl(FAIR_KEYS[2])], [-1, -1]);
     }
 }
 
 /// Redisson counts from the waiter in front of it and subtracts its own timeout when it leaves. A
-/// leasehold waiter counts from the Redisson waiter in front; what its deadline is ahead of the
-/// lock's TTL is taken off when it leaves.
+/// leasehold waiter counts from the Redisson waiter in front; when it leaves, the part of its
+/// deadline beyond the lock's TTL is subtracted.
 #[test]
 fn deadlines_do_not_grow_while_leasehold_and_redisson_alternate() {
     let server = Server::start();
@@ -143,9 +144,9 @@ fn deadlines_do_not_grow_while_leasehold_and_redisson_alternate() {
     }
 }
 
-/// The timeout of a Redisson waiter in front is still in the deadlines behind it when it has left,
-/// above all when its own timeout was shorter than the one that was allowed for. A leasehold waiter
-/// that died behind it would block the queue for that long.
+/// The timeout of a Redisson waiter in front remains in the deadlines behind it after it has left,
+/// especially if its own timeout was shorter than the one that was allowed for. A dead leasehold
+/// waiter behind it would block the queue for that long.
 #[test]
 fn a_dead_waiter_blocks_for_its_own_timeout_once_redisson_has_left() {
     let server = Server::start();
@@ -173,7 +174,7 @@ fn a_dead_waiter_blocks_for_its_own_timeout_once_redisson_has_left() {
         assert_eq!(bench.fair(A), (0, 5_000));
         assert_near(bench.deadline(B) - now, 15_000);
         assert_near(bench.deadline(C) - now, 15_000);
-        // D keeps the timeout that its id states: it is alive and will not ask again sooner.
+        // D keeps the timeout in its id: it is alive and will not ask again sooner.
         assert_near(bench.deadline(D) - now, 300_000);
         // The Redisson waiter, and the leasehold waiter behind it, have the deadlines that they
         // would get now.
@@ -192,7 +193,7 @@ fn a_dead_waiter_blocks_for_its_own_timeout_once_redisson_has_left() {
         assert_near(bench.deadline(B) - now, 15_000);
         assert_near(bench.deadline(J) - now, 330_000);
 
-        // So has the first waiter itself, when it is the first that asks.
+        // So does the first waiter itself, when it is the first that asks.
         for (who, behind) in [(B, 315_000), (J, 615_000)] {
             bench.cmd::<()>(&["ZADD", FAIR_KEYS[2], &(now + behind).to_string(), who]);
         }
@@ -220,7 +221,7 @@ fn a_patient_redisson_waiter_costs_nobody_behind_it_its_place() {
     assert_near(bench.deadline(B) - now, 30_000 + patience + 15_000);
     let last = bench.deadline(B);
     bench.redisson_queues(J, last + FOREIGN_WAIT);
-    // The patient waiter has its turn.
+    // The patient waiter gets its turn.
     bench.redisson_acquires(K);
     for _ in 1..patience / FOREIGN_WAIT {
         for behind in [B, J] {
@@ -228,16 +229,16 @@ fn a_patient_redisson_waiter_costs_nobody_behind_it_its_place() {
         }
     }
     assert!(bench.deadline(B) > bench.now() && bench.deadline(J) > bench.now() + FOREIGN_WAIT);
-    // Then the leasehold waiter, whose deadline was 15 s ahead of the one that the Redisson waiter
-    // behind it may have.
+    // Next is the leasehold waiter, whose deadline was 15 s ahead of the one that the Redisson
+    // waiter behind it may have.
     bench.cmd::<()>(&["DEL", "F"]);
     assert_eq!(attempt(&mut bench), (1, 0));
     assert_near(bench.deadline(J) - bench.now(), 30_000 + FOREIGN_WAIT);
     assert_eq!(bench.queue(), [J]);
 }
 
-/// A lock that stays within a client is passed on by one script. What Redisson reads afterwards is
-/// what a release and an acquire leave, and nobody gets a message.
+/// A lock that stays within a client is passed on by one script. Redisson then reads the same state
+/// as after a release and an acquire, and no message is sent.
 #[test]
 fn passing_it_on_leaves_what_release_and_acquire_leave() {
     let server = Server::start();

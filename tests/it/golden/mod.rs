@@ -1,6 +1,6 @@
 //! Golden vectors of Redisson's protocol against a real server, for every primitive except the
-//! plain lock, which `scripts` has. "Vector" in a comment is what Redisson's script gives. Where
-//! leasehold's script gives something else on purpose, the comment says why.
+//! plain lock, which `scripts` covers. "Vector" in a comment is the result of Redisson's script.
+//! Where leasehold's script returns something else on purpose, the comment says why.
 
 mod fair;
 mod names;
@@ -22,7 +22,7 @@ const K: &str = "eeeeeeee-eeee-4eee-8eee-eeeeeeeeeeee:58";
 
 /// The timeout of each Redisson waiter, in ms.
 const FOREIGN_WAIT: i64 = 300_000;
-/// No machine is slower than this, and every difference that matters is greater.
+/// No machine is slower than this, and every relevant difference is greater.
 const SLACK: i64 = 5_000;
 
 #[track_caller]
@@ -38,7 +38,7 @@ fn messages(list: &[(&str, &str)]) -> Messages {
 
 impl Bench<'_> {
     fn pair(&mut self, script: &str, keys: &[&str], args: &[&str]) -> (i64, i64) {
-        // The reply to a fair acquire also has the next waiter.
+        // The reply to a fair acquire also contains the next waiter.
         let mut parts: Vec<redis::Value> = redis::from_redis_value(self.eval(script, keys, args).unwrap()).unwrap();
         parts.truncate(2);
         redis::from_redis_value(redis::Value::Array(parts)).unwrap()
@@ -73,13 +73,13 @@ impl Bench<'_> {
         self.cmd(&["ZSCORE", FAIR_KEYS[2], who])
     }
 
-    /// Queues a Redisson waiter as Redisson's script does.
+    /// Queues a Redisson waiter like Redisson's script.
     fn redisson_queues(&mut self, who: &str, deadline: i64) {
         self.cmd::<()>(&["RPUSH", FAIR_KEYS[1], who]);
         self.cmd::<()>(&["ZADD", FAIR_KEYS[2], &deadline.to_string(), who]);
     }
 
-    /// The first waiter, a Redisson client, acquires as Redisson's script does: it subtracts its
+    /// The first waiter, a Redisson client, acquires like Redisson's script: it subtracts its
     /// timeout from every other deadline.
     fn redisson_acquires(&mut self, who: &str) {
         self.redisson_acquires_with(who, FOREIGN_WAIT);
@@ -129,7 +129,7 @@ fn a_read_write_lock_follows_the_vectors() {
     let mut subscriber = server.connect();
     let mut bench = Bench::new(&server, &mut subscriber);
 
-    // Vector: read A 300 000, read B 30 000: nil, nil; hash TTL 300 000; a level key each.
+    // Vector: read A 300 000, read B 30 000: nil, nil; hash TTL 300 000; one level key each.
     assert_eq!(bench.read(A, "300000"), (1, 0));
     assert_eq!(bench.read(B, "30000"), (1, 0));
     assert_near(bench.pttl("W"), 300_000);
@@ -142,13 +142,13 @@ fn a_read_write_lock_follows_the_vectors() {
     assert_eq!(bench.rw_renew(B, "30000"), [1]);
     assert_near(bench.pttl("W"), 300_000);
     assert_near(bench.pttl(&level(A, 1)), 300_000);
-    // After Redisson's renewal, leasehold raises the lock's TTL to its own level's again.
+    // After Redisson's renewal, leasehold raises the lock's TTL to that of its own level again.
     bench.cmd::<()>(&["PEXPIRE", "W", "30000"]);
     let cut = bench.rw_renew(A, "0")[0];
     assert_near(cut, 30_000);
     assert_near(bench.pttl("W"), 300_000);
     assert_eq!(bench.rw_renew(A, "0"), [1]);
-    // Among so many that they are not searched, a cut is found all the same.
+    // Even among more levels than the script searches, a shortened TTL is found.
     for n in 0..100 {
         bench.cmd::<()>(&["HSET", "W", &format!("{B}{n}"), "1"]);
     }
@@ -204,7 +204,7 @@ fn a_read_write_lock_follows_the_vectors() {
     assert_eq!(bench.published(), messages(&[(RW_CHANNEL, "1"), (RW_CHANNEL, "00")]));
 }
 
-/// Traces of a live Redisson: what leasehold's scripts do with a state that Redisson made.
+/// Traces of a live Redisson: what leasehold's scripts do with a state that Redisson created.
 #[test]
 fn a_redisson_reader_is_respected() {
     let server = Server::start();
@@ -217,8 +217,7 @@ fn a_redisson_reader_is_respected() {
     }
     assert_near(bench.write(C, "0").1, 20_000);
     assert_eq!(bench.read(A, "60000"), (1, 0));
-    // It may cut the lock to what it has at least, also while others of ours keep that from being
-    // seen.
+    // It may shorten the lock to its own minimum, even while other leasehold readers hide that.
     assert_near(bench.rw_renew(A, "60000")[0], 20_000);
     assert_near(bench.pttl(&level(J, 1)), 20_000);
     assert_eq!(bench.rw_release(A, "0", "0"), (1, 0));
@@ -227,7 +226,7 @@ fn a_redisson_reader_is_respected() {
     assert_near(bench.pttl(&level(J, 2)), 20_000);
     assert_eq!(bench.hash("W").get(J).map(String::as_str), Some("2"));
     assert!(bench.published().is_empty());
-    // A Redisson writer that also reads keeps everybody out.
+    // A Redisson writer that also reads excludes everybody.
     bench.cmd::<()>(&["HSET", "W", "mode", "write", &format!("{J}:write"), "1"]);
     assert_near(bench.read(A, "60000").1, 20_000);
     assert_near(bench.write(A, "0").1, 20_000);
@@ -259,7 +258,7 @@ fn a_latch_follows_the_vectors() {
     assert_eq!(call(&mut bench, "latch_count_down", &["60000", CHANNEL, "0"]), ((1, 0), messages(&[(CHANNEL, "0")])));
     assert_eq!(call(&mut bench, "latch_count_down", &["60000", CHANNEL, "0"]), ((0, 0), vec![]));
     assert!(server.lock_keys().is_empty());
-    // Redisson's delete publishes 1, which leaves waiters asleep. Leasehold publishes 0 behind it.
+    // Redisson's delete publishes 1, which leaves waiters asleep. Leasehold publishes 0 after it.
     bench.cmd::<()>(&["SET", "L", "3"]);
     let reported = messages(&[(CHANNEL, "1"), (CHANNEL, "0")]);
     assert_eq!(call(&mut bench, "latch_delete", &["60000", CHANNEL, "0"]), ((1, 0), reported));
@@ -272,8 +271,8 @@ fn a_counting_semaphore_follows_the_vectors() {
     let server = Server::start();
     let mut subscriber = server.connect();
     let mut bench = Bench::new(&server, &mut subscriber);
-    // Vector: release 3 on a missing key: value 3, message 3. Leasehold does so to add permits, and
-    // to return permits that it took.
+    // Vector: release 3 on a missing key: value 3, message 3. Leasehold does the same to add
+    // permits, and to return its own permits.
     assert_eq!(bench.pair("count_add", &["S", "m1"], &["3", "60000", CHANNEL, "0"]), (1, 3));
     assert_eq!(bench.published(), messages(&[(CHANNEL, "3")]));
     bench.cmd::<()>(&["DEL", "S"]);
@@ -321,7 +320,7 @@ fn permits_with_leases_follow_the_vectors() {
     bench.cmd::<()>(&["ZADD", KEYS[1], &now.to_string(), "java's permit 02"]);
     assert_eq!(take(&mut bench), (1, 0));
     assert!(bench.published().is_empty());
-    // One more expired permit is free for somebody else.
+    // One more expired permit is available to others.
     bench.cmd::<()>(&["DEL", KEYS[1]]);
     for permit in ["java's permit 02", "java's permit 03"] {
         bench.cmd::<()>(&["ZADD", KEYS[1], &now.to_string(), permit]);

@@ -1,4 +1,4 @@
-//! The names of all keys and channels, as the public API uses them.
+//! The names of all keys and channels, as used by the public API.
 
 use super::{Messages, assert_near, messages};
 use crate::lua::Bench;
@@ -14,16 +14,16 @@ fn sorted(mut keys: Vec<String>) -> Vec<String> {
 }
 
 impl Bench<'_> {
-    /// What was published on Redisson's channels. Clients also notify themselves, and each new
-    /// connection probes whether it may publish.
+    /// The messages on Redisson's channels. Clients also notify themselves, and each new connection
+    /// probes whether it may publish.
     fn published_to_redisson(&mut self) -> Messages {
         let for_redisson = |channel: &str| channel.starts_with("redisson") && !channel.contains("leasehold:probe");
         self.published().into_iter().filter(|(channel, _)| for_redisson(channel)).collect()
     }
 }
 
-/// Checks a holder id: a UUID that Redisson's scripts take for one of their own, and leasehold's
-/// can tell apart, and a number.
+/// Checks a holder id: a UUID that Redisson's scripts accept as one of their own and leasehold's
+/// can distinguish, and a number.
 #[track_caller]
 fn assert_holder(holder: &str, client: &str) {
     let (id, number) = holder.rsplit_once(':').unwrap();
@@ -56,7 +56,8 @@ fn a_fair_lock_has_redisson_s_names() {
             assert_eq!(waiting, bench.cmd::<Vec<String>>(&["ZRANGE", &deadlines, "0", "-1"]));
             assert_holder(&waiting[0], theirs.id());
             let channel = format!("redisson_lock__channel:{tag}:{}", waiting[0]);
-            // The waiter is subscribed there, beside the test: Redisson's release would reach it.
+            // The waiter is subscribed there, in addition to the test: Redisson's release would
+            // reach it.
             wait_until("it receives its channel", || bench.cmd::<u32>(&["PUBLISH", &channel, "0"]) == 2);
             bench.published();
             guard.unlock().unwrap();
@@ -87,8 +88,8 @@ fn a_read_write_lock_has_redisson_s_names() {
         assert_eq!(sorted(server.lock_keys()), sorted(vec![name.to_owned(), levels[0].clone(), levels[1].clone()]));
         assert_eq!(bench.cmd::<String>(&["GET", &levels[1]]), "1");
 
-        // A waiting writer subscribes there, and leaves leasehold's own marker beside Redisson's
-        // keys.
+        // A waiting writer subscribes there, and sets leasehold's own marker in addition to
+        // Redisson's keys.
         let marker = format!("leasehold_writer:{tag}");
         std::thread::scope(|s| {
             let writer = s.spawn(|| theirs.rw_lock(name).write_owned().unwrap());
@@ -196,7 +197,7 @@ fn a_semaphore_has_redisson_s_names() {
         std::thread::scope(|s| {
             let waiter = s.spawn(|| semaphore.acquire().unwrap());
             wait_until("it waits", || server.channels().contains(&channel));
-            // Redisson returns one by its id, as its script does.
+            // Redisson's script returns one by its id in this way.
             bench.cmd::<()>(&[&b"ZREM"[..], leases.as_bytes(), &members[1]]);
             bench.cmd::<()>(&["INCR", name]);
             bench.cmd::<()>(&["PUBLISH", &channel, "1"]);
@@ -204,8 +205,8 @@ fn a_semaphore_has_redisson_s_names() {
         });
         assert_eq!(semaphore.acquired_permits().unwrap(), 2);
         assert!(semaphore.delete().unwrap());
-        // The message of Redisson, the one for the returned permit, and the one that the semaphore
-        // is deleted.
+        // Redisson's message, the one for the returned permit, and the one for the deletion of the
+        // semaphore.
         assert_eq!(bench.published_to_redisson(), messages(&[(&channel, "1"), (&channel, "1"), (&channel, "1")]));
         assert_marks_only(&server, tag);
     }

@@ -1,4 +1,4 @@
-//! What clients say that they hold, found without a search among the keys of others.
+//! Holds that clients announce, found without a search among foreign keys.
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ fn others_see_what_is_announced(build: impl Fn(Builder) -> LockClient, has_all_k
         assert_eq!(announced(&b, "line"), ["line"]);
     }
     drop((mutex, others));
-    assert!(announced(&b, "[jlp]*").iter().all(|name| name == "pool"), "what stands there now");
+    assert!(announced(&b, "[jlp]*").iter().all(|name| name == "pool"), "only what is held now");
     if has_all_kinds {
         a.semaphore("pool").delete().unwrap();
     }
@@ -68,7 +68,7 @@ fn on_one_server_without_a_search() {
     let looks = server.call_count("hlen");
     others_see_what_is_announced(|builder| builder.url(server.url()).build().unwrap(), true);
     assert_eq!(["scan", "keys"].map(|command| server.call_count(command)), before);
-    assert!(server.call_count("hlen") - looks < 2000, "no hash of others is looked at");
+    assert!(server.call_count("hlen") - looks < 2000, "no foreign hash is inspected");
     server.cmd::<()>(&["FLUSHALL"]);
     others_see_what_is_announced(|builder| builder.url(server.url()).key_prefix("app{1}:").build().unwrap(), true);
     server.assert_clean();
@@ -112,7 +112,7 @@ fn in_postgres() {
     server.assert_clean();
 }
 
-/// Whoever holds it says nothing, and who waits listens.
+/// The holder announces nothing, but the waiter is subscribed.
 #[test]
 fn what_is_waited_for_shows_whoever_has_it() {
     let server = Server::start();
@@ -132,7 +132,7 @@ fn what_is_waited_for_shows_whoever_has_it() {
         assert!(client.mutex("java").force_unlock().unwrap());
         waits.join().unwrap();
     });
-    assert_eq!(names(&client, "*"), ["unwanted"], "a search finds what nobody has announced");
+    assert_eq!(names(&client, "*"), ["unwanted"], "a search finds what is not announced");
 }
 
 #[test]
@@ -142,21 +142,21 @@ fn a_process_that_is_killed_leaves_nothing() {
     child.expect("holds it, pid ");
     let client = server.client();
     wait_until("it is announced", || announced(&client, "*") == ["job"]);
-    assert!((1..=1500).contains(&server.pttl(CLIENT_INDEX)), "as its text");
+    assert!((1..=1500).contains(&server.pttl(CLIENT_INDEX)), "it expires with the record");
     child.kill();
-    wait_until("all of it is gone", || server.cmd::<u32>(&["EXISTS", CLIENT_INDEX]) == 0);
+    wait_until("everything has expired", || server.cmd::<u32>(&["EXISTS", CLIENT_INDEX]) == 0);
     drop(client);
     server.assert_clean();
 }
 
-/// One that lives removes those that do not, however long its own lease is.
+/// Live clients remove the dead ones, however long their own leases are.
 #[test]
 fn dead_clients_are_removed_from_the_index() {
     let server = Server::start();
     server.cmd::<u32>(&["ZADD", CLIENT_INDEX, "1", "dead-1", "2", "dead-2"]);
     let client = server.builder().owner("x").lease(ms(900)).build().unwrap();
     let guard = client.lock("job").unwrap();
-    wait_until("it has its place", || {
+    wait_until("it is in the index", || {
         let clients: Vec<String> = server.cmd(&["ZRANGE", CLIENT_INDEX, "0", "-1"]);
         clients == [client.id()]
     });
@@ -173,13 +173,13 @@ fn a_client_with_very_many_holds_names_the_oldest() {
     std::thread::sleep(ms(5));
     let rest: Vec<_> = (1..300).map(|n| client.mutex(name(n)).lock_owned().unwrap()).collect();
     let seen = server.client();
-    // Written in the background, perhaps before all were taken.
+    // It is written in the background, perhaps before all locks were acquired.
     let client = LockClient::builder().url(server.url()).owner("y").lease(Duration::from_secs(3)).build().unwrap();
     let more: Vec<_> = (300..600).map(|n| client.mutex(name(n)).lock_owned().unwrap()).collect();
     let of_second = |listed: &leasehold::observe::AnnouncedLocks| listed.unlisted() > 200;
     wait_until("the rest is counted", || of_second(&seen.announced_locks("*").unwrap()));
     let listed = seen.announced_locks("*").unwrap();
-    assert!(listed.locks().iter().any(|lock| lock.name() == name(0)), "the oldest has a place");
+    assert!(listed.locks().iter().any(|lock| lock.name() == name(0)), "the oldest is listed");
     assert!((30..300).contains(&listed.locks().len()), "{}", listed.locks().len());
     for key in server.client_keys() {
         assert!(server.cmd::<u32>(&["STRLEN", &key]) < 17_000);
@@ -200,16 +200,16 @@ fn a_user_who_may_not_is_told_what_to_allow() {
         let url = format!("{}?user={name}&pass=secret", server.url());
         LockClient::builder().url(url).key_prefix("app:").owner(name).lease(ms(900)).build().unwrap()
     };
-    // The documented rule is enough, without the names that are waited for.
+    // The documented rule is sufficient, without the names that are waited for.
     let documented = user("documented", "", &[]);
     let _guard = documented.lock("job").unwrap();
     wait_until("it is announced", || announced(&documented, "*") == ["job"]);
     assert_eq!(documented.announced_locks("*").unwrap().locks()[0].waiting(), None);
-    // Without the key it says so.
+    // Without the key it reports that.
     let none = user("none", "~leasehold_client:*", &[]);
     let error = none.announced_locks("*").unwrap_err();
     assert!(error.kind() == ErrorKind::Denied && error.to_string().contains("leasehold_client"), "{error}");
-    // With the keys of its own prefix only, it is known by its id as before, and again and again.
+    // With only the keys of its own prefix, it is known by its id as before, again and again.
     let narrow = user("narrow", "~leasehold_client:*", &["~leasehold_client:{app:*"]);
     let _other = narrow.lock("other").unwrap();
     let start = std::time::Instant::now();
@@ -219,5 +219,5 @@ fn a_user_who_may_not_is_told_what_to_allow() {
         assert_eq!(owner().map(|owner| owner.label().to_owned()).as_deref(), Some("narrow"));
         std::thread::sleep(ms(20));
     }
-    assert_eq!(announced(&documented, "*"), ["job"], "it has no place in the index");
+    assert_eq!(announced(&documented, "*"), ["job"], "it is not in the index");
 }

@@ -1,4 +1,4 @@
-//! In stores that are not Redis.
+//! In stores other than Redis.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ fn others_see_it_in_postgres() {
     others_see_what_stands(|builder| builder.url(server.url()).build().unwrap(), says);
     others_see_what_stands(|builder| builder.url(server.url()).key_prefix("app*:").build().unwrap(), says);
 
-    // More than two pages, most of them at rest.
+    // More than two pages, most of them unused rows.
     server.run_sql("INSERT INTO leasehold.lock (name, kind) SELECT 'rest:' || n, 'x' FROM generate_series(1, 2500) n");
     let client = server.client();
     let _guards: Vec<_> = ["a", "rest:7", "z"].map(|name| client.lock(name).unwrap()).into();
@@ -79,7 +79,7 @@ fn others_see_it_in_zookeeper() {
     assert_eq!(names(&client, "a/*"), ["a/b", "a/b/c"]);
 }
 
-/// One node that the user may not read does not end the list of all the others.
+/// A node that the user may not read does not abort the list of all others.
 #[cfg(feature = "zookeeper")]
 #[test]
 fn an_unreadable_node_in_zookeeper_does_not_end_a_list() {
@@ -94,10 +94,10 @@ fn an_unreadable_node_in_zookeeper_does_not_end_a_list() {
     let node = format!("/job/{}", look.children("/job").unwrap()[0]);
     look.allow(&node, ALL - READ).unwrap();
     assert_eq!(names(&client, "*"), ["a", "job", "pool", "x"]);
-    assert_eq!(listed(&client, "j*")[0].taken(), 1, "it is held, whoever has it");
+    assert_eq!(listed(&client, "j*")[0].taken(), 1, "it is held, by an unknown holder");
     let error = client.inspect("job").unwrap_err();
     assert!(error.kind() == ErrorKind::Denied && error.to_string().contains("ACL"), "{error}");
-    // A directory of a semaphore, and a count that is none.
+    // A directory of a semaphore, and a count that is not a number.
     look.allow("/pool/leases", ALL - READ).unwrap();
     assert_eq!(names(&client, "*"), ["a", "job", "x"]);
     look.allow("/pool/leases", ALL).unwrap();

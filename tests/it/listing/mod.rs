@@ -1,4 +1,4 @@
-//! Lists of what stands in a store, and looks at one name.
+//! Lists of a store's contents, and the inspection of one name.
 
 mod announced;
 mod elsewhere;
@@ -12,19 +12,19 @@ use leasehold::{Builder, LockClient, Primitive};
 
 use crate::rig::{CAP, wait_until};
 
-/// So long that no test can pass because a lease ended.
+/// Long enough that no test can pass because a lease ended.
 const LONG: Duration = Duration::from_secs(120);
 
-/// What a store can say.
+/// The information that a store can provide.
 #[derive(Clone, Copy)]
 struct Says {
-    /// A fair lock shows as one, and a plain number shows its kind.
+    /// A fair lock is shown as one, and a plain number is shown with its kind.
     kinds: bool,
-    /// Counts that nobody holds are listed.
+    /// Counts without holders are listed.
     counts: bool,
-    /// When leases end.
+    /// The end of each lease.
     leases: bool,
-    /// The fencing token that was given last.
+    /// The last fencing token that was issued.
     tokens: bool,
 }
 
@@ -40,7 +40,7 @@ fn names(client: &LockClient, pattern: &str) -> Vec<String> {
 
 #[track_caller]
 fn report(client: &LockClient, name: &str) -> LockReport {
-    client.inspect(name).unwrap().unwrap_or_else(|| panic!("nothing stands under {name}"))
+    client.inspect(name).unwrap().unwrap_or_else(|| panic!("nothing is stored under {name}"))
 }
 
 #[track_caller]
@@ -49,7 +49,7 @@ fn only(report: &LockReport) -> &LockSummary {
     &report.locks()[0]
 }
 
-/// One client holds something of each kind, and another looks at it.
+/// One client holds something of each kind, and another client inspects it.
 #[track_caller]
 fn others_see_what_stands(build: impl Fn(Builder) -> LockClient, says: Says) {
     let builder = || LockClient::builder().lease(LONG);
@@ -69,7 +69,7 @@ fn others_see_what_stands(build: impl Fn(Builder) -> LockClient, says: Says) {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| b.fair("fair").lock().unwrap().unlock().unwrap());
         wait_until("it waits", || b.fair("fair").queue_len().unwrap() == 1);
-        wait_until("it is known who a is", || {
+        wait_until("the identity of a is known", || {
             b.mutex("mutex").holder().unwrap().is_some_and(|holder| holder.owner().is_some())
         });
 

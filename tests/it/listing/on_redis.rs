@@ -1,4 +1,4 @@
-//! In Redis: what is told from the data of others, and what a list costs.
+//! In Redis: which foreign data are recognized, and what a list costs.
 
 use leasehold::fencing::FencingToken;
 use leasehold::{ErrorKind, LockClient, Primitive, Redlock, Sentinel};
@@ -7,7 +7,7 @@ use super::{LONG, REDIS, listed, names, only, others_see_what_stands, report};
 use crate::rig::{Cluster, MASTER_NAME, Sentinels, Server, acl_rule, ms, wait_until};
 use crate::support::{Clients, Masters, wait_for_votes};
 
-/// Ids as Redisson has them.
+/// Ids in Redisson's format.
 const A: &str = "a8a5ef81-b5b7-4d39-a987-611a1db5d2fe:30";
 const B: &str = "0f4f6c1e-3b61-4b0c-9d4d-6c1f6b1de001:7";
 
@@ -75,12 +75,13 @@ fn the_data_of_others_is_not_listed() {
         &["SADD", "set", A],
         &["ZADD", "zset", "1", A],
         &["XADD", "stream", "*", "a", "1"],
-        // A number with a sorted set that is none of permits, and a set of permits without one.
+        // A number with a sorted set that does not contain permits, and a set of permits without a
+        // number.
         &["SET", "limits", "3"],
         &["ZADD", "{limits}:timeout", "99999999999999", "short"],
         &["ZADD", "{gone}:timeout", "99999999999999", "0123456789abcdef"],
         &["RPUSH", "redisson_lock_queue:no-tag", A],
-        // A name with which no lock of this library can be.
+        // A name that no lock of this library can have.
         &["HSET", "a{b", A, "1"],
         &["HSET", "redisson_lock_token:{x}", A, "1"],
     ] {
@@ -92,7 +93,7 @@ fn the_data_of_others_is_not_listed() {
         let error = client.inspect(name).unwrap_err();
         assert_eq!((error.kind(), error.name()), (ErrorKind::WrongType, Some(name)), "{error}");
     }
-    // By name it may be a lock: Redisson respects holders of any form.
+    // By their names these may be locks: Redisson respects holders of any form.
     for (name, primitive) in [("one", Primitive::Mutex), ("mode-only", Primitive::Read)] {
         assert_eq!(only(&report(&client, name)).primitive(), primitive);
     }
@@ -103,7 +104,7 @@ fn the_data_of_others_is_not_listed() {
     assert_eq!(client.inspect("a{b").unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
-/// Pages, and no more requests than that.
+/// It takes pages of keys, and no further requests.
 #[test]
 fn a_few_locks_are_found_among_many_keys() {
     let server = Server::start();
@@ -117,7 +118,7 @@ fn a_few_locks_are_found_among_many_keys() {
     assert_eq!(names(&client, "*"), own);
     let scans = server.call_count("scan") - before;
     assert!((42..=60).contains(&scans), "{scans} pages of 500 keys, twice");
-    assert!(server.call_count("evalsha") < 700, "only what may be a lock is looked at");
+    assert!(server.call_count("evalsha") < 700, "only possible locks are inspected");
     assert_eq!(server.call_count("keys"), 0);
     assert_eq!(names(&client, "job:24?"), own[240..]);
     let before = server.call_count("scan");
@@ -125,7 +126,7 @@ fn a_few_locks_are_found_among_many_keys() {
     assert_eq!(server.call_count("scan"), before, "one name needs no search");
 }
 
-/// What Redisson's own objects look like, as `redisson-wire.md` has seen them.
+/// Redisson's own objects, as documented in `redisson-wire.md`.
 #[test]
 fn locks_of_redisson_are_seen() {
     let server = Server::start();
@@ -139,7 +140,7 @@ fn locks_of_redisson_are_seen() {
         &["HSET", "fair", A, "1"],
         &["RPUSH", "redisson_lock_queue:{fair}", B, A],
         &["ZADD", "redisson_lock_timeout:{fair}", &at(330_000), B, "1", A],
-        // Free, with a waiter that has died.
+        // Free, with a dead waiter.
         &["RPUSH", "redisson_lock_queue:{dead}", B],
         &["ZADD", "redisson_lock_timeout:{dead}", "1", B],
         &["HSET", "write", "mode", "write", &format!("{A}:write"), "2", A, "1"],
@@ -171,7 +172,7 @@ fn locks_of_redisson_are_seen() {
     let queue: Vec<_> = seen.queue().iter().map(|one| (one.id(), one.remaining().unwrap() > ms(300_000))).collect();
     assert_eq!(queue, [(B, true), (A, false)]);
     let seen = report(&client, "dead");
-    assert!(only(&seen).holders().is_empty() && seen.to_string().contains("counts as given up"), "{seen}");
+    assert!(only(&seen).holders().is_empty() && seen.to_string().contains("its place has expired"), "{seen}");
     assert_eq!(only(&seen).to_string(), "\"dead\" fair free; 1 wait");
 
     let seen = report(&client, "write");
@@ -180,7 +181,7 @@ fn locks_of_redisson_are_seen() {
     assert_eq!((writer.id(), writer.hold_count()), (A, 3), "it writes twice and reads once");
     let seen = report(&client, "read{1}");
     let left = |id| only(&seen).holders().iter().find(|one| one.id() == id).unwrap().remaining().unwrap();
-    assert!(left(A) <= ms(20_000) && left(B) > ms(20_000) && left(B) <= ms(40_000), "each reader has its own end");
+    assert!(left(A) <= ms(20_000) && left(B) > ms(20_000) && left(B) <= ms(40_000), "each reader has its own lease");
 
     let seen = report(&client, "free");
     let mut ids: Vec<_> = only(&seen).holders().iter().map(|one| (one.id(), one.remaining().is_some())).collect();
@@ -216,7 +217,7 @@ fn many_readers_permits_and_waiters_are_counted() {
     assert!(only(&seen).to_string().contains(", and 1499 more") && seen.to_string().contains("and 500 more"));
     let seen = report(&client, "fair");
     assert_eq!((only(&seen).waiting(), seen.queue().len()), (Some(1500), 1000));
-    // Most leases have ended: their permits are free.
+    // Most leases have ended: their permits are available.
     let seen = report(&client, "pool");
     assert_eq!((only(&seen).number(), only(&seen).taken()), (Some(1207), 300));
     let fill = "for n = 1, 1500 do \
@@ -226,12 +227,12 @@ fn many_readers_permits_and_waiters_are_counted() {
     let seen = report(&client, "pool");
     assert_eq!((only(&seen).number(), only(&seen).taken()), (Some(7), 1500));
     assert!(only(&seen).holders().len() == 1000 && only(&seen).to_string().contains("7 free, 1500 taken"));
-    // Nobody reads a hash of that size.
+    // A hash of that size is never read.
     let fill = "redis.call('hset', 'large', 'mode', 'read') \
                 for n = 1, 100000 do redis.call('hset', 'large', n, 1) end";
     server.cmd::<redis::Value>(&["EVAL", fill, "0"]);
     assert_eq!(client.inspect("large").unwrap_err().kind(), ErrorKind::WrongType);
-    // The queue of every length.
+    // Queues of every length.
     for length in [999, 1000, 1001, 1999, 2000, 2001] {
         let fill = "redis.call('del', KEYS[1]) for n = 1, ARGV[1] do redis.call('rpush', KEYS[1], n) end";
         server.cmd::<redis::Value>(&["EVAL", fill, "1", "redisson_lock_queue:{fair}", &length.to_string()]);
@@ -239,8 +240,8 @@ fn many_readers_permits_and_waiters_are_counted() {
     }
 }
 
-/// Of a large string only the beginning is read, where the user may do that. Redis 6.2 cannot say
-/// whether it may.
+/// Only the beginning of a large string is read, if the user has the right. Redis 6.2 cannot report
+/// whether it does.
 #[test]
 fn a_large_string_is_not_copied() {
     let server = Server::start();
@@ -254,7 +255,7 @@ fn a_large_string_is_not_copied() {
     assert_eq!(server.call_count("get"), before);
 }
 
-/// A latch that was opened and set again, and a lock that is kept after its holder has gone.
+/// A latch that was opened and set again, and a lock that is kept after its holder released it.
 #[test]
 fn marks_of_this_library_are_understood() {
     let server = Server::start();
@@ -287,7 +288,7 @@ fn a_user_who_may_not_search_is_told_what_to_allow() {
     server.cmd::<()>(&["ACL", "SETUSER", "u", "+scan"]);
     assert_eq!(names(&client, "*"), ["job"]);
 
-    // Names that the user may not read are left out.
+    // Names that the user may not read are omitted.
     server.cmd::<u32>(&["HSET", "app:other", A, "1"]);
     server.cmd::<()>(&["ACL", "SETUSER", "u", "resetkeys", "~app:j*", "~{app:j*", "~re*", "~lease*"]);
     assert_eq!(names(&client, "*"), ["job"]);
@@ -324,15 +325,15 @@ fn others_see_it_in_a_cluster() {
     let own: Vec<String> = (0..60).map(|n| format!("job:{n:02}")).collect();
     let guards: Vec<_> = own.iter().map(|name| client.lock(name).unwrap()).collect();
     let owners: std::collections::BTreeSet<usize> = own.iter().map(|name| cluster.owner(cluster.slot(name))).collect();
-    assert!(owners.len() > 1, "they are at several primaries");
+    assert!(owners.len() > 1, "they are on several primaries");
     assert_eq!(names(&client, "*"), own);
     assert_eq!(names(&client, "job:07"), ["job:07"]);
 
-    // A lock whose slot is moving: its key may be at either side.
+    // The slot of one lock is moving: its key may be on either side.
     let slot = cluster.slot("job:07");
     let to = owners.iter().copied().find(|owner| *owner != cluster.owner(slot)).unwrap();
     cluster.begin_migration(slot, to);
-    // All of the list, or no list: some of its keys do not exist, and might be at either side.
+    // The list is complete or fails: some of its keys do not exist, and might be on either side.
     let whole_or_later = || match client.locks("*") {
         Ok(all) => assert_eq!(all.len(), own.len()),
         Err(e) => assert_eq!(e.kind(), ErrorKind::NotReady, "{e}"),
@@ -359,13 +360,13 @@ fn it_is_said_on_how_many_masters_a_lock_stands() {
     };
     let (a, b) = (build("billing-7"), build("cron"));
     let guard = a.mutex("job").lock_owned().unwrap();
-    // What a holder left that had no majority.
+    // The leftover of a holder that had no majority.
     masters.0[2].cmd::<u32>(&["HSET", "left", A, "1"]);
     masters.0[2].cmd::<u32>(&["PEXPIRE", "left", "30000"]);
     let seen = |client: &LockClient| -> Vec<_> {
         listed(client, "*").iter().map(|lock| (lock.name().to_owned(), lock.masters(), lock.taken())).collect()
     };
-    wait_until("it stands on all", || seen(&b)[0].1 == Some((3, 3)));
+    wait_until("it is held on all", || seen(&b)[0].1 == Some((3, 3)));
     assert_eq!(seen(&b), [("job".to_owned(), Some((3, 3)), 1), ("left".to_owned(), Some((1, 3)), 1)]);
     assert!(report(&b, "job").to_string().contains("(on 3 of 3 masters)"));
     assert_eq!(only(&report(&b, "left")).masters(), Some((1, 3)));

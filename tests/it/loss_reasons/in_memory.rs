@@ -10,7 +10,7 @@ use super::{lost, told, troubles};
 use crate::rig::{CAP, wait_until};
 
 const LEASE: Duration = Duration::from_secs(30);
-/// What a test takes in real time.
+/// An allowance for the real time that a test takes.
 const A_MOMENT: Duration = Duration::from_secs(8);
 
 fn stage() -> (LockClient, Faults) {
@@ -19,7 +19,7 @@ fn stage() -> (LockClient, Faults) {
     (client, faults)
 }
 
-/// One hold of each kind, and a name under which the store has it.
+/// One hold of each kind, and the name under which it is stored.
 fn guards(client: &LockClient) -> Vec<(Box<dyn Held>, &'static str)> {
     client.semaphore("s").try_set_permits(1).unwrap();
     vec![
@@ -64,7 +64,7 @@ fn a_store_that_cannot_be_reached() {
         let first = trouble.recv_timeout(CAP).expect("the first renewal fails");
         assert_eq!(first.error().kind(), ErrorKind::Unreachable, "{name}");
         assert!(guard.is_held() && about(LEASE, first.remaining()), "{name}: {first}");
-        // Who asks late is told at once.
+        // A late callback runs at once.
         assert!(troubles(&**guard).recv_timeout(CAP).is_ok(), "{name}");
     }
     faults.advance(LEASE);
@@ -72,10 +72,10 @@ fn a_store_that_cannot_be_reached() {
         let loss = lost(&**guard, before, LossReason::NotRenewed, Some(ErrorKind::Unreachable));
         assert!(about(loss.held_for(), LEASE), "{name}: {loss}");
     }
-    assert!(trouble.iter().all(|trouble| trouble.try_recv().is_err()), "told once");
+    assert!(trouble.iter().all(|trouble| trouble.try_recv().is_err()), "reported once");
 }
 
-/// Whenever the end comes: before a renewal, while one is under way, or behind it.
+/// The end may come before a renewal, during one, or after it.
 #[test]
 fn an_end_during_a_renewal_that_fails_is_reported() {
     let (client, faults) = stage();
@@ -85,11 +85,11 @@ fn an_end_during_a_renewal_that_fails_is_reported() {
         for _ in 0..500 {
             faults.advance(LEASE / 500);
         }
-        // Nobody asks the guards, and none has a callback: then they would find it themselves.
+        // Nobody asks the guards, and none has a callback: they would find the loss themselves.
         wait_until("all are reported", || client.stats().total().lost() == 50 * round);
         drop(guards);
         faults.advance(LEASE * 2);
-        wait_until("what may stand is undone", || client.stats().unknown_outcomes() == 0);
+        wait_until("unknown outcomes are undone", || client.stats().unknown_outcomes() == 0);
     }
 }
 
@@ -120,7 +120,7 @@ fn leases_that_end_as_they_were_asked_to() {
         wait_until("they are renewed", || [most.remaining(), set.remaining()].iter().all(|left| *left > LEASE / 2));
     }
     faults.advance(LEASE);
-    // Past the max_hold: it is looked at, and renewed no more.
+    // Past the max_hold: it is still checked, but no longer renewed.
     faults.advance(LEASE / 2);
     let loss = lost(&most, &before[2], LossReason::MaxHold, None);
     assert!(loss.held_for() >= LEASE * 2, "{loss}");
@@ -166,14 +166,14 @@ fn trouble_is_told_once_for_each_row() {
         });
         assert!([&one, &all, &none].iter().all(|told| told.try_recv().is_err()), "round {round}");
     }
-    assert!(of_gone.try_recv().is_err(), "its guard was given up");
+    assert!(of_gone.try_recv().is_err(), "its guard was released");
     // After the outage the lease ends by a pause: the error of the outage is not the cause.
     let before = told(&guard);
     faults.advance(LEASE * 2);
     lost(&guard, &before, LossReason::NotRenewed, None);
 }
 
-/// A renewal whose reply is lost, and the next one succeeds: no loss, one trouble.
+/// A renewal whose reply is lost, and the next one succeeds: no loss, one renewal trouble.
 #[test]
 fn a_renewal_that_fails_once_is_forgotten_with_the_next() {
     let (client, faults) = stage();

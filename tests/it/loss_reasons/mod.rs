@@ -1,4 +1,4 @@
-//! Why a hold was lost, told in every way; and what is told before that.
+//! The reason for a loss, reported in every way; and what is reported before it.
 
 #[cfg(feature = "testing")]
 mod in_memory;
@@ -17,7 +17,7 @@ use crate::support::Clients;
 const SHORT: Duration = ms(1000);
 const LONG: Duration = Duration::from_secs(60);
 
-/// What a callback of the guard is told.
+/// The losses that a callback of the guard receives.
 fn told(guard: &dyn Held) -> Receiver<Loss> {
     let (tell, told) = channel();
     guard.on_lost(Box::new(move |loss| {
@@ -34,20 +34,20 @@ fn troubles(guard: &dyn Held) -> Receiver<RenewalTrouble> {
     told
 }
 
-/// The locks of a set are closed one after the other, and a callback may be told of any of them.
+/// The locks of a set are closed one after another, and a callback may report any of them.
 fn without_time(loss: &Loss) -> String {
     let text = loss.to_string();
     if loss.reason() == LossReason::Closed { text.split(" (held for").next().unwrap().to_owned() } else { text }
 }
 
-/// The loss of a guard, after every way of asking has said the same. `before`: a callback that was
-/// registered while it was held.
+/// The loss of a guard, after checking that all ways report the same one. `before`: a callback that
+/// was registered while it was held.
 #[track_caller]
 fn lost(guard: &dyn Held, before: &Receiver<Loss>, reason: LossReason, cause: Option<ErrorKind>) -> Loss {
     assert!(guard.wait_lost(CAP).is_lost(), "it is lost");
     let loss = guard.loss().expect("it is lost");
     assert_eq!((loss.reason(), loss.cause().map(leasehold::Error::kind)), (reason, cause), "{loss}");
-    // Ready, and not just for the first one that looks.
+    // It stays ready after the first read.
     for _ in 0..2 {
         assert!(guard.lost().recv_timeout(CAP).is_err_and(|e| e.is_disconnected()));
     }
@@ -63,7 +63,7 @@ fn lost(guard: &dyn Held, before: &Receiver<Loss>, reason: LossReason, cause: Op
         assert_eq!(error.kind(), ErrorKind::Lost);
         assert_eq!(error.source().map(ToString::to_string), loss.cause().map(ToString::to_string), "{error:?}");
         let what = loss.to_string().split([':', '(']).next().unwrap().trim().to_owned();
-        assert!(error.to_string().contains(&what), "{error} says {what:?}");
+        assert!(error.to_string().contains(&what), "{error} does not say {what:?}");
     }
     loss
 }
@@ -82,20 +82,20 @@ fn a_server_that_is_gone_is_the_cause() {
     assert!(!trouble.remaining().is_zero() && trouble.remaining() < SHORT, "{trouble}");
     let loss = lost(&guard, &before, LossReason::NotRenewed, Some(ErrorKind::Unreachable));
     assert!(loss.held_for() > SHORT / 2, "{loss}");
-    wait_until("the log says it", || {
+    wait_until("it is logged", || {
         logged_anywhere("lost-by-outage").iter().any(|line| line.contains("is lost: its lease could not be renewed:"))
     });
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     server.start_again();
 }
 
-/// The first renewal is still on its way when the lease ends: no error has come, and nothing was
-/// suspended.
+/// The first renewal is still in progress when the lease ends: there is no error yet, and nothing
+/// was suspended.
 #[test]
 fn a_server_that_does_not_answer_is_the_cause() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
-    // An I/O timeout of the background is a quarter of a lease; the second write stalls as well.
+    // An I/O timeout in the background is a quarter of a lease; the second write stalls as well.
     let client = LockClient::builder().url(proxy.url()).lease(SHORT).build().unwrap();
     let guard = client.lock("job").unwrap();
     let before = told(&guard);
@@ -116,7 +116,7 @@ fn what_was_taken_away_says_so() {
     let before = told(&guard);
     assert!(other.mutex("taken-away").force_unlock().unwrap());
     lost(&guard, &before, LossReason::TakenAway, None);
-    wait_until("the log says it", || {
+    wait_until("it is logged", || {
         logged_anywhere("taken-away").iter().any(|line| line.contains("is lost: it was taken away"))
     });
     drop(guard);
@@ -130,7 +130,7 @@ fn what_was_taken_away_says_so() {
     lost(&guard, &before, LossReason::TakenAway, None);
     drop(guard);
 
-    // A permit; all of a semaphore that was removed.
+    // A permit; then a whole semaphore is deleted.
     long.semaphore("permits").try_set_permits(1).unwrap();
     let permit = long.semaphore("permits").acquire().unwrap();
     let before = told(&permit);
@@ -138,7 +138,7 @@ fn what_was_taken_away_says_so() {
     lost(&permit, &before, LossReason::TakenAway, None);
     drop(permit);
 
-    // Found by the release itself.
+    // The release itself finds the loss.
     let multi = long.multi(["a", "b"]).lock().unwrap();
     let before = told(&multi);
     server.cmd::<u32>(&["DEL", "b"]);
@@ -157,7 +157,7 @@ fn a_lease_that_ended_as_it_was_asked_to_says_so() {
     assert!(loss.held_for() > ms(800) && loss.held_for() <= ms(1000), "{loss}");
     drop(fixed);
 
-    // A reader's lease is looked at often, and is none the longer for it.
+    // A reader's lease is checked often, which does not extend it.
     let fixed = client.rw_lock("rw").with_lease(ms(1000)).read().unwrap();
     let before = told(&fixed);
     lost(&fixed, &before, LossReason::FixedLease, None);
@@ -184,7 +184,7 @@ fn a_client_that_was_closed_says_so() {
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Closed);
 }
 
-/// The process was stopped past its lease: no renewal has failed.
+/// The process was suspended past its lease: no renewal has failed.
 #[test]
 fn a_suspended_holder_is_told_that_nothing_failed() {
     let server = Server::start();
@@ -222,12 +222,12 @@ fn the_cause_is_that_of_the_last_renewal() {
     server.cmd::<()>(&["SET", "broken", "a string"]);
     assert_eq!(trouble.recv_timeout(CAP).unwrap().error().kind(), ErrorKind::WrongType);
     lost(&broken, &before, LossReason::NotRenewed, Some(ErrorKind::WrongType));
-    assert!(trouble.try_recv().is_err(), "once for all that failed in a row");
+    assert!(trouble.try_recv().is_err(), "once for all failures in a row");
     assert!(healthy.is_held() && other.try_recv().is_err());
     server.cmd::<u32>(&["DEL", "broken"]);
 }
 
-/// Two holds of one client under one name at different times: each has its own story.
+/// Two holds of one client under one name at different times: each has its own history.
 #[test]
 fn a_later_hold_begins_anew() {
     let server = Server::start();

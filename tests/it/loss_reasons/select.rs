@@ -28,7 +28,7 @@ fn a_loss_ends_a_select_over_several_guards() {
     };
     assert_eq!((lost, &done[..]), ("b", &[7][..]));
     assert!(a.is_held() && !b.is_held());
-    // It stays ready, also for who asks late and in another thread.
+    // It stays ready, even for a late receiver and in another thread.
     let receiver = b.lost();
     std::thread::spawn(move || assert!(receiver.recv_timeout(CAP).unwrap_err().is_disconnected())).join().unwrap();
     assert!(a.lost().try_recv().unwrap_err().is_empty());
@@ -40,7 +40,7 @@ fn every_receiver_is_ready_and_a_loop_costs_nothing() {
     let client = server.builder().lease(SHORT).build().unwrap();
     let guard = client.lock("job").unwrap();
     let inner = client.lock("job").unwrap();
-    // One of many rounds: all are the same channel.
+    // All of many receivers are the same channel.
     let first = guard.lost();
     assert!((0..10_000).all(|_| guard.lost().same_channel(&first)));
     assert!(!inner.lost().same_channel(&first), "each guard has its own");
@@ -54,7 +54,7 @@ fn every_receiver_is_ready_and_a_loop_costs_nothing() {
     server.assert_clean();
 }
 
-/// A receiver may outlive its guard. It says then that nobody has the lock by it.
+/// A receiver may outlive its guard. It then reports that this guard holds nothing.
 #[test]
 fn a_guard_that_is_given_up_leaves_nothing() {
     let server = Server::start();
@@ -65,14 +65,14 @@ fn a_guard_that_is_given_up_leaves_nothing() {
     assert!(receiver.recv_timeout(ms(20)).unwrap_err().is_timeout());
     inner.unlock().unwrap();
     assert!(inner_lost.try_recv().unwrap_err().is_disconnected());
-    assert!(receiver.try_recv().unwrap_err().is_empty(), "the outer guard has it");
+    assert!(receiver.try_recv().unwrap_err().is_empty(), "the outer guard holds it");
     guard.unlock().unwrap();
     assert!(receiver.try_recv().unwrap_err().is_disconnected());
     drop(client);
     server.assert_clean();
 }
 
-/// All of a set, and each end of it: by loss, by close, by a fixed lease.
+/// All locks of a set, and each way in which it ends: loss, close, a fixed lease.
 #[test]
 fn a_set_of_locks_is_ready_when_one_is_lost() {
     let server = Server::start();
@@ -96,7 +96,7 @@ fn a_set_of_locks_is_ready_when_one_is_lost() {
     assert!(receivers.iter().all(|receiver| receiver.recv_timeout(CAP).unwrap_err().is_disconnected()));
 }
 
-/// Callbacks that block take all of their threads, and keep no channel from being ready.
+/// Callbacks that block occupy all of their threads, and delay no channel.
 #[test]
 fn callbacks_that_block_delay_no_channel() {
     let server = Server::start();

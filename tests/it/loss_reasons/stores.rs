@@ -1,4 +1,4 @@
-//! The same over Redlock, PostgreSQL and ZooKeeper, on the main paths.
+//! The main paths over Redlock, PostgreSQL and ZooKeeper.
 
 use leasehold::{ErrorKind, LossReason};
 
@@ -99,8 +99,8 @@ mod zookeeper {
         server.assert_clean();
     }
 
-    /// The session has expired while the process stood still, and the first thread that looks may
-    /// be the one that learns it from the server.
+    /// The session has expired while the process was suspended, and the first thread that checks
+    /// may be the one that learns it from the server.
     #[test]
     fn a_session_that_expired_while_the_process_stood_still() {
         let server = server!(ZooKeeper::lend(SETTINGS));

@@ -1,5 +1,5 @@
-//! Sends scripts as EVAL over one connection while another connection receives everything that is
-//! published.
+//! Sends scripts as EVAL over one connection while another connection receives all published
+//! messages.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use redis::{ConnectionLike, RedisResult, Value};
 use super::scripts;
 use crate::rig::Server;
 
-/// TTLs are whole kiloseconds and compared rounded, so that a slow machine changes no result.
+/// TTLs are whole kiloseconds and compared rounded, so that a slow machine does not change results.
 pub(crate) const MILLIS: i64 = 1_000_000;
-/// The score by which Redisson marks a permit without an expiry.
+/// Redisson's score for a permit without an expiry.
 const NEVER: i64 = 922_337_203_685_477;
 
 pub(crate) fn kilo(millis: i64) -> String {
@@ -26,7 +26,7 @@ pub(crate) struct Content {
     pub(crate) pttl: String,
 }
 
-/// All keys of a server, so that a test notices everything that is left behind.
+/// All keys of a server, so that a test notices anything that is left behind.
 pub(crate) type Picture = BTreeMap<String, Content>;
 
 pub(crate) struct Bench<'a> {
@@ -72,8 +72,8 @@ impl<'a> Bench<'a> {
         self.con.req_packed_command(&cmd.get_packed_command())
     }
 
-    /// Everything that was published since the last call. A marker message shows where it ends, so
-    /// nothing is waited for.
+    /// The messages published since the last call. A marker message shows where they end, so no
+    /// wait is needed.
     pub(crate) fn published(&mut self) -> Vec<(String, String)> {
         self.cmd::<u32>(&["PUBLISH", "mark", ""]);
         let next = || {
@@ -126,7 +126,7 @@ impl<'a> Bench<'a> {
             }
             (name(&key), Content { kind, body, pttl: kilo(pttl) })
         };
-        // A key that is about to expire may be gone at the next look.
+        // A key that is about to expire may be gone the next time.
         keys.into_iter().map(content).filter(|(_, content)| content.pttl != "0ks").collect()
     }
 }

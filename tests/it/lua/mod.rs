@@ -1,4 +1,4 @@
-//! The Lua scripts of the crate, and what runs them without it.
+//! The Lua scripts of the crate, and a bench that runs them without it.
 
 mod bench;
 mod table;

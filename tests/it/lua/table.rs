@@ -21,7 +21,7 @@ pub(crate) fn script(name: &str) -> &'static str {
     scripts()[name]
 }
 
-/// The word by which a request names a script that the server knows.
+/// The hash by which a request names a script that the server knows.
 pub(crate) fn sha(source: &str) -> String {
     redis::Script::new(source).get_hash().to_owned()
 }

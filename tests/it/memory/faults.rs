@@ -1,4 +1,4 @@
-//! What a test does to a store in memory, and what each kind of guard makes of it.
+//! Faults that a test injects into a store in memory, and how each kind of guard reacts.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::rig::wait_until;
 
 /// The default lease.
 const LEASE: Duration = Duration::from_secs(30);
-/// What takes longer has waited for a timer.
+/// Anything that takes longer has waited for a timer.
 const AT_ONCE: Duration = Duration::from_secs(3);
 const NAME: &str = "job";
 
@@ -108,12 +108,12 @@ fn a_lost_lock_is_told_in_every_way_and_goes_to_whoever_waits() {
             let waiter = s.spawn(|| stage.lock(&stage.other).unwrap().unlock());
             wait_until("the other waits", || stage.faults.listeners(NAME) > 0);
             assert!(stage.faults.lose(NAME), "{primitive}");
-            // Several locks as one are lost with the first of them; the others are free when the
-            // guard is gone.
+            // A multi-lock is lost with the first of its locks; the others are free when the guard
+            // is dropped.
             assert_lost(primitive, guard, &told);
             waiter.join().unwrap().unwrap();
         });
-        assert!(!stage.faults.lose(NAME), "{primitive}: nobody has it");
+        assert!(!stage.faults.lose(NAME), "{primitive}: nobody holds it");
     });
 }
 
@@ -264,17 +264,17 @@ fn counts_meet_faults_once() {
     faults.fail_next(Operation::Count, Failure::BeforeItRan);
     assert_eq!(latch.count_down().unwrap_err().kind(), ErrorKind::Unreachable);
     faults.fail_next(Operation::Count, Failure::AfterItRan);
-    assert_eq!(latch.count_down().unwrap(), 1, "repeated, and counted once");
+    assert_eq!(latch.count_down().unwrap(), 1, "repeated, but counted once");
 
     let permits = client.counting_semaphore("slots");
     permits.try_set_permits(2).unwrap();
     faults.fail_next(Operation::Acquire, Failure::AfterItRan);
     assert_eq!(permits.try_acquire().unwrap_err().kind(), ErrorKind::Unreachable);
-    wait_until("what was taken is given back", || permits.available_permits().unwrap() == 2);
+    wait_until("the acquired permits are returned", || permits.available_permits().unwrap() == 2);
     let permit = permits.acquire().unwrap();
     faults.fail_next(Operation::Release, Failure::AfterItRan);
     let _ = permit.release();
-    wait_until("given back once", || permits.available_permits().unwrap() == 2);
+    wait_until("returned once", || permits.available_permits().unwrap() == 2);
     faults.advance(Duration::from_secs(3600));
     assert_eq!(permits.available_permits().unwrap(), 2);
 }
@@ -302,7 +302,7 @@ fn who_waits_for_a_latch_rides_out_a_cut() {
     client.fenced_value("v").claim(token).unwrap();
 }
 
-/// By far more than a waiter's place is kept without another try.
+/// By far more than a waiter's queue entry is kept without another attempt.
 #[test]
 fn a_fair_lock_keeps_its_order_when_the_clock_is_moved() {
     let client = LockClient::in_memory();
@@ -318,7 +318,7 @@ fn a_fair_lock_keeps_its_order_when_the_clock_is_moved() {
                 tell.send(n).unwrap();
                 guard.unlock().unwrap();
             });
-            wait_until("it stands in the queue", || client.fair(NAME).queue_len().unwrap() == n + 1);
+            wait_until("it is in the queue", || client.fair(NAME).queue_len().unwrap() == n + 1);
         }
         faults.advance(LEASE / 2);
         faults.lose(NAME);

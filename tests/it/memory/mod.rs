@@ -1,4 +1,4 @@
-//! Clients in memory: several on one store, and what a test can do to them.
+//! Clients in memory: several on one store, and the faults that a test can inject.
 
 mod faults;
 
@@ -86,7 +86,7 @@ fn closing_one_client_frees_what_it_holds_and_leaves_the_others() {
     assert!(!lost.is_held() && kept.is_held());
     assert!(other.try_lock("a").unwrap().is_some());
     assert_eq!(one.lock("b").unwrap_err().kind(), ErrorKind::Closed);
-    assert!(LockClient::in_memory_shared(&one).unwrap().try_lock("b").unwrap().is_none(), "the store is there still");
+    assert!(LockClient::in_memory_shared(&one).unwrap().try_lock("b").unwrap().is_none(), "the store still exists");
 }
 
 #[test]

@@ -10,7 +10,7 @@ const STEPS: usize = 600;
 /// One acquisition of a semaphore with leases.
 struct Taken {
     guard: Option<SemaphorePermit>,
-    /// Forgotten: returned by this id.
+    /// Set if it was forgotten: then it is returned by this id.
     id: Option<PermitId>,
     permits: u32,
     members: Vec<Vec<u8>>,
@@ -22,7 +22,7 @@ enum Lease {
     Live,
     /// Its lease has ended, and no call has removed it yet.
     Ended,
-    /// Nothing of it is at the server any more.
+    /// Nothing of it is left at the server.
     Gone,
 }
 
@@ -51,7 +51,7 @@ impl Permits {
         }
     }
 
-    /// What a release answers and does.
+    /// The result and the effect of a release.
     fn give_back(&mut self, n: usize) -> Outcome {
         let (permits, state) = (i64::from(self.taken[n].permits), self.taken[n].state);
         if state != Lease::Gone {
@@ -67,7 +67,7 @@ impl Permits {
     }
 }
 
-/// How many to acquire: mostly what is available, sometimes more than there can ever be.
+/// How many to acquire: mostly an available number, sometimes more than can ever exist.
 fn a_few(run: &mut Run) -> u32 {
     match run.roll(16) {
         0 => 0,
@@ -116,7 +116,7 @@ fn semaphore(mut run: Run) {
                     _ if permits == 0 => Outcome::Failed(ErrorKind::InvalidInput),
                     None => Outcome::CONFLICT,
                     Some(free) if free >= i64::from(permits) => Outcome::Won,
-                    // More than there are permits, even when all are free.
+                    // More than all permits together.
                     Some(free) if free + held < i64::from(permits) => Outcome::CONFLICT,
                     Some(_) => Outcome::Busy,
                 };
@@ -142,8 +142,8 @@ fn semaphore(mut run: Run) {
             }
             7..=10 => {
                 let all = 0..model.taken.len();
-                // Permits whose lease has ended but which no call has removed are rare: they go
-                // first.
+                // Acquisitions whose lease has ended but which no call has removed are rare, so
+                // they are released first.
                 let ended = run.pick(all.clone().filter(|n| model.taken[*n].guard.is_some() && model.is_ended(*n)));
                 let any = || run.pick(all.filter(|n| model.taken[*n].guard.is_some()));
                 let Some(n) = ended.or_else(any) else { continue };
@@ -152,7 +152,7 @@ fn semaphore(mut run: Run) {
                 let broken = run.maybe_break();
                 let outcome = Outcome::of_release(model.taken[n].guard.take().unwrap().release());
                 let wanted = model.give_back(n);
-                // A repeat cannot tell its own first attempt from a loss.
+                // A repeat cannot distinguish its own first attempt from a loss.
                 let allowed = if broken { vec![wanted, Outcome::Done] } else { vec![wanted] };
                 soon = run.answered(outcome, &allowed, broken);
                 model.taken.swap_remove(n);
@@ -173,7 +173,7 @@ fn semaphore(mut run: Run) {
                 let outcome = Outcome::of_release(handle.release(model.taken[n].id.as_ref().unwrap()));
                 let wanted = model.give_back(n);
                 run.answered(outcome, &[wanted], false);
-                // Sometimes the id is kept, to be returned once more.
+                // Sometimes the id is kept, to be returned a second time.
                 if !run.chance(3) {
                     model.taken.swap_remove(n);
                 }
@@ -193,7 +193,7 @@ fn semaphore(mut run: Run) {
                 run.note(format!("set {permits}"));
                 run.maybe_break();
                 let set = handle.try_set_permits(permits).unwrap();
-                // It is asked how many it has, if it has any.
+                // The call counts the permits of an existing semaphore, which sweeps it.
                 model.sweep();
                 let wanted = match model.free.map(|free| free + model.at_server()) {
                     None => SetPermits::New,

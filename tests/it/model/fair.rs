@@ -37,11 +37,11 @@ impl Model {
         self.mine.iter().position(|mine| mine.levels > 0 && !mine.gone)
     }
 
-    /// The lock was released: the first waiter has it now, and nobody else.
+    /// The lock was released: the first waiter has it now, and no other.
     fn pass_on(&mut self, run: &mut Run) {
         let Some((next, _)) = self.queue.pop_front() else { return };
         let answer = self.answers[next].take().unwrap().recv_timeout(CAP);
-        run.note(format!("{next} goes in"));
+        run.note(format!("{next} gets it"));
         assert_eq!(answer, Ok(Outcome::Won), "it is the turn of {next}\n{}", run.story());
         self.mine[next] = Mine { levels: 1, gone: false, waits: false };
         for (other, _) in &self.queue {
@@ -63,7 +63,7 @@ on_each_server! {
 
 fn give_in_order(mut run: Run) {
     let clients = [run.client(), run.client(), run.client()];
-    // `force_unlock` is sent once, so not over a connection that may have been cut.
+    // `force_unlock` is sent only once, so it must not use a connection that may have been cut.
     let operator = run.place.client();
     let actors = CLIENT_OF.map(|n| {
         let lock = clients[n].fair(NAME);
@@ -81,8 +81,8 @@ fn give_in_order(mut run: Run) {
         match run.roll(17) {
             0..=5 if idle => {
                 run.note(format!("{who} waits, free {free}"));
-                // With a lost reply the waiter may fail or wait on after a repeat; the model could
-                // not know which.
+                // With a lost reply the waiter may fail or continue to wait after a repeat; the
+                // model could not know which.
                 let broken = free && run.maybe_break();
                 let answer = actor.start(|thread: &mut Thread| {
                     Outcome::of_try(thread.lock.lock().map(Some), |guard| thread.guards.push(guard))
@@ -132,7 +132,7 @@ fn give_in_order(mut run: Run) {
                     actors[who].run(|thread: &mut Thread| Outcome::of_release(thread.guards.pop().unwrap().unlock()));
                 let allowed: &[_] = match mine.gone {
                     false => &[Outcome::Done],
-                    // A repeat cannot tell its own first attempt from a loss.
+                    // A repeat cannot distinguish its own first attempt from a loss.
                     true if (broken || cut) && mine.levels == 1 => &[Outcome::Done, Outcome::LOST],
                     true => &[Outcome::LOST],
                 };
@@ -159,17 +159,17 @@ fn give_in_order(mut run: Run) {
                 // id.
                 let version = if run.chance(2) { 8 } else { 4 };
                 let dead = format!("00000000-0000-{version}000-8000-{step:012}:1");
-                run.note(format!("{dead} waits and is dead"));
+                run.note(format!("{dead} waits, but is dead"));
                 run.place.add_dead_waiter(&dead);
                 model.dead.push(dead);
             }
             16 if run.chance(2) => {
                 let Some(proxy) = &run.proxy else { continue };
-                // A waiter in the queue that has not been told so yet would fail with its first reply.
+                // A queued waiter that has not received that reply yet would fail.
                 wait_until("all are answered", || proxy.is_at_rest());
                 proxy.cut_all();
                 run.note("all connections end".into());
-                // From now on any idle connection may turn out to be closed, and the request sent
+                // From now on any idle connection may turn out to be closed, and a request sent
                 // over it is repeated.
                 cut = true;
             }

@@ -1,9 +1,9 @@
-//! Random operations of several holders, on a server or in memory, and on a model that says what each
-//! operation must answer.
+//! Random operations of several holders, on a server or in memory, and on a model of the result of
+//! each operation.
 //!
-//! One operation at a time, so that a seed determines a run: `LEASEHOLD_SEED=<seed>` runs the same
-//! operations again. Leases are longer than any run, and are ended through the server, so no run
-//! waits for one.
+//! There is one operation at a time, so that a seed determines a run: `LEASEHOLD_SEED=<seed>`
+//! repeats the same operations. Leases are longer than any run, and are ended through the server,
+//! so no run waits for one.
 
 mod counts;
 mod fair;
@@ -59,10 +59,10 @@ use on_each_server;
 
 /// The name of the primitive under test.
 const NAME: &str = "model";
-/// So long that no lease ends, and none is renewed, before a run is over.
+/// Long enough that no lease ends or is renewed during a run.
 const LEASE: Duration = Duration::from_secs(3600);
 
-/// The answer of an operation.
+/// The result of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Won,
@@ -128,10 +128,10 @@ impl Run {
     }
 
     fn client(&self) -> LockClient {
-        // The waiters of a fair lock, too, poll far later than a run ends.
+        // The polls of fair waiters also come far later than the end of a run.
         let builder = LockClient::builder().lease(LEASE).waiter_timeout(Duration::from_secs(300));
-        // An announcement names the lock too: a fault that is meant for an operation would hit it,
-        // and what a client says of itself then stands for a lease.
+        // Announcements are off: they name the lock too, so a fault meant for an operation could
+        // affect one, and the client's record would then last for a lease.
         let builder = builder.io_timeout(Duration::from_secs(5)).announce_owner(false);
         self.place.open(builder, self.proxy.as_ref())
     }
@@ -158,7 +158,8 @@ impl Run {
     /// Sometimes loses the next request about the name or its reply, so that the request is
     /// repeated or undone.
     fn maybe_break(&mut self) -> bool {
-        // Lost once, the request is repeated silently; lost twice, the call fails and is undone.
+        // If it is lost once, the request is silently repeated; if twice, the call fails and is
+        // undone.
         let (times, fault) = match self.roll(20) {
             0 => (1, Fault::CutAfterApplied),
             1 => (1, Fault::CutBeforeSend),
@@ -172,7 +173,7 @@ impl Run {
         true
     }
 
-    /// Removes the fault if this operation sent nothing, so that it does not hit a later one.
+    /// Removes the fault if this operation sent nothing, so that it does not affect a later one.
     fn mend(&self) {
         if let Some(proxy) = &self.proxy {
             proxy.inject("\u{1}no request has this\u{1}", Fault::CutBeforeSend);
@@ -185,8 +186,8 @@ impl Run {
         format!("{}: LEASEHOLD_SEED={} after ...\n  {}", self.primitive, self.seed, self.trace[from..].join("\n  "))
     }
 
-    /// All clients are gone: checks that nothing of theirs is left. `LEASEHOLD_TRACE` prints the
-    /// operations.
+    /// For use after all clients have ended: checks that nothing of them is left. `LEASEHOLD_TRACE`
+    /// prints the operations.
     fn end(self) {
         if std::env::var_os("LEASEHOLD_TRACE").is_some() {
             println!("{}:\n  {}", self.primitive, self.trace.join("\n  "));
@@ -214,8 +215,8 @@ impl Run {
         unknown
     }
 
-    /// Checks that the server agrees with the model: at once, or `soon` when something is resolved
-    /// in the background.
+    /// Checks that the server agrees with the model: at once, or `soon` if something is resolved in
+    /// the background.
     #[track_caller]
     fn stands<T: PartialEq + Debug>(&self, soon: bool, wanted: &T, look: impl Fn() -> T) {
         if soon {
@@ -255,7 +256,7 @@ impl<S: 'static> Actor<S> {
 
     #[track_caller]
     fn run<R: Send + 'static>(&self, job: impl FnOnce(&mut S) -> R + Send + 'static) -> R {
-        self.start(job).recv_timeout(CAP).expect("no answer in all that time")
+        self.start(job).recv_timeout(CAP).expect("no result within the time limit")
     }
 }
 

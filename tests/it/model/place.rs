@@ -1,4 +1,4 @@
-//! Where the locks of a run live, and what stands there.
+//! The store of a run, and its contents.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::rig::Postgres;
 use crate::rig::{Proxy, Server};
 use crate::support::Clients;
 
-/// A server, and a connection that looks into it past the clients; or the memory of this process.
+/// A server, and a connection to inspect it without the clients; or the memory of this process.
 #[allow(clippy::large_enum_variant, reason = "a test has one of them")]
 pub(super) enum Place {
     Redis {
@@ -29,7 +29,7 @@ pub(super) enum Place {
         connection: RefCell<postgres::Client>,
         server: Postgres,
     },
-    /// What stands there is what a client is told.
+    /// Its contents are those that a client reports.
     #[cfg(feature = "testing")]
     Memory {
         client: LockClient,
@@ -37,16 +37,16 @@ pub(super) enum Place {
     },
 }
 
-/// The holders with their levels, whether they read or write, and what else there is of locks.
+/// The holders with their levels, whether they read or write, and what else is stored for locks.
 #[derive(Debug, Default)]
 pub(super) struct Held {
-    /// By holder; a writer's ends with `:write`.
+    /// By holder; a writer's id ends with `:write`.
     pub(super) levels: BTreeMap<String, usize>,
-    /// Of a read-write lock.
+    /// The mode of a read-write lock.
     pub(super) mode: Option<String>,
-    /// Of all readers.
+    /// The levels of all readers.
     pub(super) read_levels: usize,
-    /// Places in queues, the sign of a waiting writer.
+    /// Entries in queues, the marker of a waiting writer.
     pub(super) others: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ impl Place {
         Self::Memory { faults: Faults::of(&client).unwrap(), client }
     }
 
-    /// `None` in memory, where no reply is lost.
+    /// `None` in memory, where no reply can be lost.
     pub(super) fn proxy(&self) -> Option<Proxy> {
         match self {
             Self::Redis { server, .. } => Some(Proxy::start(server)),
@@ -80,7 +80,7 @@ impl Place {
         }
     }
 
-    /// A client by way of the proxy, if there is one.
+    /// A client through the proxy, if there is one.
     pub(super) fn open(&self, builder: Builder, proxy: Option<&Proxy>) -> LockClient {
         match (self, proxy) {
             #[cfg(feature = "testing")]
@@ -94,7 +94,7 @@ impl Place {
         client.inspect(NAME).unwrap()
     }
 
-    /// A client past the proxy.
+    /// A client that bypasses the proxy.
     pub(super) fn client(&self) -> LockClient {
         match self {
             Self::Redis { server, .. } => server.client(),
@@ -105,7 +105,8 @@ impl Place {
         }
     }
 
-    /// Whether permits whose lease has ended are free at once. In Redis a call returns them.
+    /// Whether permits become available as soon as their lease ends. In Redis the next call returns
+    /// them.
     pub(super) fn frees_ended_permits_at_once(&self) -> bool {
         !matches!(self, Self::Redis { .. })
     }
@@ -165,7 +166,7 @@ impl Place {
         }
     }
 
-    /// The waiters of a fair lock, in their order.
+    /// The waiters of a fair lock, in order.
     pub(super) fn queue(&self) -> Vec<String> {
         match self {
             Self::Redis { connection, .. } => {
@@ -181,7 +182,7 @@ impl Place {
         }
     }
 
-    /// Whether a place in a queue, or permits, can be made to look as if their client were gone.
+    /// Whether a queue entry or permits can be made to look as if their client had died.
     pub(super) fn has_the_dead(&self) -> bool {
         #[cfg(feature = "testing")]
         if matches!(self, Self::Memory { .. }) {
@@ -190,7 +191,7 @@ impl Place {
         true
     }
 
-    /// Puts a waiter at the end of the queue whose time is over.
+    /// Appends a waiter whose timeout is over to the queue.
     pub(super) fn add_dead_waiter(&self, holder: &str) {
         match self {
             Self::Redis { connection, .. } => {
@@ -206,11 +207,11 @@ impl Place {
                 connection.borrow_mut().execute(sql, &[&NAME, &holder]).unwrap();
             }
             #[cfg(feature = "testing")]
-            Self::Memory { .. } => unreachable!("nobody dies in memory"),
+            Self::Memory { .. } => unreachable!("no client dies in memory"),
         }
     }
 
-    /// How many permits are free, or the count; `None` if there is none.
+    /// The number of free permits, or the count; `None` if it is not set.
     pub(super) fn free(&self) -> Option<i64> {
         match self {
             Self::Redis { connection, .. } => Self::cmd(connection, &[b"GET", NAME.as_bytes()]),
@@ -239,7 +240,7 @@ impl Place {
         }
     }
 
-    /// What stands there of acquisitions of permits.
+    /// The stored acquisitions of permits.
     pub(super) fn members(&self) -> Vec<Vec<u8>> {
         match self {
             Self::Redis { connection, .. } => {
@@ -252,7 +253,7 @@ impl Place {
         }
     }
 
-    /// The lease of these permits is over.
+    /// Ends the lease of these permits.
     pub(super) fn end_permits(&self, members: &[Vec<u8>]) {
         for member in members {
             match self {
@@ -267,12 +268,12 @@ impl Place {
                     connection.borrow_mut().execute(sql, &[&holder]).unwrap();
                 }
                 #[cfg(feature = "testing")]
-                Self::Memory { .. } => unreachable!("nobody dies in memory"),
+                Self::Memory { .. } => unreachable!("no client dies in memory"),
             }
         }
     }
 
-    /// No hold, no place, no count stands any more.
+    /// Deletes all holds, queue entries and counts.
     pub(super) fn delete_all(&self) {
         match self {
             Self::Redis { connection, server } => {
@@ -285,7 +286,7 @@ impl Place {
             }
             #[cfg(feature = "postgres")]
             Self::Postgres { connection, .. } => {
-                // The row itself stays, with its token.
+                // The row itself is kept, with its token.
                 let sql = "UPDATE leasehold.lock SET holder = NULL, level = 0, number = NULL, \
                                barred = '-infinity', bars = NULL; \
                            DELETE FROM leasehold.share; DELETE FROM leasehold.waiter";
@@ -296,7 +297,7 @@ impl Place {
         }
     }
 
-    /// The scripts, or the functions, that clients know the server has.
+    /// Deletes the scripts or functions that clients know to be on the server.
     pub(super) fn forget_scripts(&self) {
         match self {
             Self::Redis { connection, .. } => Self::cmd(connection, &[b"SCRIPT", b"FLUSH"]),

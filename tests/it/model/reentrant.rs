@@ -1,4 +1,4 @@
-//! Locks that a thread can take again: the plain one, the fair one, the write side.
+//! Locks that a thread can re-enter: the plain one, the fair one, the write side.
 
 use leasehold::{
     FairMutex, FairMutexGuard, LockClient, OwnedFairMutexGuard, OwnedMutexGuard, OwnedRwLockWriteGuard, ReentrantMutex,
@@ -94,7 +94,7 @@ struct Mine {
 #[derive(Default)]
 struct Model {
     mine: [Mine; 4],
-    /// Whether the count at the server is known: not after a lost reply.
+    /// The count at the server is unknown, because a reply was lost.
     loose: bool,
     token: u64,
 }
@@ -109,7 +109,7 @@ impl Model {
         };
         let mut standing = self.mine.iter().enumerate().filter_map(of);
         let first = standing.next();
-        assert!(standing.next().is_none(), "the model itself lets two in");
+        assert!(standing.next().is_none(), "the model itself admits two holders");
         first
     }
 
@@ -132,7 +132,7 @@ fn run<L: Lock>(mut run: Run) {
     for _ in 0..STEPS {
         let (mut who, step) = (run.roll(4), run.roll(16));
         if let 6..=10 | 13 = step {
-            // Mostly a thread that holds something, or few operations would have an effect.
+            // Mostly a thread that holds something; otherwise few operations would have an effect.
             let held = |n: &usize| if step == 13 { model.mine[*n].owned } else { model.mine[*n].levels > 0 };
             who = run.pick((0..4).filter(held)).unwrap_or(who);
         }
@@ -181,7 +181,7 @@ fn run<L: Lock>(mut run: Run) {
                 let allowed: &[_] = match mine.gone {
                     _ if !reported => &[Outcome::Done],
                     false => &[Outcome::Done],
-                    // A repeat cannot tell its own first attempt from a loss.
+                    // A repeat cannot distinguish its own first attempt from a loss.
                     true if broken && mine.levels == 1 => &[Outcome::Done, Outcome::LOST],
                     true => &[Outcome::LOST],
                 };
@@ -242,7 +242,7 @@ fn run<L: Lock>(mut run: Run) {
         }
         let count = |count: usize| if model.loose { None } else { Some(count) };
         let standing = model.standing().map(|(n, levels)| (ids[n].clone(), count(levels)));
-        // No other key: no entry in a queue, no marker of a waiting writer.
+        // There is no other key: no entry in a queue, no marker of a waiting writer.
         run.stands(soon, &(standing, vec![]), || {
             let mut held = run.place.held();
             assert!(held.levels.len() <= 1 && held.read_levels == 0, "{held:?}\n{}", run.story());
@@ -254,7 +254,7 @@ fn run<L: Lock>(mut run: Run) {
             let (bound, owned) = actor.run(|thread: &mut Thread<L>| {
                 (thread.bound.last().map(L::look), thread.owned.as_ref().map(L::look_owned))
             });
-            // The client may know already or not that this hold is gone.
+            // The client may or may not know yet that this hold is gone.
             if let (Some((held, count, _)), false) = (bound, mine.gone) {
                 run.same("held, how often", &(held, count as usize), &(true, mine.levels));
             }

@@ -1,4 +1,4 @@
-//! The read-write lock: readers beside each other, reads inside a write hold, downgrades, refused
+//! The read-write lock: readers in parallel, reads inside a write hold, downgrades, refused
 //! upgrades.
 
 use leasehold::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -20,10 +20,10 @@ struct Mine {
     reads: usize,
     writes: usize,
     gone: bool,
-    /// A reply was lost, or two threads share the hold: the counts at the server may be older than the
-    /// client's until the hold ends.
+    /// A reply was lost, or two threads share the hold: the counts at the server may differ from
+    /// the client's until the hold ends.
     loose: bool,
-    /// Which hold at the server it has: threads of one client that read may have the same.
+    /// The number of its hold at the server: two reading threads of one client may share a hold.
     hold: usize,
 }
 
@@ -44,7 +44,7 @@ type Field = (String, bool, Option<usize>);
 struct Standing {
     mode: Option<String>,
     fields: Vec<Field>,
-    /// How many read levels there are, if the counts are known.
+    /// The number of read levels, if the counts are known.
     levels: Option<usize>,
     /// The marker of a waiting writer.
     others: Vec<String>,
@@ -72,7 +72,7 @@ impl Model {
             let writes = mine.writes > 0;
             let count = if writes { mine.writes } else { mine.reads };
             standing.fields.push((self.ids[CLIENT_OF[n]].clone(), writes, exact.then_some(count)));
-            // Only the client knows of reads inside a write hold.
+            // Only the client knows about reads inside a write hold.
             levels += if writes { 0 } else { mine.reads };
             standing.mode = Some(if writes { "write" } else { "read" }.to_owned());
         }
@@ -81,27 +81,27 @@ impl Model {
         standing
     }
 
-    /// The other thread of the client of `n`, if that reads: while its hold is new, `n` may join it,
-    /// even if the server has lost it since.
+    /// The other thread of `n`'s client, if it reads: while its hold is new, `n` may join it, even
+    /// if the server has lost it since.
     fn mate(&self, n: usize) -> Option<usize> {
         let is_mate = |other: &usize| *other != n && CLIENT_OF[*other] == CLIENT_OF[n];
         (0..4).filter(is_mate).find(|&other| self.mine[other].reads > 0 && self.mine[other].writes == 0)
     }
 
-    /// What thread `n` was granted is a hold of its own or that of its [mate](Self::mate). Only
-    /// the server tells which.
+    /// Thread `n` was granted a new hold or joined that of its [mate](Self::mate). Only the server
+    /// shows which.
     fn granted(&mut self, n: usize, holds_before: usize, run: &Run) {
         if self.holds_of(n, run) > holds_before {
             self.mine[n].hold = self.mine.iter().map(|mine| mine.hold).max().unwrap_or(0) + 1;
             return;
         }
-        let mate = self.mate(n).expect("somebody reads for it");
+        let mate = self.mate(n).expect("a thread to share a hold with");
         self.mine[mate].loose = true;
         let Mine { gone, hold, .. } = self.mine[mate];
         self.mine[n] = Mine { gone, hold, loose: true, ..self.mine[n] };
     }
 
-    /// How many holds the client of thread `n` has at the server.
+    /// The number of holds of `n`'s client at the server.
     fn holds_of(&self, n: usize, run: &Run) -> usize {
         run.place.held().levels.keys().filter(|holder| holder.starts_with(&self.ids[CLIENT_OF[n]])).count()
     }
@@ -133,7 +133,7 @@ fn follow(mut run: Run) {
     for _ in 0..STEPS {
         let (mut who, step) = (run.roll(4), run.roll(20));
         if step > 7 {
-            // Mostly a thread that holds something, or few operations would have an effect.
+            // Mostly a thread that holds something; otherwise few operations would have an effect.
             let held = |n: &usize| {
                 if (12..=16).contains(&step) { model.mine[*n].writes > 0 } else { model.mine[*n].reads > 0 }
             };
@@ -154,7 +154,7 @@ fn follow(mut run: Run) {
                     Outcome::of_try(thread.lock.try_read(), |guard| thread.reads.push(guard))
                 });
                 let allowed: &[_] = match (mine.holds(), mine.gone) {
-                    // Decided in the client, which may not know yet that the hold is gone.
+                    // The client decides this, and may not know yet that the hold is gone.
                     (true, true) if mine.writes > 0 => &[Outcome::Won, Outcome::LOST],
                     (true, true) => &[Outcome::LOST],
                     (true, false) => &[Outcome::Won],
@@ -179,7 +179,7 @@ fn follow(mut run: Run) {
                 let allowed: &[_] = match (mine.writes > 0, mine.reads > 0) {
                     (true, _) if mine.gone => &[Outcome::LOST],
                     (true, _) => &[Outcome::Won],
-                    // Decided in the client, which may not know yet that the hold is gone.
+                    // The client decides this, and may not know yet that the hold is gone.
                     (false, true) if mine.gone => &[Outcome::CONFLICT, Outcome::LOST],
                     // The thread would wait for itself.
                     (false, true) => &[Outcome::CONFLICT],
@@ -201,7 +201,7 @@ fn follow(mut run: Run) {
                 let allowed: &[_] = match mine.gone {
                     false => &[Outcome::Done],
                     true if mine.writes > 0 || (broken && mine.reads == 1) => &[Outcome::Done, Outcome::LOST],
-                    // The last one to leave asks Redis.
+                    // The last one to leave sends a request to Redis.
                     true if model.mate(who).is_some() => &[Outcome::Done, Outcome::LOST],
                     true => &[Outcome::LOST],
                 };

@@ -1,5 +1,4 @@
-//! Several locks taken as one when something goes wrong: lost replies, lost holds, a full server,
-//! `close`.
+//! Faults of several locks acquired as one: lost replies, lost holds, a full server, `close`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,10 +42,10 @@ fn a_lost_acquire_or_release_leaves_none_of_them() {
         proxy.inject("m2", fault);
         match client.multi(all).try_lock() {
             Err(e) => assert_unasked(&format!("{fault:?}"), &e),
-            // The client took the connection for one that had ended while idle, replaced it, and
+            // The client assumed that the connection had ended while idle, replaced it, and
             // repeated the request.
             Ok(Some(guard)) => guard.unlock().unwrap(),
-            Ok(None) => panic!("{fault:?}: nobody else has it"),
+            Ok(None) => panic!("{fault:?}: no other client has it"),
         }
         wait_until(&format!("{fault:?} leaves no lock"), || server.lock_keys().is_empty());
         let guard = client.multi(all).lock().unwrap();
@@ -60,7 +59,7 @@ fn a_lost_acquire_or_release_leaves_none_of_them() {
     }
 }
 
-/// A hold of this thread goes on, whatever happens to the call that enters it again.
+/// A hold of this thread continues, whatever happens to the call that re-enters it.
 #[test]
 fn a_lost_reply_leaves_the_holds_that_were_there() {
     let server = Server::start();
@@ -100,8 +99,8 @@ fn a_waiter_that_loses_a_reply_gets_in_all_the_same() {
                 (server.lock_keys().len(), guard.unlock())
             });
             wait_until("it waits", || listens(&server, "m2"));
-            // The second attempt may be still to come: then the fault hits that one, and a third
-            // one succeeds.
+            // The second attempt may not have been sent yet: then the fault affects that one, and a
+            // third one succeeds.
             proxy.inject("m1", fault);
             give_up(&server, "m2");
             let (stand, unlocked) = waiter.join().unwrap();
@@ -135,7 +134,7 @@ fn the_loss_of_one_is_the_loss_of_all() {
                 refused(guard.ensure_held(), ErrorKind::Lost, Some("b"));
                 refused(guard.extend(LONG), ErrorKind::Lost, Some("b"));
                 let left: BTreeSet<String> = server.lock_keys().into_iter().collect();
-                assert_eq!(left, BTreeSet::from(["a", "c"].map(str::to_owned)), "renewed until they are given up");
+                assert_eq!(left, BTreeSet::from(["a", "c"].map(str::to_owned)), "renewed until they are released");
                 refused(guard.unlock(), ErrorKind::Lost, Some("b"));
             }};
         }
@@ -197,7 +196,7 @@ fn a_full_server_takes_none_of_them() {
     let server = Server::start();
     let client = patient(&server);
     let without = server.builder().lease(LONG).fencing(false).build().unwrap();
-    // The scripts are loaded before, because that takes memory too.
+    // The scripts are loaded earlier, because that takes memory too.
     for client in [&client, &without] {
         client.multi(["x", "y"]).lock().unwrap().unlock().unwrap();
     }
@@ -206,7 +205,7 @@ fn a_full_server_takes_none_of_them() {
     for client in [&client, &without] {
         let e = client.multi(["a", "b"]).try_lock().unwrap_err();
         assert_eq!((e.kind(), e.name()), (ErrorKind::Full, Some("a, b")), "{e:?}");
-        // The answer that a lock is taken needs no memory.
+        // The reply that a lock is taken needs no memory.
         assert!(client.multi(["a", "h"]).try_lock_owned().unwrap().is_none());
     }
     held.extend(LONG * 2).unwrap();
@@ -217,7 +216,7 @@ fn a_full_server_takes_none_of_them() {
     drop(client.multi(["a", "b"]).try_lock().unwrap().expect("it works again"));
 }
 
-/// A user who may write hashes but not set a TTL: the lock that was written already is deleted
+/// A user who may write hashes but not set a TTL: the lock that was already written is deleted
 /// again.
 #[test]
 fn a_write_that_is_refused_takes_back_what_was_written() {
@@ -238,7 +237,7 @@ fn a_write_that_is_refused_takes_back_what_was_written() {
 }
 
 /// The first run was granted and its reply lost; then one name was forced open and acquired by
-/// another. The repeat is refused and releases the others.
+/// another client. The repeat is refused and releases the others.
 #[test]
 fn a_repeat_leaves_no_half_after_one_was_forced_open() {
     let server = Server::start();
@@ -250,9 +249,11 @@ fn a_repeat_leaves_no_half_after_one_was_forced_open() {
     server.cmd::<()>(&["CONFIG", "RESETSTAT"]);
     std::thread::scope(|s| {
         let waiter = s.spawn(|| all.try_lock_for(ms(3000)).map(|won| won.is_none()));
-        // One attempt before and one after the subscription: the next one follows the release.
+        // One attempt comes before the subscription and one after it: the next one follows the
+        // release.
         wait_until("it has tried twice", || listens(&server, "m2") && server.call_count("evalsha") >= 2);
-        // No new connections after the grant: the waiting call goes on through that.
+        // No new connection is opened after the grant, so the waiting call continues through the
+        // fault.
         proxy.inject("m1", Fault::CutAfterApplied);
         proxy.refuse(true);
         give_up(&server, "m2");

@@ -1,5 +1,5 @@
-//! Several locks taken as one, on a real server: all or nothing, in any order, beside clients that
-//! take one of them.
+//! Several locks acquired as one, on a real server: all or nothing, in any order, in competition
+//! with clients that acquire one of them.
 
 mod faults;
 
@@ -12,16 +12,16 @@ use leasehold::{Error, ErrorKind, LockClient};
 use crate::rig::{Child, Server, ms, wait_until};
 use crate::support::Clients;
 
-/// Far more time than anything takes that does not wait for a lease.
+/// Far longer than anything takes that does not wait for a lease.
 const SOON: Duration = Duration::from_secs(10);
-/// So long that no test can pass because a lease ended.
+/// Long enough that no test can pass because a lease ended.
 const LONG: Duration = Duration::from_secs(120);
 
 fn patient(server: &Server) -> LockClient {
     server.builder().lease(LONG).build().unwrap()
 }
 
-/// A holder that is no leasehold client, for example a Redisson client.
+/// A holder that is not a leasehold client, such as a Redisson client.
 fn hold(server: &Server, name: &str) {
     server.cmd::<u32>(&["HSET", name, "dddddddd-dddd-4ddd-8ddd-dddddddddddd:57", "1"]);
     server.cmd::<u32>(&["PEXPIRE", name, "120000"]);
@@ -65,7 +65,7 @@ fn it_excludes_and_is_excluded_by_whoever_takes_one_of_them() {
         let one = b.lock(name).unwrap();
         assert!(a.multi(["a", "b", "c"]).try_lock().unwrap().is_none(), "{name}");
         assert!(a.multi(["a", "b", "c"]).try_lock_owned_for(ms(20)).unwrap().is_none(), "{name}");
-        assert_eq!(server.lock_keys(), [name], "nothing of it is taken");
+        assert_eq!(server.lock_keys(), [name], "no part of it is acquired");
         drop(one);
     }
     assert!(a.multi(["a", "b", "c"]).try_lock().unwrap().is_some());
@@ -85,7 +85,7 @@ fn nobody_ever_sees_half_of_it() {
             let mut watcher = server.connect();
             while !over.load(Ordering::SeqCst) {
                 let [a, b]: [Vec<String>; 2] = redis::cmd("EVAL").arg(LOOK).arg(0).query(&mut watcher).unwrap();
-                assert_eq!(a, b, "one of them only, or two holders");
+                assert_eq!(a, b, "only one of them, or two holders");
                 seen.fetch_add(u32::from(!a.is_empty()), Ordering::SeqCst);
             }
         });
@@ -112,7 +112,8 @@ fn nobody_ever_sees_half_of_it() {
 const ACCOUNTS: usize = 5;
 const TRANSFERS: usize = 40;
 
-/// Moves one unit between accounts with separate reads and writes, so only the lock keeps the sum.
+/// Moves one unit between accounts with separate reads and writes, so only the lock keeps the sum
+/// exact.
 fn transfers(url: &str, seed: usize) {
     let client = LockClient::builder().url(url).lease(LONG).build().unwrap();
     let mut db = redis::Client::open(url).unwrap().get_connection().unwrap();
@@ -126,7 +127,7 @@ fn transfers(url: &str, seed: usize) {
         let (from, to, other) = (draw(), draw(), draw());
         let guard = match turn % 2 {
             0 => client.multi([&from, &to, &other]).lock().unwrap(),
-            _ => client.multi([&from, &to]).try_lock_for(LONG).unwrap().expect("time enough"),
+            _ => client.multi([&from, &to]).try_lock_for(LONG).unwrap().expect("it becomes free"),
         };
         for (account, change) in [(&from, -1), (&to, 1)] {
             let key = format!("balance:{account}");
@@ -240,7 +241,7 @@ fn it_enters_again_what_the_thread_holds() {
     }
     again.unlock().unwrap();
     assert!(server.lock_keys().is_empty());
-    // A callback of a guard that is gone must not run because the hold goes on.
+    // A callback of a dropped guard must not run although the hold continues.
     let outer = client.lock("b").unwrap();
     let reported = std::sync::Arc::new(AtomicU32::new(0));
     let multi = client.multi(["a", "b"]).lock().unwrap();
@@ -257,7 +258,7 @@ fn it_enters_again_what_the_thread_holds() {
     refused(client.multi(["a", "b"]).lock(), ErrorKind::Lost, Some("b"));
     wait_until("the other guard's is called", || reported.load(Ordering::SeqCst) >= 10);
     assert_eq!(reported.load(Ordering::SeqCst), 10);
-    assert!(server.lock_keys().is_empty(), "nothing of a call that met a loss is kept");
+    assert!(server.lock_keys().is_empty(), "nothing is left of a call that met a loss");
     refused(outer.unlock(), ErrorKind::Lost, Some("b"));
     drop((client, other));
     server.assert_clean();
@@ -275,9 +276,9 @@ fn a_lock_of_another_kind_or_no_lock_is_reported_and_nothing_is_acquired() {
     refused(client.multi(["a", "f", "z"]).lock(), ErrorKind::Conflict, Some("f"));
     refused(client.multi(["a", "r", "z"]).lock_owned(), ErrorKind::WrongType, Some("r"));
     refused(client.multi(["a", "list", "z"]).try_lock(), ErrorKind::WrongType, Some("list"));
-    assert!(client.multi(["a", "f"]).try_lock_owned().unwrap().is_none(), "a fair lock is held like any other");
+    assert!(client.multi(["a", "f"]).try_lock_owned().unwrap().is_none(), "a fair lock is held like any other lock");
     server.cmd::<()>(&["SET", "redisson_lock_token:{t}", "x"]);
-    assert!(client.multi(["a", "t", "z"]).try_lock().is_err(), "a counter that is none");
+    assert!(client.multi(["a", "t", "z"]).try_lock().is_err(), "a counter that is not a number");
     assert_eq!(server.lock_keys().len(), before, "{:?}", server.lock_keys());
     drop((writer, fair));
 }
@@ -312,7 +313,7 @@ fn it_waits_for_one_name_after_the_other() {
             wait_until("it waits for a", || listens(&server, "a"));
             give_up(&server, "a");
             wait_until("it waits for b", || listens(&server, "b"));
-            // While it waits for b it is not in the queue for a.
+            // While it waits for b it is not queued for a.
             if round == 1 {
                 client.lock("a").unwrap().unlock().unwrap();
                 assert!(client.try_lock_for("a", SOON).unwrap().is_some());
@@ -326,7 +327,7 @@ fn it_waits_for_one_name_after_the_other() {
             give_up(&server, "c");
             assert!(waiter.join().unwrap().unwrap());
         });
-        wait_until("the channels are let go", || server.channels().is_empty());
+        wait_until("the channels are unsubscribed", || server.channels().is_empty());
     }
 }
 
@@ -382,9 +383,9 @@ fn a_wait_costs_what_a_plain_one_does_however_long() {
     let client = patient(&server);
     hold(&server, "b");
     let multi = client.multi((0..20).map(|n| format!("a{n}")).chain(["b".to_owned()]));
-    // Before counting: the first wait loads the script and makes the subscriber connection.
+    // Before counting: the first wait loads the script and opens the subscriber connection.
     assert!(multi.try_lock_for(ms(50)).unwrap().is_none());
-    wait_until("the channel is let go", || server.channels().is_empty());
+    wait_until("the channel is unsubscribed", || server.channels().is_empty());
     server.cmd::<()>(&["CONFIG", "RESETSTAT"]);
     assert!(multi.try_lock_for(ms(1500)).unwrap().is_none());
     let calls = server.calls();

@@ -1,5 +1,5 @@
-//! What becomes of a request whose backend lives on: stopped with the request unread, waiting for a
-//! row, gone, with its process id in the hands of a stranger.
+//! Requests whose backend is still running: stopped with the request unread, waiting for a row, or
+//! gone while an unrelated backend has its process id.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn backends(server: &Postgres, client: &str) -> Vec<u32> {
     server.texts(&sql).iter().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// Of a client with one connection for calls, and none for renewals yet.
+/// For a client with one connection for calls, and none for renewals yet.
 fn only_backend(server: &Postgres, client: &str) -> u32 {
     let [backend] = backends(server, client)[..] else { panic!("one connection") };
     backend
@@ -31,7 +31,7 @@ fn with_one_connection(server: &Postgres) -> LockClient {
     client
 }
 
-/// The request is in the socket of a backend that is stopped. It must not run when that goes on.
+/// The request is in the socket of a stopped backend. It must not run when the backend resumes.
 #[test]
 fn a_stopped_backend_with_the_request_unread_takes_nothing() {
     let server = server!(Postgres::start());
@@ -40,7 +40,7 @@ fn a_stopped_backend_with_the_request_unread_takes_nothing() {
     signal(backend, "STOP");
     assert_eq!(client.try_lock("asleep").unwrap_err().kind(), ErrorKind::Unreachable);
     wait_until("it was told to end", || pending_term(backend));
-    other.try_lock("asleep").unwrap().expect("nobody has it").unlock().unwrap();
+    other.try_lock("asleep").unwrap().expect("it is free").unlock().unwrap();
     signal(backend, "CONT");
     wait_until("it has ended", || !backends(&server, "stopped").contains(&backend));
     assert!(server.held().is_empty(), "its request did not run");
@@ -49,7 +49,7 @@ fn a_stopped_backend_with_the_request_unread_takes_nothing() {
     server.assert_clean();
 }
 
-/// One who waits repeats its request, but not while the first can still run.
+/// A waiter repeats its request, but not while the first one can still run.
 #[test]
 fn a_waiter_repeats_nothing_until_the_stopped_backend_has_ended() {
     let server = server!(Postgres::start());
@@ -59,7 +59,7 @@ fn a_waiter_repeats_nothing_until_the_stopped_backend_has_ended() {
     std::thread::scope(|s| {
         let waits = s.spawn(|| client.lock("asleep").map(|guard| guard.is_held()));
         wait_until("it waits", || server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0);
-        // It tries once more when it listens.
+        // It makes one more attempt when it has subscribed.
         std::thread::sleep(ms(100));
         signal(backend, "STOP");
         guard.unlock().unwrap();
@@ -80,21 +80,21 @@ fn pending_term(pid: u32) -> bool {
     u64::from_str_radix(pending, 16).unwrap() & (1 << 14) != 0
 }
 
-/// Asks for what has this name.
+/// A request that contains this name.
 type Ask<'a> = &'a dyn Fn(&str) -> leasehold::Result<bool>;
 
-/// The backend of a lost request waits for a row that another transaction has. It is ended before
-/// it gets the row.
+/// The backend of a lost request waits for a row that another transaction has locked. It is ended
+/// before it gets the row.
 #[test]
 fn a_request_that_waits_for_a_row_is_ended() {
     let server = server!();
     let proxy = Proxy::before_postgres(&server);
     proxy.keep_backends(true);
-    // It would wait for a quarter of this.
+    // The backend would wait for a quarter of this.
     let patient = Duration::from_secs(40);
     let builder = LockClient::builder().url(proxy.url()).client_name("patient");
     let client = builder.lease(LONG).io_timeout(patient).build().unwrap();
-    // A name for each: what is sent to undo one request must not get the fault of the next.
+    // Each has its own name: the undo of one request must not get the fault of the next.
     for name in ["plain lock", "fair lock", "several locks"] {
         client.lock(name).unwrap().unlock().unwrap();
     }
@@ -108,7 +108,7 @@ fn a_request_that_waits_for_a_row_is_ended() {
         ("semaphore", &|name| client.semaphore(name).try_acquire().map(|guard| guard.is_some())),
     ];
     for (name, ask) in kinds {
-        // Shows which backend the next call has.
+        // Shows which backend the next call uses.
         assert!(!client.mutex("warm").is_locked().unwrap());
         let asked =
             "SELECT pid::text FROM pg_stat_activity WHERE application_name = 'patient' AND query LIKE '%inspect%'";
@@ -116,7 +116,7 @@ fn a_request_that_waits_for_a_row_is_ended() {
         let mut other = server.connect();
         let mut transaction = other.transaction().unwrap();
         transaction.execute("SELECT FROM leasehold.lock FOR UPDATE", &[]).unwrap();
-        // All of the request arrives, and the client hears nothing more.
+        // The whole request arrives, and the client receives nothing more.
         proxy.inject(name, Fault::CutRequestAt(usize::MAX));
         let start = std::time::Instant::now();
         assert_eq!(ask(name).unwrap_err().kind(), ErrorKind::Unreachable);
@@ -125,14 +125,14 @@ fn a_request_that_waits_for_a_row_is_ended() {
         assert!(start.elapsed() < patient / 4, "not by its own timeout");
         transaction.commit().unwrap();
         assert!(server.held().is_empty());
-        wait_until("and then it is free", || ask(name).unwrap());
+        wait_until("it becomes free", || ask(name).unwrap());
         wait_until("nothing is held", || server.held().is_empty());
     }
     drop((client, proxy));
     server.assert_clean();
 }
 
-/// A process id is used again. The backend that has it now is a stranger, and lives on.
+/// A process id is reused. The backend that has it now is unrelated, and must not be ended.
 #[test]
 fn a_stranger_with_the_same_process_id_lives_on() {
     let server = server!();
@@ -142,7 +142,7 @@ fn a_stranger_with_the_same_process_id_lives_on() {
     let client = builder.lease(LONG).io_timeout(ms(1500)).build().unwrap();
     client.lock("warm").unwrap().unlock().unwrap();
     let [backend] = backends(&server, "reused")[..] else { panic!("one connection") };
-    // Its answer is lost, it has ended, and nobody can be asked to end it.
+    // Its reply is lost, the backend has ended, and no connection can be opened to end it.
     proxy.inject("k", Fault::CutAfterApplied);
     proxy.refuse(true);
     assert_eq!(client.try_lock("k").unwrap_err().kind(), ErrorKind::Unreachable);
@@ -154,7 +154,7 @@ fn a_stranger_with_the_same_process_id_lives_on() {
     };
     proxy.refuse(false);
     wait_until("the lost acquire is undone", || server.held().is_empty());
-    stranger.batch_execute("SELECT").expect("it has nothing to do with that");
+    stranger.batch_execute("SELECT").expect("its backend still runs");
     drop((client, stranger, proxy));
     server.assert_clean();
 }

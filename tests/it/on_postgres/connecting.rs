@@ -1,4 +1,4 @@
-//! Log-in, TLS, rights, the installation of the schema, and servers that are none.
+//! Log-in, TLS, rights, the installation of the schema, and servers of other kinds.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::rig::Postgres;
 use crate::rig::{Child, Fault, Proxy, ms, wait_until};
 use crate::support::Clients;
 
-/// With time enough for the log-in, which takes long without optimizations.
+/// The timeout leaves time for the log-in, which is slow without optimizations.
 fn open(url: &str) -> leasehold::Result<LockClient> {
     LockClient::builder().url(url).io_timeout(ms(9000)).lease(Duration::from_secs(60)).build()
 }
@@ -59,7 +59,7 @@ fn passwords_are_checked_both_ways() {
     wait_until("the configuration is read", || open(&url("old", ":secret%3A%201")).is_err());
     assert_eq!(refused(&bound).kind(), ErrorKind::Denied);
 
-    // From the variable, and from the password file, which may be that of the home directory.
+    // From the variable, and from the password file, which may be in the home directory.
     let files = ["pgpass", ".pgpass"].map(|name| server.dir().join(name));
     for file in &files {
         std::fs::write(file, "*:*:*:app:secret\\: 1\n").unwrap();
@@ -85,7 +85,7 @@ fn a_client_without_a_password() {
     println!("@@connected");
 }
 
-/// What the chapter says is enough, and the role cannot do more.
+/// The rights that the chapter lists are sufficient, and the role has no others.
 #[test]
 fn a_role_needs_few_rights() {
     let server = server!(Postgres::start());
@@ -138,7 +138,7 @@ fn a_role_needs_few_rights() {
     client.latch("l").count_down().unwrap();
     db.batch_execute("RESET ROLE; SET ROLE app; SELECT leasehold_v2.sweep(0, 100)").unwrap();
     assert!(client.mutex("k").force_unlock().is_ok());
-    // A lost reply is settled with the same rights.
+    // A lost reply is resolved with the same rights.
     let proxy = Proxy::before_postgres(&server);
     let lossy = LockClient::builder().url(proxy.url().replace("leasehold@", "app@")).build().unwrap();
     proxy.inject("lost", Fault::CutAfterApplied);
@@ -158,18 +158,18 @@ fn the_schema_is_installed_once_and_known_by_its_version() {
     server.run_sql(POSTGRES_SCHEMA);
     let client = server.client();
     let guard = client.lock("k").unwrap();
-    // Functions that are replaced under a client that has prepared them.
+    // The functions are replaced while a client has prepared them.
     server.run_sql(POSTGRES_SCHEMA);
     client.lock("j").unwrap().unlock().unwrap();
     guard.unlock().unwrap();
-    // As after the restore of a database without it.
+    // As after the restore of a database without the schema.
     server.run_sql("DROP SCHEMA leasehold_v2 CASCADE; DROP SCHEMA leasehold CASCADE");
     client.lock("j").unwrap().unlock().unwrap();
     server.run_sql("UPDATE leasehold.meta SET tables = 2");
     assert_eq!(LockClient::open(&server.url()).unwrap_err().kind(), ErrorKind::Unsupported);
 }
 
-/// A pooler answers with another process id than that of the backend.
+/// A pooler reports a process id other than the backend's.
 #[test]
 fn a_pooler_is_recognized() {
     let server = server!();
@@ -212,7 +212,7 @@ fn servers_that_are_none_are_told_as_that() {
     let socket = dir.join(".s.PGSQL.5432");
     let url = format!("postgres://u:secret@/d?host={}", dir.display());
     assert_eq!(refused(&url).kind(), ErrorKind::Unreachable);
-    // Huge lengths, tags that are none, the end at once, an endless rain of notices, and silence.
+    // Huge lengths, invalid tags, an immediate end, endless notices, and silence.
     let notice = [&b"N"[..], &16_u32.to_be_bytes(), b"SNOTICE\0Mx\0\0"].concat();
     assert_eq!(notice.len(), 17);
     let cases: [(&[u8], bool, ErrorKind); 6] = [

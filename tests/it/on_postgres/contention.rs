@@ -1,4 +1,4 @@
-//! Many who ask for one row: nobody is refused or starved by that, and nothing stays.
+//! Many callers compete for one row: none is refused or starved by that, and nothing is left.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -8,7 +8,7 @@ use super::server;
 use crate::rig::{Postgres, ms, wait_until};
 use crate::support::Clients;
 
-/// Beside each other readers find the row locked now and then, and no writer.
+/// Concurrent readers sometimes find the row locked, although there is no writer.
 #[test]
 fn readers_are_never_told_of_a_writer_that_is_not_there() {
     let server = server!();
@@ -27,8 +27,8 @@ fn readers_are_never_told_of_a_writer_that_is_not_there() {
     server.assert_clean();
 }
 
-/// Readers take and free one lock while `sweep` runs again and again, which takes so long that they
-/// commit while a statement of it runs.
+/// Readers acquire and release one lock while `sweep` runs repeatedly, each time so long that
+/// readers commit while one of its statements runs.
 pub(super) fn read_beside_sweeps(server: &Postgres, sweep: &str) {
     let clients: Vec<_> = (0..3).map(|_| server.client()).collect();
     server.run_sql(
@@ -68,7 +68,7 @@ fn a_sweep_removes_no_row_that_a_reader_has_just_taken() {
     read_beside_sweeps(&server!(), "leasehold_v2.sweep(0, 1000)");
 }
 
-/// A writer whose lease has ended is no holder any more when a reader has come in, and its
+/// A writer whose lease has ended no longer holds the lock once a reader has acquired it, and its
 /// transaction is refused.
 #[test]
 fn a_fence_does_not_hold_beside_a_reader_that_took_the_lock_over() {
@@ -85,7 +85,7 @@ fn a_fence_does_not_hold_beside_a_reader_that_took_the_lock_over() {
     server.assert_clean();
 }
 
-/// The renewal of a reader is under way when its lease ends, and the writer waits for that.
+/// A reader's renewal is in progress when its lease ends, and the writer waits for that.
 #[test]
 fn a_writer_sees_the_reader_whose_renewal_it_has_waited_for() {
     let server = server!();
@@ -95,7 +95,7 @@ fn a_writer_sees_the_reader_whose_renewal_it_has_waited_for() {
     let mut renewal = renewing.transaction().unwrap();
     let renewed = "SELECT (leasehold_v2.renew('{r}', '{reader:1}', '{60000}', false))[1]::bigint";
     assert_eq!(renewal.query_one(renewed, &[]).unwrap().get::<_, i64>(0), 1);
-    wait_until("the lease has ended, as others see it", || {
+    wait_until("the lease has ended for others", || {
         server.number_of("SELECT count(*) FROM leasehold.share WHERE ends < clock_timestamp()") == 1
     });
     std::thread::scope(|s| {
@@ -110,15 +110,14 @@ fn a_writer_sees_the_reader_whose_renewal_it_has_waited_for() {
             ) == 1
         });
         renewal.commit().unwrap();
-        assert_eq!(writes.join().unwrap(), 0, "a reader has it");
+        assert_eq!(writes.join().unwrap(), 0, "a reader holds it");
     });
     drop(renewing);
     server.run_sql("SELECT leasehold_v2.rw_release('r', 'reader:1', 0, 0, '')");
     server.assert_clean();
 }
 
-/// Others have the row of a lock locked at all times, each for a moment: a renewal has its turn
-/// among them.
+/// Others lock the row of a lock all the time, each for a moment: a renewal gets a turn among them.
 #[test]
 fn a_renewal_does_not_starve_on_a_row_that_is_always_locked() {
     let server = server!();
@@ -131,7 +130,7 @@ fn a_renewal_does_not_starve_on_a_row_that_is_always_locked() {
             s.spawn(|| {
                 let mut db = server.connect();
                 while !over.load(Ordering::SeqCst) {
-                    // The next one waits already when this one ends.
+                    // The next one is already waiting when this one ends.
                     let mut transaction = db.transaction().unwrap();
                     transaction.execute("SELECT FROM leasehold.lock WHERE name = 'k' FOR NO KEY UPDATE", &[]).unwrap();
                     transaction.execute("SELECT pg_sleep(0.02)", &[]).unwrap();
@@ -148,7 +147,7 @@ fn a_renewal_does_not_starve_on_a_row_that_is_always_locked() {
     server.assert_clean();
 }
 
-/// Hundreds of fair waiters that ask in turns would lock the row of the lock at all times.
+/// Hundreds of fair waiters that ask in turn would lock the row all the time.
 #[test]
 fn a_fair_waiter_keeps_its_place_without_a_lock_of_the_row() {
     let server = server!();
@@ -171,7 +170,7 @@ fn a_fair_waiter_keeps_its_place_without_a_lock_of_the_row() {
     assert_eq!((ask("second", second).unwrap(), kept()), ((0, second), 1));
     assert_eq!((ask("first", first).unwrap(), kept()), ((0, first), 2));
     transaction.commit().unwrap();
-    // Behind a dead waiter somebody has to remove that one.
+    // Behind a dead waiter some call must remove that one.
     server.run_sql(&format!("UPDATE leasehold.waiter SET deadline = now() - interval '1 s' WHERE place = {first}"));
     assert_eq!(ask("second", second).unwrap(), (0, second));
     assert_eq!(server.number_of("SELECT count(*) FROM leasehold.waiter"), 1);
@@ -182,7 +181,7 @@ fn a_fair_waiter_keeps_its_place_without_a_lock_of_the_row() {
     server.assert_clean();
 }
 
-/// What makes a change of a count repeatable goes when its answer is known.
+/// The record that makes a change of a count repeatable is removed once its result is known.
 #[test]
 fn changes_of_counts_leave_no_rows_behind() {
     let server = server!();
@@ -196,9 +195,9 @@ fn changes_of_counts_leave_no_rows_behind() {
         client.latch("l").count_down().unwrap();
     }
     let marks = server.number_of("SELECT count(*) FROM leasehold.once");
-    assert!(marks <= 3, "{marks} marks of answers that are known");
+    assert!(marks <= 3, "{marks} records of known results");
     assert_eq!(permits.available_permits().unwrap(), 3);
-    // That of permits that are out stays: their return may have to be repeated.
+    // The record of permits that are in use is kept: their return may have to be repeated.
     let out = permits.acquire().unwrap();
     let taken = "SELECT count(*) FROM leasehold.once WHERE status = 3";
     assert_eq!(server.number_of(taken), 1);

@@ -1,5 +1,5 @@
-//! Clients of an earlier release, whose functions are those of version 1, beside clients of this
-//! one, over the same tables.
+//! Clients of an earlier release, whose functions are those of version 1, together with clients of
+//! this one, over the same tables.
 
 use super::contention::read_beside_sweeps;
 use super::server;
@@ -16,7 +16,7 @@ fn channel(name: &str) -> String {
     format!("leasehold_{hash:016x}")
 }
 
-/// Whichever script was run first, and also when that of the earlier release is run once more.
+/// Independent of the order of the scripts, even if the earlier release's is run again.
 fn both_releases() -> Postgres {
     let server = Postgres::shared();
     server.run_sql("DROP SCHEMA leasehold, leasehold_v2 CASCADE");
@@ -32,7 +32,7 @@ fn two_releases_share_a_lock() {
     let client = server.client();
     let guard = client.lock("k").unwrap();
     let take = "SELECT status::bigint FROM leasehold_v1.acquire('k', 'earlier:1', 60000, 0, 1, NULL)";
-    assert_eq!(server.number_of(take), 0, "this release has it");
+    assert_eq!(server.number_of(take), 0, "this release holds it");
     guard.unlock().unwrap();
     assert_eq!(server.number_of(take), 1);
     assert!(client.try_lock("k").unwrap().is_none());
@@ -49,7 +49,7 @@ fn two_releases_share_a_lock() {
     server.assert_clean();
 }
 
-/// A read lock excludes the writers of both, and its row is not removed by the sweep of either.
+/// A read lock excludes the writers of both releases, and neither sweep removes its row.
 #[test]
 fn two_releases_share_a_read_lock() {
     let server = server!(both_releases());
@@ -62,7 +62,7 @@ fn two_releases_share_a_read_lock() {
     };
     assert_eq!((status("write", "w"), status("read", "r")), (0, 1));
     read.unlock().unwrap();
-    assert!(client.rw_lock("r").try_write().unwrap().is_none(), "a reader of the earlier release has it");
+    assert!(client.rw_lock("r").try_write().unwrap().is_none(), "a reader of the earlier release holds it");
     server.run_sql("SELECT leasehold_v1.rw_release('r', 'earlier:r', 0, 0, '')");
     let write = client.rw_lock("r").try_write().unwrap().unwrap();
     assert_eq!((status("write", "w"), status("read", "r")), (0, 0));
@@ -75,7 +75,7 @@ fn two_releases_share_a_read_lock() {
     read_beside_sweeps(&server, "leasehold_v1.sweep(60, 1000)");
 }
 
-/// Each fence of a transaction is checked at its end by the functions of both.
+/// Each fence of a transaction is checked at its end by the functions of both releases.
 #[test]
 fn two_releases_check_a_fence() {
     let server = server!(both_releases());
@@ -94,7 +94,7 @@ fn two_releases_check_a_fence() {
     server.assert_clean();
 }
 
-/// Waiters of both queue in one order.
+/// Waiters of both releases queue in one order.
 #[test]
 fn two_releases_share_a_queue() {
     let server = server!(both_releases());

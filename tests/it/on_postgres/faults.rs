@@ -1,4 +1,4 @@
-//! What the server does to its clients: ended backends, restarts, crashes, suspension, fail-over.
+//! Server faults that affect its clients: ended backends, restarts, crashes, suspension, failover.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,7 +12,8 @@ use crate::support::Clients;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A call that waits repeats after the loss, as one holder: it gets the lock, and once.
+/// A waiting call repeats its request after the loss under the same holder id: it gets the lock,
+/// exactly once.
 #[test]
 fn a_waiter_whose_reply_is_lost_gets_in() {
     let server = server!();
@@ -24,14 +25,15 @@ fn a_waiter_whose_reply_is_lost_gets_in() {
             let guard = direct.lock("k").unwrap();
             std::thread::scope(|s| {
                 let waits = s.spawn(|| match fair {
-                    // The fault may also meet the release, which is then repeated in the background.
+                    // The fault may also affect the release, which is then repeated in the
+                    // background.
                     false => drop(client.lock("k").unwrap()),
                     true => drop(client.fair("k").lock().unwrap()),
                 });
                 let (waiters, wanted) = ("leasehold.waiter", "leasehold.lock WHERE wants IS NOT NULL");
                 let sql = format!("SELECT count(*) FROM {}", if fair { waiters } else { wanted });
                 wait_until("it waits", || server.number_of(&sql) > 0);
-                // The try that the release leads to.
+                // The attempt that follows the release.
                 proxy.inject("k", fault);
                 guard.unlock().unwrap();
                 waits.join().unwrap();
@@ -55,9 +57,9 @@ fn ended_backends_are_replaced() {
     for _ in 0..3 {
         server.end_backends();
         client.lock("k").unwrap().unlock().unwrap();
-        assert!(guard.wait_lost(ms(1200)).is_still_held(), "renewals go on");
+        assert!(guard.wait_lost(ms(1200)).is_still_held(), "renewals continue");
     }
-    // The listener too: the waiter hears of the release again.
+    // The listener is ended too: the waiter is notified of the release nevertheless.
     std::thread::scope(|s| {
         let waits = s.spawn(|| server.builder().build().unwrap().lock("kept").unwrap().unlock().unwrap());
         let waits_now = "SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL";
@@ -88,17 +90,17 @@ fn locks_outlive_a_restart_and_a_crash() {
         let error = client.try_lock("other").unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::NotReady), "{error:?}");
         server.run();
-        wait_until("it serves again", || client.try_lock("other").is_ok());
+        wait_until("it works again", || client.try_lock("other").is_ok());
         guard.extend(LONG).unwrap();
         let other = server.client();
         assert!(other.try_lock("kept").unwrap().is_none() && other.semaphore("pool").try_acquire().unwrap().is_none());
     }
-    // One backend dies, and with it all.
+    // One backend crashes, and the server ends all others.
     let (mut victim, mut bystander) = (server.connect(), server.connect());
     let pid: i32 = victim.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
     crate::rig::signal(u32::try_from(pid).unwrap(), "KILL");
     wait_until("all backends end", || bystander.batch_execute("SELECT").is_err());
-    wait_until("it serves again", || client.try_lock("other").is_ok_and(|won| won.is_some()));
+    wait_until("it works again", || client.try_lock("other").is_ok_and(|won| won.is_some()));
     guard.extend(LONG).unwrap();
     guard.unlock().unwrap();
     permit.release().unwrap();
@@ -106,7 +108,7 @@ fn locks_outlive_a_restart_and_a_crash() {
     server.assert_clean();
 }
 
-/// A waiter rides out a restart; the data are there, so the holder keeps its lock.
+/// A waiter continues through a restart; the data are kept, so the holder keeps its lock.
 #[test]
 fn a_waiter_rides_out_a_restart() {
     let server = server!(Postgres::start());
@@ -127,7 +129,7 @@ fn a_waiter_rides_out_a_restart() {
     server.assert_clean();
 }
 
-/// The lease ends by the clock of the holder, and what it sent is not believed.
+/// The lease ends by the clock of the holder, and the late effect of its requests does not count.
 #[test]
 fn a_suspended_server_costs_the_lease_and_nothing_stays() {
     let server = server!(Postgres::start());
@@ -140,12 +142,12 @@ fn a_suspended_server_costs_the_lease_and_nothing_stays() {
     server.resume();
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     wait_until("nothing is held", || server.held().is_empty());
-    wait_until("it serves again", || client.try_lock("other").is_ok_and(|won| won.is_some()));
+    wait_until("it works again", || client.try_lock("other").is_ok_and(|won| won.is_some()));
     drop(client);
     server.assert_clean();
 }
 
-/// Each connection is refused, then served again: too many, starting up.
+/// Each connection is refused, then accepted again: too many connections, starting up.
 #[test]
 fn a_server_that_is_full_is_ridden_out() {
     let server = server!(Postgres::start_with("max_connections = 8\nsuperuser_reserved_connections = 1"));
@@ -161,7 +163,7 @@ fn a_server_that_is_full_is_ridden_out() {
     .collect();
     let full = LockClient::open(&url).unwrap_err();
     assert_eq!(full.kind(), ErrorKind::NotReady, "{full:?}");
-    assert!(guard.wait_lost(ms(3000)).is_still_held(), "its connections still serve");
+    assert!(guard.wait_lost(ms(3000)).is_still_held(), "its connections still work");
     drop(others);
     wait_until("a new client is served", || LockClient::open(&url).is_ok());
     guard.unlock().unwrap();
@@ -169,7 +171,7 @@ fn a_server_that_is_full_is_ridden_out() {
     server.assert_clean();
 }
 
-/// With an asynchronous standby a fail-over may forget the last grants, and no more.
+/// With an asynchronous standby a failover may forget the last grants, and nothing else.
 #[test]
 fn a_promoted_standby_goes_on() {
     let primary = server!(Postgres::start_with("wal_level = replica"));
@@ -193,7 +195,7 @@ fn a_promoted_standby_goes_on() {
     kept.unlock().unwrap();
     assert!(other.try_lock("kept").unwrap().unwrap().fencing_token().unwrap() > token);
 
-    // What it had not: a hold of which it knows nothing is told as lost.
+    // A hold that the standby did not have is reported as lost.
     let forgotten = client.lock("forgotten").unwrap();
     let token = forgotten.fencing_token().unwrap();
     standby.run_sql("DELETE FROM leasehold.lock WHERE name = 'forgotten'");
@@ -203,8 +205,8 @@ fn a_promoted_standby_goes_on() {
     standby.assert_clean();
 }
 
-/// A synchronous standby that is away: the commit waits, our I/O timeout does not, and nothing
-/// stays.
+/// A synchronous standby is missing: the commit waits, our I/O timeout does not, and nothing is
+/// left.
 #[test]
 fn a_synchronous_standby_that_is_away_leaves_nothing() {
     let server = server!(Postgres::start());
@@ -219,12 +221,12 @@ fn a_synchronous_standby_that_is_away_leaves_nothing() {
     let reset =
         ["SET synchronous_commit = off", "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()"];
     reset.iter().for_each(|sql| db.batch_execute(sql).unwrap());
-    wait_until("it serves again", || client.try_lock("k").is_ok_and(|won| won.is_some()));
+    wait_until("it works again", || client.try_lock("k").is_ok_and(|won| won.is_some()));
     drop((client, db));
     server.assert_clean();
 }
 
-/// The counter is protected by nothing but the lock, while backends end all the time.
+/// Only the lock protects the counter, while backends end all the time.
 #[test]
 fn a_counter_stays_exact_while_backends_are_ended() {
     let server = server!();
@@ -235,7 +237,7 @@ fn a_counter_stays_exact_while_backends_are_ended() {
         s.spawn(|| {
             let (mut killer, start) = (server.connect(), Instant::now());
             while !over.load(Ordering::SeqCst) && start.elapsed() < LONG {
-                // Not those of the counters' own connections.
+                // Not those of the counter's own connections.
                 let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                             WHERE datname = current_database() AND application_name = 'leasehold' AND random() < 0.3";
                 killer.execute(kill, &[]).unwrap();

@@ -1,4 +1,4 @@
-//! The data and the lock in one transaction: a holder that is late cannot commit.
+//! The data and the lock in one transaction: a late holder cannot commit.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn balance(server: &Postgres) -> i64 {
     server.number_of("SELECT balance FROM account")
 }
 
-/// As after a lease that has ended while its holder was suspended: the guard does not know it yet.
+/// Simulates a lease that ended while its holder was suspended: the guard does not know it yet.
 fn expire(server: &Postgres, name: &str) {
     server.run_sql(&format!("UPDATE leasehold.lock SET ends = now() - interval '1 ms' WHERE name = '{name}'"));
 }
@@ -67,8 +67,8 @@ fn each_kind(client: &LockClient, mut test: impl FnMut(&str, TransactionFence, B
     }
 }
 
-/// Interleavings 2 and 3: the fence finds a newer holder; nobody gets it before the transaction is
-/// through, also after the release and after the end of the lease.
+/// Interleavings 2 and 3: the fence finds a newer holder; nobody gets the lock before the
+/// transaction ends, even after the release and after the end of the lease.
 #[test]
 fn nobody_gets_it_before_the_transaction_is_through() {
     let server = server!();
@@ -86,12 +86,12 @@ fn nobody_gets_it_before_the_transaction_is_through() {
         server.run_sql(&format!("UPDATE leasehold.lock SET ends = now() + interval '1 minute' WHERE name = '{name}'"));
         let mut transaction = other.transaction().unwrap();
         run(&mut transaction, fence.sql(), &fence).unwrap();
-        // The release passes the fence.
+        // The release does not wait for the fence.
         unlock();
-        assert!(!is_free(), "{name}: it was given up, and the transaction goes on");
+        assert!(!is_free(), "{name}: it was released, and the transaction is still open");
         transaction.commit().unwrap();
         assert!(is_free(), "{name}: the transaction is over");
-        // And a stale holder is refused.
+        // A stale holder is refused.
         let error = run(&mut db, fence.sql(), &fence).unwrap_err();
         assert_eq!(state_of(&error), TransactionFence::STALE, "{name}");
     });
@@ -116,7 +116,7 @@ fn a_late_holder_cannot_commit() {
         }
         transaction.execute("UPDATE account SET balance = balance - 10 WHERE id = 1", &[]).unwrap();
         expire(&server, "account");
-        let next = b.try_lock("account").unwrap().expect("it keeps nobody waiting");
+        let next = b.try_lock("account").unwrap().expect("A does not block it");
         let refused = match at_commit {
             false => run(&mut transaction, fence.sql(), &fence).and_then(|()| transaction.commit()),
             true => transaction.commit(),
@@ -135,8 +135,8 @@ fn a_late_holder_cannot_commit() {
     server.assert_clean();
 }
 
-/// Interleaving 3: while the transaction is open, the holder renews and re-enters, and a waiter of
-/// any kind takes no connection from others.
+/// Interleaving 3: while the transaction is open, the holder renews and re-enters, and waiters of
+/// any kind occupy no connection that others need.
 #[test]
 fn renewals_pass_and_waiters_wait_for_the_end() {
     let server = server!();
@@ -181,8 +181,8 @@ fn renewals_pass_and_waiters_wait_for_the_end() {
     server.assert_clean();
 }
 
-/// A hold passes between the threads of a client without a request: not past a fence, of which the
-/// next thread would not hear.
+/// A hold is passed between the threads of a client without a request, but not past a fence, of
+/// which the next thread would not know.
 #[test]
 fn a_fenced_hold_does_not_pass_to_another_thread() {
     let server = server!();
@@ -195,7 +195,7 @@ fn a_fenced_hold_does_not_pass_to_another_thread() {
                 for turn in 0..12 {
                     let guard = client.lock("k").unwrap();
                     if turn % 3 > 0 {
-                        // Passes on: runs come about, with tokens that no request has drawn.
+                        // Allows passing on: runs begin, with tokens that were drawn in advance.
                         continue;
                     }
                     let fence = guard.fence_sql().unwrap();
@@ -206,7 +206,8 @@ fn a_fenced_hold_does_not_pass_to_another_thread() {
                     std::thread::sleep(ms(5));
                     committed.fetch_sub(1, Ordering::SeqCst);
                     transaction.commit().unwrap();
-                    // It was given up, so the token is stale, whatever this client's threads hold.
+                    // The hold was released, so its token is stale, whatever this client's threads
+                    // hold.
                     assert_eq!(state_of(&run(&mut db, fence.sql(), &fence).unwrap_err()), TransactionFence::STALE);
                 }
             });
@@ -216,7 +217,7 @@ fn a_fenced_hold_does_not_pass_to_another_thread() {
     server.assert_clean();
 }
 
-/// Interleaving 4: A is suspended behind its fence. The server ends its transaction.
+/// Interleaving 4: A is suspended after its fence. The server ends its transaction.
 #[test]
 fn a_suspended_transaction_keeps_nobody_waiting_for_ever() {
     let server = server!();
@@ -238,7 +239,8 @@ fn a_suspended_transaction_keeps_nobody_waiting_for_ever() {
     server.assert_clean();
 }
 
-/// Many holders with leases that are too short, and a read-modify-write that nothing else protects.
+/// Many holders with leases that are too short, and a read-modify-write without any other
+/// protection.
 #[test]
 fn no_update_is_lost_under_leases_that_are_too_short() {
     let server = server!();
@@ -263,7 +265,7 @@ fn no_update_is_lost_under_leases_that_are_too_short() {
                         transaction.execute("UPDATE account SET balance = $1", &[&(old + 1)])?;
                         transaction.commit()
                     };
-                    // Late on purpose, now and then.
+                    // Occasionally late on purpose.
                     std::thread::sleep(Duration::from_millis(turn * 7 % 60));
                     match write() {
                         Ok(()) => done.fetch_add(1, Ordering::SeqCst),

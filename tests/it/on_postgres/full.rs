@@ -1,4 +1,4 @@
-//! Servers that have no room: on the disk, for another connection; and those that take no writes.
+//! Servers without disk space or connections, and servers that refuse writes.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,11 +14,11 @@ use crate::support::Clients;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A file system of its own with little room. It goes with this value.
+/// A small file system of its own, which is unmounted on drop.
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// `None` where this process may not mount one, which has been said.
+    /// `None` if this process may not mount one, which has been reported.
     fn mount(size: &str) -> Option<Self> {
         let dir = fresh_dir();
         let options = format!("size={size},mode=777");
@@ -33,10 +33,10 @@ impl SmallDisk {
 
     fn fill(&self) {
         let mut size = 32 << 20;
-        // Until not even one more page finds room.
+        // Until there is no space for even one more page.
         while size >= 4096 {
             let path = self.0.join(format!("filler-{size}"));
-            // What of it found room stays.
+            // The part that was written stays.
             let _ = std::fs::write(&path, vec![1; size]);
             size /= 2;
         }
@@ -53,7 +53,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // A server that was just told to end may still have files open.
+        // A server that is being stopped may still have files open.
         for _ in 0..50 {
             if Command::new("umount").arg(&self.0).output().is_ok_and(|output| output.status.success()) {
                 break;
@@ -64,11 +64,12 @@ impl Drop for SmallDisk {
     }
 }
 
-/// The tables are on a disk without room: a new name is refused, and those that have a row go on.
+/// The tables are on a full disk: a new name is refused, and names that have a row continue to
+/// work.
 #[test]
 fn a_full_disk_takes_no_new_lock_and_loses_none() {
     let Some(disk) = SmallDisk::mount("1m") else { return };
-    // After the disk: it ends before the disk goes.
+    // Declared after the disk, so that it ends before the disk is unmounted.
     let server = server!(Postgres::start());
     let space = disk.0.join("space");
     std::fs::create_dir(&space).unwrap();
@@ -91,12 +92,12 @@ fn a_full_disk_takes_no_new_lock_and_loses_none() {
     let crowd = server.builder().connections(1).lease(LONG).build().unwrap();
     (0..6).for_each(|n| crowd.lock(format!("old-{n}")).unwrap().unlock().unwrap());
     disk.fill();
-    // New names take the room that their pages still have.
+    // New names use up the space that is left in their pages.
     let mut names = (0..100_000).map(|n| format!("a new name that is long, to take up room: {n:0200}"));
     let refused = names.find_map(|name| other.try_lock(&name).err()).expect("the disk is full");
     assert_eq!(refused.kind(), ErrorKind::Full, "{refused:?}");
     let late = names.next().unwrap();
-    // Now and then one finds the room of another that was rolled back.
+    // Occasionally one uses the space of another that was rolled back.
     let full = |kind: &str, ask: &dyn Fn(&str) -> leasehold::Result<bool>| {
         let refused = (0..200).find_map(|n| ask(&format!("{late} {kind} {n}")).err()).expect("there is no room");
         assert_eq!(refused.kind(), ErrorKind::Full, "{kind}: {refused:?}");
@@ -106,7 +107,7 @@ fn a_full_disk_takes_no_new_lock_and_loses_none() {
     full("write", &|name| other.rw_lock(name).try_write().map(|won| won.is_some()));
     full("multi", &|name| other.multi([name, "free"]).try_lock().map(|won| won.is_some()));
     full("latch", &|name| other.latch(name).try_set_count(1));
-    // Requests that travel together are refused one by one.
+    // Requests that are sent together are refused one by one.
     let refused = AtomicU32::new(0);
     std::thread::scope(|s| {
         for n in 0..6 {
@@ -123,7 +124,7 @@ fn a_full_disk_takes_no_new_lock_and_loses_none() {
         }
     });
     assert!(refused.into_inner() > 0);
-    // Those who have a row go on: renewed, released, taken again.
+    // Names that have a row still work: they are renewed, released and acquired again.
     assert!(held.wait_lost(ms(2500)).is_still_held(), "it is renewed");
     assert!(fair.is_held() && read.is_held() && permit.is_held());
     held.unlock().unwrap();
@@ -141,8 +142,8 @@ fn a_full_disk_takes_no_new_lock_and_loses_none() {
     drop(server);
 }
 
-/// No room for the server's log: it ends in a crash, and starts again when there is room. What was
-/// granted is there.
+/// There is no space for the write-ahead log: the server crashes, and restarts when there is space.
+/// Everything that was granted still exists.
 #[test]
 fn a_server_that_crashes_on_a_full_disk_forgets_no_lock() {
     let Some(disk) = SmallDisk::mount("40m") else { return };
@@ -173,8 +174,8 @@ fn a_server_that_crashes_on_a_full_disk_forgets_no_lock() {
     assert!(kinds.contains(&error.kind()) && !granted.is_empty(), "{error:?}");
     drop(db);
     disk.empty();
-    wait_until("it serves again", || {
-        // It could not start again by itself while the disk was full.
+    wait_until("it works again", || {
+        // It could not restart by itself while the disk was full.
         if !server.runs() {
             server.run();
         }
@@ -207,10 +208,10 @@ fn a_database_that_is_read_only_is_told_as_that() {
         let error = LockClient::open(&server.url()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ReadOnly, "{whose}: {error:?}");
         assert!(error.to_string().contains("read-only"), "{error}");
-        assert!(guard.wait_lost(ms(1000)).is_still_held(), "{whose}: the connections that are there go on");
+        assert!(guard.wait_lost(ms(1000)).is_still_held(), "{whose}: the existing connections continue to work");
         server.end_backends();
         assert_eq!(client.try_lock("other").unwrap_err().kind(), ErrorKind::ReadOnly, "{whose}");
-        // One who comes to wait is told, too; one who waits rides it out.
+        // A call that begins to wait is refused too; one that already waits continues.
         assert!(guard.wait_lost(CAP).is_lost(), "{whose}: nobody renews it");
         assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
         let mut db = server.connect();
@@ -222,19 +223,19 @@ fn a_database_that_is_read_only_is_told_as_that() {
     server.assert_clean();
 }
 
-/// A waiter whose connections end while there is no room for others rides that out.
+/// A waiter continues although its connections end while the server has no room for others.
 #[test]
 fn a_waiter_rides_out_a_server_without_room_for_it() {
     let server = server!(Postgres::start_with("max_connections = 14\nsuperuser_reserved_connections = 8"));
     server.run_sql("CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE postgres TO app");
     let url = server.url().replace("leasehold@", "app@");
     let client = LockClient::builder().url(&url).lease(LONG).io_timeout(ms(1000)).connections(1).build().unwrap();
-    // With a role that may use what is reserved.
+    // By a role that may use the reserved connections.
     client.lock("k").unwrap().unlock().unwrap();
     server.run_sql("GRANT ALL ON ALL TABLES IN SCHEMA leasehold TO leasehold");
     let holder = server.builder().lease(LONG).connections(1).build().unwrap();
     let guard = holder.lock("k").unwrap();
-    /// Also when an assertion fails: the other threads would go on for ever.
+    /// Also when an assertion fails: otherwise the other threads would continue forever.
     struct Ends<'a>(&'a AtomicBool);
     impl Drop for Ends<'_> {
         fn drop(&mut self) {
@@ -242,8 +243,8 @@ fn a_waiter_rides_out_a_server_without_room_for_it() {
         }
     }
     let over = AtomicBool::new(false);
-    // One for all questions: where a connection ends there is room, which the waiter may be the
-    // first to take.
+    // One connection for all queries: each closed connection leaves room, which the waiter may be
+    // the first to use.
     let mut admin = server.connect();
     std::thread::scope(|s| {
         let ends = Ends(&over);
@@ -270,7 +271,7 @@ fn a_waiter_rides_out_a_server_without_room_for_it() {
         });
         assert_eq!(LockClient::open(&url).unwrap_err().kind(), ErrorKind::NotReady);
         guard.unlock().unwrap();
-        // Mostly it cannot ask now: only if it was quicker than the others at a place.
+        // Mostly it is unreachable now: except if it was faster than the others.
         std::thread::sleep(ms(300));
         drop(ends);
         fills.join().unwrap();

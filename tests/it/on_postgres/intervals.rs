@@ -1,4 +1,4 @@
-//! Who believes in a lock, and when, while one fault of the server follows another: no two at a
+//! The times in which guards believe, during a sequence of server faults: never two at the same
 //! time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::support::Clients;
 
 const LEASE: Duration = ms(900);
 
-/// A guard said at both ends, and so in between, that it holds the lock.
+/// A guard reported at both ends, and so in between, that it holds the lock.
 #[derive(Debug, Clone, Copy)]
 struct Belief {
     from: Instant,
@@ -22,7 +22,7 @@ struct Belief {
     token: i64,
 }
 
-/// What all workers have seen, on the clock of this process.
+/// The observations of all workers, by the clock of this process.
 #[derive(Default)]
 struct Record {
     beliefs: Mutex<Vec<Belief>>,
@@ -30,7 +30,7 @@ struct Record {
     over: AtomicBool,
 }
 
-/// A guard of any kind that keeps others of its kind from `k`.
+/// A guard of any kind that excludes others of its kind from `k`.
 type Held = (i64, Box<dyn Fn() -> bool>);
 
 fn take(client: &LockClient, way: usize) -> Result<Held> {
@@ -61,7 +61,7 @@ impl Record {
                 continue;
             };
             let (start, mut believed) = (Instant::now(), None);
-            // Now and then longer than the lease: what keeps it is the watchdog.
+            // Sometimes longer than the lease, so that the watchdog must renew it.
             let span = if turn % 50 == 49 { LEASE + ms(200) } else { ms(turn as u64 % 9) };
             loop {
                 let now = Instant::now();
@@ -75,28 +75,28 @@ impl Record {
                 }
                 std::thread::sleep(ms(1));
             }
-            // Before it is given up: the next one may be recorded sooner otherwise.
+            // Recorded before the release: otherwise the next one might be recorded earlier.
             self.beliefs.lock().extend(believed);
             self.grants.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// After a fault the workers go on.
+    /// Waits until the workers continue after a fault.
     #[track_caller]
     fn goes_on(&self, after: &str) {
         let before = self.grants.load(Ordering::SeqCst);
         wait_until(after, || self.grants.load(Ordering::SeqCst) > before + 15);
     }
 
-    /// `forgot`: when a fail-over began that may have forgotten grants. Only a belief from before
-    /// it may overlap with one from after it.
+    /// `forgot`: when a failover began that may have forgotten grants. Only a belief from before it
+    /// may overlap with one from after it.
     #[track_caller]
     fn check(self, forgot: Instant) {
         let mut beliefs = self.beliefs.into_inner();
         beliefs.sort_by_key(|belief| belief.from);
         let mut forgotten = 0;
         for (place, earlier) in beliefs.iter().enumerate() {
-            // As long as none lasts longer than the run, all that begin later come here.
+            // As long as no belief lasts longer than the run, all later ones are found here.
             for later in beliefs[place + 1..].iter().take_while(|later| later.from <= earlier.to) {
                 assert!(earlier.from < forgot && later.from > forgot, "{earlier:?} and {later:?}, forgot: {forgot:?}");
                 forgotten += 1;
@@ -105,12 +105,12 @@ impl Record {
         for two in beliefs.windows(2) {
             assert!(two[0].token < two[1].token, "{two:?}");
         }
-        assert!(forgotten <= 1, "one holder at most was forgotten, and told at its next renewal: {forgotten}");
+        assert!(forgotten <= 1, "at most one holder was forgotten, and notified at its next renewal: {forgotten}");
     }
 }
 
-/// Backends ended, the server suspended for longer than a lease, restarted, crashed; then its
-/// asynchronous standby is promoted.
+/// Backends are ended; the server is suspended for longer than a lease, restarted and crashed; then
+/// its asynchronous standby is promoted.
 #[test]
 fn no_two_believe_in_a_lock_at_a_time() {
     let primary = server!(Postgres::start_with("wal_level = replica"));

@@ -19,7 +19,7 @@ fn many_threads_share_few_connections() {
             let (client, most) = (&client, &most);
             s.spawn(move || {
                 for turn in 0..8 {
-                    // A name of its own, and one that all want.
+                    // A name of its own, and one that all compete for.
                     let guard = client.lock(format!("own-{n}")).unwrap();
                     assert!(guard.fencing_token().is_ok());
                     if turn % 4 == 0 {
@@ -39,14 +39,14 @@ fn many_threads_share_few_connections() {
     server.assert_clean();
 }
 
-/// One more connection takes longer than the deadline of a call that finds none free: the call is
-/// served by the one that is there.
+/// Opening another connection takes longer than the timeout of a call that finds none free: an
+/// existing connection serves the call.
 #[test]
 fn a_call_does_not_wait_for_a_new_connection_while_another_serves() {
     let server = server!(Postgres::start());
     let client = server.client();
     client.lock("k").unwrap().unlock().unwrap();
-    // Long beside anything else here.
+    // Long compared with anything else here.
     server.run_sql("ALTER SYSTEM SET post_auth_delay = 3");
     server.run_sql("SELECT pg_reload_conf()");
     let mut db = server.connect();
@@ -74,7 +74,8 @@ fn a_call_does_not_wait_for_a_new_connection_while_another_serves() {
     server.assert_clean();
 }
 
-/// An acquire whose row another transaction has locked does not hold up those that travel with it.
+/// An acquire whose row is locked by another transaction does not delay those that are sent with
+/// it.
 #[test]
 fn a_locked_row_holds_up_no_batch() {
     let server = server!();
@@ -98,7 +99,8 @@ fn a_locked_row_holds_up_no_batch() {
     server.assert_clean();
 }
 
-/// Two clients with threads that take and free one lock all the time: neither keeps it for itself.
+/// Two clients with threads that acquire and release one lock all the time: neither keeps it for
+/// itself.
 #[test]
 fn clients_share_a_lock() {
     let server = server!();
@@ -115,7 +117,7 @@ fn clients_share_a_lock() {
             });
         }
         let each = || counts.iter().map(|count| count.load(Ordering::SeqCst)).min().unwrap();
-        // In turns: a few of one client would come by chance.
+        // In turn: a few grants of one client would happen by chance.
         for turn in 1..=10 {
             wait_until("both get it", || each() > turn * 20);
         }
@@ -135,12 +137,12 @@ fn a_wait_writes_nothing() {
     std::thread::scope(|s| {
         let waits = s.spawn(|| client.lock("k").unwrap().unlock().unwrap());
         wait_until("it waits", || server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0);
-        // The row alone: the server logs a snapshot of its own every 15 s.
+        // Only the row is compared: the server logs a snapshot of its own every 15 s.
         let row = || server.texts("SELECT concat_ws(' ', ctid, xmin, xmax, wants, wanted) FROM leasehold.lock");
         let before = row();
         let calls = "SELECT pg_stat_get_db_xact_commit(oid) FROM pg_database WHERE datname = 'postgres'";
         let asked = server.number_of(calls);
-        // Its timer is that of a lost message: a lease.
+        // Its timer for a lost message is a lease.
         std::thread::sleep(ms(1500));
         wait_until("it has asked again", || server.number_of(calls) > asked + 3);
         assert_eq!(row(), before);
@@ -151,7 +153,7 @@ fn a_wait_writes_nothing() {
     server.assert_clean();
 }
 
-/// Renewed in batches; the table does not grow by it, and sweeping leaves nothing.
+/// Holds are renewed in batches, which does not grow the table, and sweeping leaves nothing.
 #[test]
 fn ten_thousand_holds_are_renewed() {
     let server = server!();
@@ -172,7 +174,7 @@ fn ten_thousand_holds_are_renewed() {
     let floor = server.number_of("SELECT max(token) FROM leasehold.lock");
     server.run_sql("SELECT leasehold_v2.sweep(-60, 20000)");
     assert_eq!(server.number_of("SELECT count(*) FROM leasehold.lock"), 0);
-    // Tokens of a swept name go on.
+    // Tokens of a swept name continue to increase.
     let guard = client.lock("hold-00000").unwrap();
     assert!(guard.fencing_token().unwrap().as_i64() > floor);
     assert_eq!(server.number_of("SELECT floor FROM leasehold.meta"), floor);

@@ -1,5 +1,5 @@
-//! Every reply is lost, at every byte that a reply of its form has, whatever was asked: nothing stays
-//! that the caller does not know of, also where the backend lives on.
+//! For each kind of request, the reply is lost at every byte that a reply of its form has: nothing
+//! is left that the caller does not know of, even if the backend is still running.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::rig::Postgres;
 use crate::rig::{Fault, Proxy, ms, wait_until};
 use crate::support::Clients;
 
-/// So long that no test passes because a lease ended.
+/// Long enough that no test passes because a lease ended.
 const LONG: Duration = Duration::from_secs(600);
 const NAME: &str = "job";
 
-/// A server, and clients before and behind a proxy.
+/// A server, and clients with and without a proxy.
 struct Bench<'s> {
     server: &'s Postgres,
     proxy: Proxy,
@@ -22,7 +22,7 @@ struct Bench<'s> {
     lossy: LockClient,
 }
 
-/// Makes the next request that has the name in it the one whose reply is lost.
+/// Injects the loss of the reply into the next request that contains the name.
 type Arm<'a> = &'a dyn Fn();
 
 impl<'s> Bench<'s> {
@@ -33,12 +33,13 @@ impl<'s> Bench<'s> {
         Self { server, proxy, direct: patient(server.builder()), lossy }
     }
 
-    /// `ask` arms the fault, makes one call and returns its outcome; `check` what must be then.
+    /// `ask` arms the fault, makes one call and returns its outcome; `check` verifies the result.
     fn at_every_byte(&self, what: &str, ask: impl Fn(&LockClient, Arm<'_>) -> Result<()>, check: impl Fn(&Result<()>)) {
         self.at_each(1, what, ask, check);
     }
 
-    /// The same for a reply like another one: at each third byte, and in the next run at others.
+    /// The same for a reply that resembles another one: at each third byte, and in the next run at
+    /// others.
     fn at_some_bytes(&self, what: &str, ask: impl Fn(&LockClient, Arm<'_>) -> Result<()>, check: impl Fn(&Result<()>)) {
         self.at_each(3, what, ask, check);
     }
@@ -69,18 +70,18 @@ impl<'s> Bench<'s> {
             wait_until(&format!("{story} leaves nothing"), || held() == 0);
             check(&outcome);
             if turn % 16 == 0 {
-                // Backends that nobody had to end: nothing that they may have done had to be undone.
+                // No backend had to be ended: nothing that it may have done had to be undone.
                 self.proxy.cut_all();
             }
             if n >= self.proxy.reply_length() {
-                assert!(outcome.is_ok(), "{story}: all of it has come");
+                assert!(outcome.is_ok(), "{story}: all of it has arrived");
                 break;
             }
         }
         self.proxy.keep_backends(false);
     }
 
-    /// The lock of this kind can be taken by another client.
+    /// Checks that another client can acquire the lock of this kind.
     fn is_free(&self) {
         let locks = self.direct.multi([NAME, "too"]);
         locks.try_lock().unwrap().expect("free").unlock().unwrap();
@@ -89,14 +90,14 @@ impl<'s> Bench<'s> {
     fn end(self) {
         let Self { server, proxy, direct, lossy } = self;
         drop((direct, lossy));
-        // Backends that nobody had to end: their reply had come to its last byte.
+        // No backend had to be ended: its reply had arrived to its last byte.
         drop(proxy);
         server.assert_clean();
     }
 }
 
-/// What is given up after the fault. Where all of the reply has come, the connection ends a moment
-/// later, and may be the one that this is sent on.
+/// Releases what was acquired despite the fault. If the whole reply arrived, the connection ends
+/// slightly later, and the release may be sent over it.
 fn left(outcome: Result<()>) {
     if let Err(error) = outcome {
         assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{error:?}");
@@ -112,7 +113,7 @@ fn of_plain_locks() {
         "acquire",
         |client, arm| {
             arm();
-            client.try_lock(NAME).map(|guard| left(guard.expect("nobody else has it").unlock()))
+            client.try_lock(NAME).map(|guard| left(guard.expect("no other client has it").unlock()))
         },
         check,
     );
@@ -173,7 +174,7 @@ fn of_fair_locks() {
         "fair acquire",
         |client, arm| {
             arm();
-            client.fair(NAME).try_lock().map(|guard| left(guard.expect("nobody else has it").unlock()))
+            client.fair(NAME).try_lock().map(|guard| left(guard.expect("no other client has it").unlock()))
         },
         check,
     );
@@ -186,9 +187,9 @@ fn of_fair_locks() {
         },
         check,
     );
-    // The reply that has its place in the queue. It asks again until its time is over.
+    // The reply that confirms the queue entry. The call asks again until its timeout.
     bench.at_some_bytes(
-        "place in a queue",
+        "queue entry",
         |client, arm| {
             let guard = bench.direct.fair(NAME).lock().unwrap();
             arm();
@@ -213,7 +214,7 @@ fn of_read_write_locks() {
         "read",
         |client, arm| {
             arm();
-            client.rw_lock(NAME).try_read().map(|guard| left(guard.expect("nobody else has it").unlock()))
+            client.rw_lock(NAME).try_read().map(|guard| left(guard.expect("no other client has it").unlock()))
         },
         check,
     );
@@ -221,7 +222,7 @@ fn of_read_write_locks() {
         "write",
         |client, arm| {
             arm();
-            client.rw_lock(NAME).try_write().map(|guard| left(guard.expect("nobody else has it").unlock()))
+            client.rw_lock(NAME).try_write().map(|guard| left(guard.expect("no other client has it").unlock()))
         },
         check,
     );
@@ -253,9 +254,9 @@ fn of_read_write_locks() {
         },
         check,
     );
-    // A writer that waits keeps readers out until it has given up.
+    // A waiting writer keeps readers out until it has given up.
     bench.at_some_bytes(
-        "sign of a waiting writer",
+        "marker of a waiting writer",
         |client, arm| {
             let guard = bench.direct.rw_lock(NAME).read().unwrap();
             arm();
@@ -278,7 +279,7 @@ fn of_several_locks_and_permits() {
         "several locks",
         |client, arm| {
             arm();
-            client.multi([NAME, "too"]).try_lock().map(|guard| left(guard.expect("nobody has them").unlock()))
+            client.multi([NAME, "too"]).try_lock().map(|guard| left(guard.expect("no other client has them").unlock()))
         },
         check,
     );
@@ -314,8 +315,7 @@ fn of_several_locks_and_permits() {
     bench.end();
 }
 
-/// A change of a count happens once, or, where its caller was told of a failure, once or not at
-/// all.
+/// A change of a count happens once or, if its caller received an error, once or not at all.
 #[test]
 fn of_counts() {
     let server = server!();
@@ -385,7 +385,7 @@ fn of_counts() {
     bench.end();
 }
 
-/// Requests of several threads that travel in one write, acquires in one transaction.
+/// Requests of several threads are sent in one write, acquires in one transaction.
 #[test]
 fn of_batches() {
     let server = server!();
@@ -401,7 +401,7 @@ fn of_batches() {
                 .map(|thread| {
                     let client = &client;
                     s.spawn(move || -> Result<()> {
-                        let guard = client.try_lock(format!("own-{thread}"))?.expect("nobody else has it");
+                        let guard = client.try_lock(format!("own-{thread}"))?.expect("no other client has it");
                         assert!(guard.is_held());
                         guard.unlock()
                     })
@@ -414,17 +414,17 @@ fn of_batches() {
                 }
             }
         });
-        assert!(!proxy.disarm(), "{n}: it was asked for");
+        assert!(!proxy.disarm(), "{n}: the fault has happened");
         longest = longest.max(proxy.reply_length());
         wait_until(&format!("{n} leaves nothing"), || server.held().is_empty());
         server.texts("SELECT name FROM leasehold.lock").iter().for_each(|name| assert!(name.starts_with("own-")));
     }
-    assert!(longest > 150 && cut > 20, "several travelled together: {longest} bytes, {cut} calls failed");
+    assert!(longest > 150 && cut > 20, "several were sent together: {longest} bytes, {cut} calls failed");
     drop((client, proxy));
     server.assert_clean();
 }
 
-/// A release and the acquire of the next thread in one write: either reply is lost.
+/// A release and the acquire of the next thread in one write: one of the two replies is lost.
 #[test]
 fn of_a_hand_over() {
     let server = server!();
@@ -439,7 +439,7 @@ fn of_a_hand_over() {
                 proxy.keep_backends(n % 2 == 0);
                 let hits = proxy.hits();
                 std::thread::scope(|s| {
-                    // Another lease, so that the hold cannot pass on without a request.
+                    // A different lease, so that the hold cannot be passed on without a request.
                     let guard: Box<dyn FnOnce() -> Result<()>> = if fair {
                         let guard = client.fair(NAME).lock().unwrap();
                         Box::new(move || guard.unlock())
@@ -461,7 +461,7 @@ fn of_a_hand_over() {
                     if let Err(error) = guard() {
                         assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{n}: {error:?}");
                     }
-                    // The server had told it nothing before.
+                    // It had not received any reply before.
                     if let Err(error) = waits.join().unwrap() {
                         assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{n}: {error:?}");
                     }
@@ -483,7 +483,7 @@ fn of_a_hand_over() {
     server.assert_clean();
 }
 
-/// Sent once: it has freed the lock, or its caller is told that it may have.
+/// Sent once: either it has freed the lock, or its caller is told that it may have.
 #[test]
 fn of_force() {
     let server = server!();

@@ -1,5 +1,5 @@
 //! Holds that several threads of a client have, one after another or at the same time, when the
-//! database loses them, or what was asked about them.
+//! database loses them or a reply about them.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ fn readers(server: &Postgres) -> i64 {
     server.number_of("SELECT count(*) FROM leasehold.share WHERE ends > clock_timestamp()")
 }
 
-/// Guards that share one hold: read until they have begun so soon after each other.
+/// Guards that share one hold: retries until they begin close enough together.
 fn shared(lock: &RwLock, server: &Postgres) -> Vec<OwnedRwLockReadGuard> {
     let mut guards = Vec::new();
     wait_until("all of them have one hold", || {
@@ -33,7 +33,7 @@ fn shared(lock: &RwLock, server: &Postgres) -> Vec<OwnedRwLockReadGuard> {
     guards
 }
 
-/// As a fail-over does that has forgotten the last grants.
+/// Simulates a failover that has forgotten the last grants.
 fn forget(server: &Postgres) {
     server.run_sql("DELETE FROM leasehold.share; UPDATE leasehold.lock SET holder = NULL, level = 0");
 }
@@ -63,7 +63,7 @@ fn all_readers_of_a_hold_learn_that_it_is_lost() {
         let write = other.rw_lock(NAME).try_write().unwrap().expect("free");
         assert!(guards.iter().all(|guard| guard.wait_lost(CAP).is_lost()));
         guards.iter().for_each(|_| told.recv_timeout(CAP).unwrap());
-        assert!(lock.try_read().unwrap().is_none(), "nobody joins it any more");
+        assert!(lock.try_read().unwrap().is_none(), "nobody joins the lost hold");
         assert!(guards.into_iter().all(|guard| guard.unlock().unwrap_err().kind() == ErrorKind::Lost));
         wait_until("what was lost is undone, and not the writer", || server.held() == [NAME]);
         assert_eq!(readers(&server), 0);
@@ -73,7 +73,7 @@ fn all_readers_of_a_hold_learn_that_it_is_lost() {
     server.assert_clean();
 }
 
-/// One hold, so what one member's request meets is no other's loss.
+/// A member whose request meets a fault does not cause a loss for the other members of its hold.
 #[test]
 fn a_shared_hold_outlives_faults_and_its_last_release_may_be_lost() {
     let server = server!(Postgres::start());
@@ -86,7 +86,7 @@ fn a_shared_hold_outlives_faults_and_its_last_release_may_be_lost() {
         server.end_backends();
         server.stop("immediate");
         server.run();
-        wait_until("it serves again", || guards[0].extend(ms(20_000)).is_ok());
+        wait_until("it works again", || guards[0].extend(ms(20_000)).is_ok());
         assert!(guards.iter().all(OwnedRwLockReadGuard::is_held) && readers(&server) == 1, "{fault:?}");
         let last = guards.pop().unwrap();
         guards.into_iter().for_each(|guard| guard.unlock().unwrap());
@@ -131,7 +131,7 @@ fn a_turn_whose_hold_is_lost_learns_of_it() {
                 forget(&server);
             }
             let next = other.try_lock(NAME).unwrap();
-            assert!(guard.wait_lost(CAP).is_lost(), "by its renewal");
+            assert!(guard.wait_lost(CAP).is_lost(), "reported by its renewal");
             assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
             drop(next);
         });
@@ -184,7 +184,7 @@ fn in_the_middle_of_a_block(
                     continue;
                 }
             };
-            // Seldom: a block is large only after a run of many turns.
+            // Rarely checked: a block is large only after a run of many turns.
             let is_inside = turn % 16 == 15 && {
                 let sql = "SELECT count(*) FROM leasehold.lock WHERE $1 > token - tokens AND $1 < token";
                 let own = guard.fencing_token().unwrap().as_i64();
@@ -202,8 +202,8 @@ fn in_the_middle_of_a_block(
     errors.into_inner().unwrap()
 }
 
-/// It fences as the first token of the block does: nobody is let in before the transaction is
-/// through, and a turn that was lost is refused.
+/// It fences like the first token of the block: nobody gets the lock before the transaction ends,
+/// and a turn that was lost is refused.
 #[test]
 fn a_turn_fences_with_a_token_of_its_block() {
     let server = server!();
@@ -259,7 +259,7 @@ fn tokens_grow_over_all_turns() {
                         let Ok(guard) = client.lock(NAME) else { continue };
                         tokens.lock().unwrap().push(guard.fencing_token().unwrap());
                         done += 1;
-                        // Its answer may be lost.
+                        // Its reply may be lost.
                         let _ = guard.unlock();
                     }
                 })
@@ -302,11 +302,11 @@ fn a_process_that_dies_or_stops_keeps_others_out_for_a_lease() {
             let token = server.number_of("SELECT coalesce(max(token), 0) FROM leasehold.lock");
             if ready == "turning" {
                 let guard = client.try_lock_for(name, ms(600) + CAP / 2).unwrap().expect("its lease ended");
-                assert!(guard.fencing_token().unwrap().as_i64() > token, "above all that the run has drawn");
+                assert!(guard.fencing_token().unwrap().as_i64() > token, "larger than all that the run has drawn");
                 if stopped {
                     child.signal("CONT");
                     std::thread::sleep(ms(700));
-                    assert!(guard.is_held(), "what the child sends late is about its own hold");
+                    assert!(guard.is_held(), "late requests of the child affect only its own hold");
                 }
                 guard.unlock().unwrap();
             } else {
@@ -314,13 +314,13 @@ fn a_process_that_dies_or_stops_keeps_others_out_for_a_lease() {
                 if stopped {
                     child.signal("CONT");
                     std::thread::sleep(ms(700));
-                    assert!(guard.is_held() && readers(&server) == 0, "nobody joins what has ended");
+                    assert!(guard.is_held() && readers(&server) == 0, "nobody joins an ended hold");
                 }
                 guard.unlock().unwrap();
             }
             if stopped {
                 let sql = "SELECT count(*) FROM leasehold.lock WHERE holder IS NOT NULL";
-                wait_for(CAP, "it goes on", || server.number_of(sql) + readers(&server) > 0);
+                wait_for(CAP, "it continues", || server.number_of(sql) + readers(&server) > 0);
                 child.kill();
             }
         }

@@ -1,4 +1,4 @@
-//! What each primitive does, beside what the contract suite shows.
+//! The behaviour of each primitive, beyond the contract.
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ fn several_locks_are_taken_as_one() {
             guard.unlock().unwrap();
             tokens
         });
-        wait_until("it is told", || {
+        wait_until("it will be notified", || {
             server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0
         });
         let token = one.fencing_token().unwrap();
@@ -125,7 +125,7 @@ fn permits_are_counted() {
     assert_eq!(pool.try_acquire_many(4).unwrap_err().kind(), ErrorKind::Conflict);
     std::thread::scope(|s| {
         let waits = s.spawn(|| b.semaphore("pool").acquire_many(2).unwrap().release().unwrap());
-        wait_until("it is told", || {
+        wait_until("it will be notified", || {
             server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0
         });
         two.release().unwrap();
@@ -158,17 +158,17 @@ fn a_latch_opens_for_all() {
     let server = server!();
     let (a, b) = (server.client(), server.client());
     let latch = a.latch("start");
-    assert!(latch.try_wait().unwrap(), "none is open");
+    assert!(latch.try_wait().unwrap(), "an unset latch is open");
     assert!(latch.try_set_count(2).unwrap());
     assert!(!latch.try_wait().unwrap());
     std::thread::scope(|s| {
         let waits = [&a, &b].map(|client| s.spawn(|| client.latch("start").wait_for(LONG).unwrap()));
-        // One that comes later would wait for the next opening.
+        // A later waiter would wait for the next opening.
         wait_until("both wait", || server.listeners() == 2);
         assert_eq!((b.latch("start").count_down().unwrap(), b.latch("start").count().unwrap()), (1, 1));
         let start = std::time::Instant::now();
         assert_eq!(b.latch("start").count_down().unwrap(), 0);
-        // One that counts anew hides the opening from nobody.
+        // Setting the latch again does not hide the opening from them.
         latch.set_count(1).unwrap();
         waits.into_iter().for_each(|waits| assert!(waits.join().unwrap()));
         assert!(start.elapsed() < PROMPT);
@@ -192,6 +192,6 @@ fn a_change_that_is_given_up_gives_nothing_back() {
     assert_eq!(count("l", "down", "b"), "(1,0)");
     assert_eq!(count("c", "back", "b"), "(0,0)", "it has run: nothing to undo");
     assert_eq!(count("c", "back", "late"), "(0,0)");
-    assert_eq!(count("l", "begin", "late"), "(2,0)", "it comes late, and does not run");
+    assert_eq!(count("l", "begin", "late"), "(2,0)", "it arrives late, and does not run");
     assert_eq!(server.number_of("SELECT count(*) FROM leasehold.lock WHERE number IS NOT NULL"), 0);
 }

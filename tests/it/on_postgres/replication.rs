@@ -36,7 +36,7 @@ fn set(server: &Postgres, setting: &str) {
     db.batch_execute("SELECT pg_reload_conf()").unwrap();
 }
 
-/// Every grant that was told to anybody is there after the promotion; one that was not is undone.
+/// After the promotion every grant that was reported exists; one that was not is undone.
 #[test]
 fn a_synchronous_standby_forgets_nothing() {
     let (primary, standby) = server!(with_standby(""));
@@ -56,7 +56,7 @@ fn a_synchronous_standby_forgets_nothing() {
                         return;
                     }
                     let Ok(Some(guard)) = client.mutex(&name).try_lock_owned() else { continue };
-                    // Those that are kept are more than a few, and not all.
+                    // More than a few are kept, but not all.
                     if n % 3 == 0 {
                         granted.lock().push((name, guard));
                     } else {
@@ -70,7 +70,7 @@ fn a_synchronous_standby_forgets_nothing() {
         primary.stop("immediate");
         standby.promote();
         let after = client.clone();
-        wait_until("it serves again", || after.try_lock("other").is_ok_and(|won| won.is_some()));
+        wait_until("it works again", || after.try_lock("other").is_ok_and(|won| won.is_some()));
         over.store(true, Ordering::SeqCst);
     });
     let (granted, released) = (granted.into_inner(), released.into_inner());
@@ -79,7 +79,8 @@ fn a_synchronous_standby_forgets_nothing() {
     let held = standby.held();
     assert!(is_theirs(&held), "forgotten: {:?}", kept.iter().find(|name| !held.contains(**name)));
     assert!(granted.iter().all(|(_, guard)| guard.is_held()));
-    // Undone there as well: what was never told, and what was released and came back by the crash.
+    // Undone there as well: grants that were never reported, and released holds that the crash
+    // restored.
     let mine = |name: &String| kept.contains(&name) || released.contains(name);
     wait_until("nothing else is held", || standby.held().iter().all(mine));
     for (name, guard) in granted {
@@ -94,7 +95,8 @@ fn a_synchronous_standby_forgets_nothing() {
     standby.assert_clean();
 }
 
-/// What the standby did not have yet is given anew, with a higher token, and its holder is told.
+/// A lock that the standby did not have yet is granted again, with a higher token, and its holder
+/// is notified.
 #[test]
 fn what_an_asynchronous_standby_did_not_have_is_told_as_lost() {
     let (primary, standby) = server!(with_standby(""));
@@ -102,7 +104,7 @@ fn what_an_asynchronous_standby_did_not_have_is_told_as_lost() {
     let client = client.build().unwrap();
     let kept = client.lock("kept").unwrap();
     wait_until("the standby has it", || standby.held().contains(&"kept".to_owned()));
-    // From here on it hears of nothing.
+    // From here on it receives nothing.
     standby.run_sql("ALTER SYSTEM SET primary_conninfo = ''");
     standby.run_sql("SELECT pg_reload_conf()");
     let streams = "SELECT count(*) FROM pg_stat_replication";
@@ -113,8 +115,8 @@ fn what_an_asynchronous_standby_did_not_have_is_told_as_lost() {
     standby.promote();
     let other = standby.client();
     let next = other.try_lock_for("forgotten", CAP).unwrap().expect("the new primary knows nothing of it");
-    assert!(next.fencing_token().unwrap() > token, "a fence refuses the one that is forgotten");
-    assert!(forgotten.wait_lost(CAP).is_lost(), "told by its next renewal");
+    assert!(next.fencing_token().unwrap() > token, "a fence refuses the forgotten holder");
+    assert!(forgotten.wait_lost(CAP).is_lost(), "reported by its next renewal");
     assert!(kept.wait_lost(ms(200)).is_still_held() && other.try_lock("kept").unwrap().is_none());
     next.unlock().unwrap();
     kept.unlock().unwrap();
@@ -122,7 +124,7 @@ fn what_an_asynchronous_standby_did_not_have_is_told_as_lost() {
     standby.assert_clean();
 }
 
-/// Switched over and back: one guard is held all the time, and waiters get in after each.
+/// Switched over and back: one guard is held all the time, and waiters get in after each switch.
 #[test]
 fn hosts_change_roles() {
     let (a, b) = server!(with_standby("hot_standby = on"));
@@ -136,9 +138,9 @@ fn hosts_change_roles() {
         let before = other.lock("turn").unwrap();
         std::thread::scope(|s| {
             let waits = s.spawn(|| client.lock("turn").map(|guard| guard.is_held()));
-            // A first attempt that is not answered would fail: the client must know that it waits.
+            // A first attempt without a reply would fail: the client must know that it waits.
             wait_until("it waits", || client.snapshot().waits().len() == 1);
-            // All that it has written reaches the standby before it ends.
+            // All its writes reach the standby before it ends.
             primary.stop("fast");
             standby.promote();
             primary.follow(standby);

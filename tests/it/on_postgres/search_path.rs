@@ -1,5 +1,5 @@
-//! Functions and operators that another role has made are not called: not in sessions of the
-//! library, and not in those of users who fence a transaction.
+//! Functions and operators created by another role are not called: neither in sessions of the
+//! library, nor in those of users who fence a transaction.
 
 use leasehold::LockClient;
 
@@ -7,10 +7,10 @@ use super::server;
 use crate::rig::{Fault, Postgres, Proxy, ms, wait_until};
 use crate::support::Clients;
 
-/// What the role `mallory`, which may create functions in the schema `public`, puts there:
-/// functions of the same names as those of PostgreSQL, and operators for all types, also for those
-/// for which PostgreSQL has none and converts an operand. All answer as PostgreSQL does, and write
-/// down who has called them.
+/// The objects that the role `mallory`, which may create functions in the schema `public`, creates
+/// there: functions with the names of PostgreSQL's own, and operators for all types, including
+/// those for which PostgreSQL has none and converts an operand. All return PostgreSQL's results,
+/// and record who has called them.
 const TRAPS: &str = r#"
 CREATE ROLE mallory; GRANT CREATE, USAGE ON SCHEMA public TO mallory; SET ROLE mallory;
 CREATE TABLE public.caught (who text, what text); GRANT INSERT ON public.caught TO PUBLIC;
@@ -48,19 +48,20 @@ END $$;
 RESET ROLE;
 "#;
 
-/// A role of the application, before whose own functions those of `public` are found.
+/// Creates a role of the application whose search path finds the functions of `public` before
+/// PostgreSQL's own.
 fn set_up(server: &Postgres) -> String {
     server.run_sql(&format!("{TRAPS} CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE postgres TO app"));
     server.run_sql("ALTER ROLE app SET search_path = public, pg_catalog");
     server.url().replace("leasehold@", "app@")
 }
 
-/// What was called by the role of the application.
+/// The traps that the application's role has called.
 fn caught(server: &Postgres) -> Vec<String> {
     server.texts("SELECT DISTINCT what FROM public.caught WHERE who = 'app' ORDER BY 1")
 }
 
-/// A session of a user of that role.
+/// A session of a user with that role.
 fn session(server: &Postgres) -> postgres::Client {
     let mut config = postgres::Config::new();
     config.host_path(server.dir()).user("app").dbname("postgres").connect(postgres::NoTls).unwrap()
@@ -111,7 +112,7 @@ fn the_library_calls_no_function_of_another_role() {
     assert!(lossy.try_lock("lost").is_err());
     wait_until("nothing is held", || server.held().is_empty());
     drop((client, lossy, proxy));
-    // What its rights also serve for.
+    // Other uses of the application's rights.
     db.batch_execute("SET search_path = pg_catalog; SELECT leasehold_v2.sweep(0, 100)").unwrap();
     assert_eq!(caught(&server), [""; 0]);
     drop(db);
@@ -132,7 +133,7 @@ fn a_fence_calls_no_function_of_another_role() {
     }
     let mut transaction = db.transaction().unwrap();
     transaction.execute(fence.sql(), &[&fence.name(), &fence.token().as_i64()]).unwrap();
-    // The function has a search path of its own, and what it sets lasts for the transaction.
+    // The function sets its own search path, and its settings last for the transaction.
     let idle = "SHOW idle_in_transaction_session_timeout";
     assert_eq!(transaction.query_one(idle, &[]).unwrap().get::<_, String>(0), "10s");
     assert_eq!(transaction.query_one("SHOW search_path", &[]).unwrap().get::<_, String>(0), "public, pg_catalog");
@@ -158,7 +159,7 @@ fn the_functions_of_an_earlier_release_get_a_search_path() {
     db.batch_execute(take).unwrap();
     assert!(caught(&server).contains(&"int8 * interval".to_owned()), "{:?}", caught(&server));
     server.run_sql("DELETE FROM public.caught");
-    // Whoever installs the functions of this release.
+    // Any client installs the functions of this release.
     server.client();
     db.batch_execute(&format!("{take}; SELECT leasehold_v1.renew('{{k}}', '{{earlier:1}}', '{{60000}}')")).unwrap();
     assert_eq!(caught(&server), [""; 0]);

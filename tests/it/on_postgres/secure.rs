@@ -1,4 +1,4 @@
-//! TLS as the URL asks for it, client certificates, and log-ins bound to the TLS connection.
+//! TLS modes of the URL, client certificates, and log-ins bound to the TLS connection.
 
 use std::io::{ErrorKind as Io, Read, Write};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use super::server;
 use crate::rig::{Certificates, Identity, Postgres, TlsFront, ms, wait_until};
 
-/// With time enough for the log-in, which takes long without optimizations.
+/// The timeout leaves time for the log-in, which is slow without optimizations.
 fn open(url: &str) -> leasehold::Result<LockClient> {
     LockClient::builder().url(url).io_timeout(ms(9000)).build()
 }
@@ -40,9 +40,9 @@ fn start(certificates: &Certificates, identity: &Identity) -> Postgres {
     server
 }
 
-/// Who may come in how, beside the tests themselves.
+/// Sets the log-in rules for everybody except the tests themselves.
 fn let_in(server: &Postgres, rules: &str) {
-    // A new connection has it from the main process, which reads the rules by the way.
+    // A new connection inherits this time from the main process, which then also reads the rules.
     let loaded = || server.number_of("SELECT (extract(epoch FROM pg_conf_load_time()) * 1000000)::bigint");
     let before = loaded();
     std::fs::write(server.data().join("pg_hba.conf"), format!("local all leasehold trust\n{rules}\n")).unwrap();
@@ -50,7 +50,7 @@ fn let_in(server: &Postgres, rules: &str) {
     wait_until("the rules are read", || loaded() > before);
 }
 
-/// Whether the client has TLS, shown by a lock that it takes.
+/// Whether the client uses TLS, shown by a lock that it takes.
 fn is_secure(server: &Postgres, client: LockClient) -> bool {
     client.lock("k").unwrap().unlock().unwrap();
     let sql = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
@@ -61,13 +61,13 @@ fn is_secure(server: &Postgres, client: LockClient) -> bool {
     secure
 }
 
-/// What libpq does with each mode where the server's rules leave one way only.
+/// The behaviour of libpq in each mode if the server's rules allow only one way.
 #[test]
 fn each_mode_finds_the_way_that_is_open() {
     let certificates = Certificates::new();
     let server = server!(start(&certificates, certificates.server()));
     let with = |mode: &str| server.tcp_url("app:secret", &format!("sslmode={mode}"));
-    // For each mode: with TLS, without, or refused.
+    // The outcome in each mode: with TLS, without, or refused.
     let found = |mode: &str| match open(&with(mode)) {
         Ok(client) => Ok(is_secure(&server, client)),
         Err(error) => Err(error.kind()),
@@ -84,7 +84,7 @@ fn each_mode_finds_the_way_that_is_open() {
     assert_eq!(found("require"), Err(ErrorKind::Denied));
     let_in(&server, "host all app all scram-sha-256");
     assert_eq!((found("allow"), found("prefer")), (Ok(false), Ok(true)), "both ways");
-    // A wrong password is none of a rule: it is not sent a second time the other way.
+    // A wrong password is not a matter of rules: it is not sent a second time in the other way.
     for mode in ["allow", "prefer"] {
         let error = refused(&server.tcp_url("app:wrong-secret", &format!("sslmode={mode}")));
         assert_eq!(error.kind(), ErrorKind::Denied);
@@ -94,7 +94,7 @@ fn each_mode_finds_the_way_that_is_open() {
     for mode in ["allow", "prefer"] {
         let error = refused(&with(mode));
         let said = error.to_string();
-        assert!(said.contains("with TLS") && said.contains("without TLS"), "both are told: {said}");
+        assert!(said.contains("with TLS") && said.contains("without TLS"), "both are reported: {said}");
         assert_eq!(error.kind(), ErrorKind::Denied);
     }
     let_in(&server, "host all app all scram-sha-256");
@@ -133,8 +133,8 @@ fn the_certificate_is_checked_as_far_as_the_mode_says() {
     }
 }
 
-/// `clientcert=verify-full`: the certificate is of an authority that the server trusts, and has the
-/// name of the role.
+/// `clientcert=verify-full`: the certificate is signed by an authority that the server trusts, and
+/// contains the name of the role.
 #[test]
 fn a_client_certificate_is_the_log_in() {
     let certificates = Certificates::new();
@@ -143,7 +143,7 @@ fn a_client_certificate_is_the_log_in() {
         |identity: &Identity| format!("sslcert={}&sslkey={}", identity.certificate.display(), identity.key.display());
     let ca = format!("sslmode=verify-full&sslrootcert={}", certificates.ca_file().display());
     let (own, foreign) = (files(certificates.client()), files(Certificates::new().client()));
-    // Instead of a password, and beside it.
+    // Instead of a password, and in addition to it.
     let_in(
         &server,
         "hostssl all client all cert\nhostssl all app all scram-sha-256 clientcert=verify-full\n\
@@ -154,12 +154,12 @@ fn a_client_certificate_is_the_log_in() {
         let url = server.tcp_url("client", &format!("sslmode={mode}&{own}"));
         assert!(is_secure(&server, open(&url).unwrap()), "{mode}");
     }
-    // By the builder.
+    // Configured by the builder.
     let tls = leasehold::Tls::new().ca_file(certificates.ca_file());
     let tls = tls.identity_files(&certificates.client().certificate, &certificates.client().key);
     let client = LockClient::builder().url(server.tcp_url("client", "")).io_timeout(ms(9000)).tls(tls).build();
     assert!(is_secure(&server, client.unwrap()));
-    // None, that of another role, one that the server does not trust.
+    // No certificate, that of another role, one that the server does not trust.
     let none = refused(&server.tcp_url("client", &ca));
     assert_eq!(none.kind(), ErrorKind::Denied, "{none}");
     let another = refused(&server.tcp_url("app:secret", &format!("{ca}&{own}")));
@@ -169,7 +169,7 @@ fn a_client_certificate_is_the_log_in() {
     server.assert_clean();
 }
 
-/// `channel_binding=require`: with SCRAM over TLS, or not at all, and the password stays here.
+/// `channel_binding=require`: either SCRAM over TLS, or a refusal before the password is sent.
 #[test]
 fn a_log_in_that_must_be_bound_is_bound_or_refused() {
     let certificates = Certificates::new();
@@ -189,14 +189,14 @@ fn a_log_in_that_must_be_bound_is_bound_or_refused() {
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(error.to_string().contains("channel_binding=require"), "{error}");
     };
-    // Without TLS; with a log-in that cannot be bound. It is refused here, before the server could
-    // say that the password is wrong.
+    // Without TLS; with a log-in that cannot be bound. The client refuses it before the server
+    // could report a wrong password.
     because_of_binding(&server.tcp_url("app:secret", &format!("{bound}&sslmode=disable")));
     because_of_binding(&server.tcp_url("old:wrong-secret", bound));
     let_in(&server, "hostssl all app all password\nhostssl all old all trust\nlocal all app scram-sha-256");
     because_of_binding(&server.tcp_url("app:wrong-secret", bound));
     because_of_binding(&server.tcp_url("old:secret", bound));
-    // Somebody in the middle, with a certificate that would be taken.
+    // A man in the middle, with a certificate that would be accepted.
     let front = TlsFront::before_postgres(&certificates, server.socket());
     because_of_binding(&front.postgres_url("app:secret", bound));
     assert!(open(&front.postgres_url("app:secret", "channel_binding=prefer")).is_ok(), "that is what it prevents");
@@ -204,8 +204,7 @@ fn a_log_in_that_must_be_bound_is_bound_or_refused() {
     server.assert_clean();
 }
 
-/// Whatever the hash of the certificate's signature is; and where none is defined, the reason is
-/// said.
+/// For any hash of the certificate's signature; if no binding is defined for it, the error says so.
 #[test]
 fn a_log_in_is_bound_by_the_hash_of_the_signature() {
     let certificates = Certificates::new();
@@ -224,8 +223,8 @@ fn a_log_in_is_bound_by_the_hash_of_the_signature() {
     server.assert_clean();
 }
 
-/// Somebody in the middle who has a certificate of the same authority for the same host, and TLS to
-/// both sides: only the binding shows it.
+/// A man in the middle who has a certificate of the same authority for the same host, and TLS to
+/// both sides: only the binding reveals it.
 #[test]
 fn a_bound_log_in_does_not_pass_somebody_with_a_good_certificate() {
     let certificates = Certificates::new();
@@ -268,7 +267,7 @@ fn pass_on_over_tls(server: &Postgres, certificates: &Certificates) -> std::path
 }
 
 fn pass_on(mut client: UnixStream, mut server: TcpStream, mut session: ClientConnection) -> std::io::Result<()> {
-    // Whether there is TLS.
+    // The request for TLS.
     server.write_all(&[0, 0, 0, 8, 4, 210, 22, 47])?;
     server.read_exact(&mut [0])?;
     session.complete_io(&mut server)?;

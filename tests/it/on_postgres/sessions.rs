@@ -1,4 +1,4 @@
-//! What a connection finds out about its session and its server, and what it has prepared there.
+//! What a connection learns about its session and its server, and what it has prepared there.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::Clients;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Such a session may not see when its backend has started, nor end it.
+/// Such a session can neither see when its backend has started nor end it.
 #[test]
 fn a_session_of_another_role_than_the_one_that_logged_in_is_refused_with_the_reason() {
     let server = server!(Postgres::start());
@@ -23,7 +23,7 @@ fn a_session_of_another_role_than_the_one_that_logged_in_is_refused_with_the_rea
     let error = LockClient::open(&url).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.to_string().contains("\"app\"") && error.to_string().contains("\"owner\""), "{error}");
-    // As the message says.
+    // The remedy in the message.
     server.run_sql("GRANT pg_read_all_stats, pg_signal_backend TO owner");
     let client = LockClient::open(&url).unwrap();
     client.lock("k").unwrap().unlock().unwrap();
@@ -33,7 +33,7 @@ fn a_session_of_another_role_than_the_one_that_logged_in_is_refused_with_the_rea
     server.assert_clean();
 }
 
-/// Two primaries in one URL: each lock could be held in both.
+/// With two primaries in one URL each lock could be held in both.
 #[test]
 fn all_hosts_belong_to_one_database_cluster() {
     let one = server!(Postgres::start_with("wal_level = replica"));
@@ -47,7 +47,7 @@ fn all_hosts_belong_to_one_database_cluster() {
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
         assert!(error.to_string().contains("another database cluster"), "{error}");
     }
-    // One that was down when the client began.
+    // A server that was down when the client started.
     other.stop("fast");
     let client = LockClient::builder().url(url(&one, &other)).lease(LONG).build().unwrap();
     let guard = client.lock("k").unwrap();
@@ -57,7 +57,7 @@ fn all_hosts_belong_to_one_database_cluster() {
     assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
     assert!(error.to_string().contains("another database cluster"), "{error}");
     one.run();
-    wait_until("it serves again", || client.try_lock("other").is_ok_and(|won| won.is_some()));
+    wait_until("it works again", || client.try_lock("other").is_ok_and(|won| won.is_some()));
     guard.unlock().unwrap();
     drop(client);
     // A standby belongs to the cluster of its primary.
@@ -67,11 +67,11 @@ fn all_hosts_belong_to_one_database_cluster() {
     one.assert_clean();
 }
 
-/// Each connect would hash the password for hours, before the server has proven anything.
+/// Each connect would hash the password for hours, before the server has proven its identity.
 #[test]
 fn a_server_that_asks_for_too_many_rounds_of_hashing_is_refused() {
     let server = server!(Postgres::start());
-    // A verifier that nobody has the password of. Not by CREATE ROLE, which would hash as often.
+    // A verifier whose password nobody has. Not by CREATE ROLE, which would hash as often.
     let key = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
     server.run_sql(&format!(
         "CREATE ROLE app LOGIN; UPDATE pg_authid SET rolpassword = 'SCRAM-SHA-256$2000000000:c2FsdA==${key}:{key}' \
@@ -87,7 +87,7 @@ fn a_server_that_asks_for_too_many_rounds_of_hashing_is_refused() {
                 .postgres(leasehold::Postgres::new(&url).create_schema(false))
                 .build()
                 .unwrap_err();
-            // Without the rules of the file it is let in, and finds no schema.
+            // Before it reads the file's rules it lets the client in, which finds no schema.
             if error.kind() != ErrorKind::Unsupported {
                 return error;
             }
@@ -100,7 +100,7 @@ fn a_server_that_asks_for_too_many_rounds_of_hashing_is_refused() {
 }
 
 /// A request whose statement could not be prepared, and one behind it in the same write whose
-/// statement was: the connection knows which of them it has.
+/// statement was: the connection knows which of them it has prepared.
 #[test]
 fn a_connection_knows_what_it_has_prepared_after_an_error() {
     let server = server!();
@@ -125,16 +125,16 @@ fn a_connection_knows_what_it_has_prepared_after_an_error() {
         let unlock = s.spawn(move || held.unlock());
         let takes: Vec<_> =
             ["x", "y"].map(|name| client.mutex(name)).map(|lock| s.spawn(move || lock.lock_owned().unwrap())).into();
-        // They queue for the connection, and travel together.
+        // They queue for the connection, and are sent together.
         std::thread::sleep(ms(300));
         transaction.rollback().unwrap();
         busy.join().unwrap();
         let error = unlock.join().unwrap().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Server, "it is not known which function is meant: {error}");
+        assert_eq!(error.kind(), ErrorKind::Server, "the function is ambiguous: {error}");
         server.run_sql(&format!("DROP FUNCTION {overload}"));
         takes.into_iter().for_each(|take| take.join().unwrap().unlock().unwrap());
         let lives = format!("SELECT count(*) FROM pg_stat_activity WHERE pid = {backend}");
-        assert_eq!(server.number_of(&lives), 1, "the connection was given up");
+        assert_eq!(server.number_of(&lives), 1, "the connection was closed");
     });
     drop((client, other));
     server.assert_clean();

@@ -16,8 +16,8 @@ fn only_node(look: &mut Raw, directory: &str) -> String {
     format!("{directory}/{}", nodes[0])
 }
 
-/// As Curator's `Revoker` does, or an operator: the lock is held as before, and its end is noticed
-/// as before.
+/// Curator's `Revoker` or an operator does this: the lock is still held, and its end is still
+/// noticed.
 #[test]
 fn data_in_the_node_of_a_holder_is_no_loss() {
     let server = server!();
@@ -29,7 +29,7 @@ fn data_in_the_node_of_a_holder_is_no_loss() {
     let node = only_node(&mut look, "/job");
     for _ in 0..3 {
         look.set(&node, b"__REVOKE__").unwrap();
-        // Longer than until the next visit.
+        // Longer than until the next check.
         std::thread::sleep(lease / 2);
         guard.ensure_held().unwrap();
     }
@@ -42,7 +42,7 @@ fn data_in_the_node_of_a_holder_is_no_loss() {
     server.assert_clean();
 }
 
-/// A session so long that no visit is due: only the watch can tell.
+/// The session is so long that no check is due: only the watch can report it.
 #[test]
 fn a_node_that_is_deleted_is_a_loss_at_once() {
     let server = server!();
@@ -58,13 +58,13 @@ fn a_node_that_is_deleted_is_a_loss_at_once() {
     let start = Instant::now();
     let node = only_node(&mut look, "/one");
     look.delete(&node).unwrap();
-    assert!(guards[0].wait_lost(PROMPT / 2).is_lost(), "by the watch, not by the next visit");
+    assert!(guards[0].wait_lost(PROMPT / 2).is_lost(), "by the watch, not by the next check");
     assert!(client.mutex("two").force_unlock().unwrap());
     assert!(guards[1].wait_lost(PROMPT / 2).is_lost());
     let lease = children(&mut look, "/permits/leases").pop().unwrap();
     look.delete(&format!("/permits/leases/{lease}")).unwrap();
     assert!(three.wait_lost(PROMPT / 2).is_lost());
-    wait_until("the other permits are given back", || children(&mut look, "/permits/leases").is_empty());
+    wait_until("the other permits are returned", || children(&mut look, "/permits/leases").is_empty());
     assert!(start.elapsed() < PROMPT && guards[2].is_held());
     drop((guards, three));
     permits.delete().unwrap();
@@ -73,7 +73,7 @@ fn a_node_that_is_deleted_is_a_loss_at_once() {
     server.assert_clean();
 }
 
-/// The watch is used up by that, and has to be renewed.
+/// This uses up the watch, which must be set again.
 #[test]
 fn data_in_the_node_before_a_waiter_keeps_nobody_waiting() {
     let server = server!();
@@ -106,7 +106,7 @@ fn permits_that_are_added_wake_who_waits_for_them() {
     let semaphore = a.semaphore("pool");
     semaphore.try_set_permits(1).unwrap();
     let first = semaphore.acquire().unwrap();
-    // What is held for some time is watched by its holder.
+    // A holder watches its node once it has held it for some time.
     let nobody_waits = || server.watches().iter().all(|(_, path)| path.starts_with("/pool/leases/"));
     std::thread::scope(|s| {
         let waits = s.spawn(|| b.semaphore("pool").acquire().unwrap());
@@ -128,8 +128,8 @@ fn permits_that_are_added_wake_who_waits_for_them() {
     server.assert_clean();
 }
 
-/// The call that was first loses its place. If it entered that one queue anew, it would stand
-/// behind the other call there, which stands behind it in the other queue.
+/// The call that was first loses its queue entry. If it queued anew in that queue alone, it would
+/// be behind the other call there, which is behind it in the other queue.
 #[test]
 fn a_part_of_a_waiting_multi_lock_that_is_forced_open_makes_no_circle() {
     let server = server!();
@@ -142,7 +142,7 @@ fn a_part_of_a_waiting_multi_lock_that_is_forced_open_makes_no_circle() {
         wait_until("the first one waits", || children(&mut look, "/b").len() == 2);
         let behind = wait(&second);
         wait_until("the second one waits", || children(&mut look, "/b").len() == 3);
-        assert!(holder.mutex("a").force_unlock().unwrap(), "the first one stands first there");
+        assert!(holder.mutex("a").force_unlock().unwrap(), "the first one is first there");
         guard.unlock().unwrap();
         assert!(waits.join().unwrap() && behind.join().unwrap(), "each waited for the other");
     });
@@ -155,7 +155,8 @@ fn take_both(client: &leasehold::LockClient) -> bool {
     client.multi(["a", "b"]).try_lock_for(CAP).unwrap().map(|guard| guard.unlock().unwrap()).is_some()
 }
 
-/// Servers end the connection of whoever sends more than a megabyte, with everything else on it.
+/// Servers end the connection of a client that sends more than a megabyte, with everything else on
+/// it.
 #[test]
 fn what_is_too_long_for_a_server_is_refused_before_it_is_sent() {
     let server = server!();
@@ -172,7 +173,7 @@ fn what_is_too_long_for_a_server_is_refused_before_it_is_sent() {
     assert!(error.kind() == ErrorKind::InvalidInput && error.to_string().contains("jute.maxbuffer"), "{error}");
     assert_eq!(port(&server.connections().pop().unwrap()), port(&connection), "on the same connection");
     assert!(guard.is_held() && server.children("/pool/locks").is_empty());
-    let some = semaphore.try_acquire_many(1000).unwrap().expect("there are as many");
+    let some = semaphore.try_acquire_many(1000).unwrap().expect("there are enough");
     assert!(some.is_held());
     drop((some, guard));
     semaphore.delete().unwrap();
@@ -180,8 +181,8 @@ fn what_is_too_long_for_a_server_is_refused_before_it_is_sent() {
     server.assert_clean();
 }
 
-/// The server has restarted with a shorter `maxSessionTimeout`: the session goes on with that, and
-/// ends that long after the client was heard of.
+/// The server has restarted with a shorter `maxSessionTimeout`: the session continues with that,
+/// and ends that long after the client's last message.
 #[test]
 fn a_session_that_is_resumed_with_a_shorter_timeout_is_believed_in_for_no_longer() {
     let server = server!(crate::rig::zookeeper::ZooKeeper::start_with("tickTime=100\nmaxSessionTimeout=60000"));
@@ -197,7 +198,7 @@ fn a_session_that_is_resumed_with_a_shorter_timeout_is_believed_in_for_no_longer
     assert_eq!(far.lease(), SHORTER);
     pipe.silence(true);
     let next = near.mutex("job").try_lock_for(LONG).unwrap().expect("the session ends");
-    assert!(!guard.is_held(), "two believed at the same time");
+    assert!(!guard.is_held(), "two guards believed at the same time");
     pipe.silence(false);
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     drop((next, far, near));
@@ -206,8 +207,8 @@ fn a_session_that_is_resumed_with_a_shorter_timeout_is_believed_in_for_no_longer
 
 const SHORTER: Duration = ms(2000);
 
-/// The server has too much to do (-127): the node goes a little later, and does not stand in the
-/// way of others until the session ends.
+/// The server is overloaded (-127): the node is deleted a little later, and does not block others
+/// until the session ends.
 #[test]
 fn a_deletion_that_the_server_puts_off_is_repeated() {
     let server = server!();
@@ -219,7 +220,7 @@ fn a_deletion_that_the_server_puts_off_is_repeated() {
     proxy.inject("delete /job", Fault::Refuse(-127));
     assert!(client.try_lock("job").unwrap().is_none());
     proxy.wait_hits(1);
-    wait_until("its node goes", || children(&mut look, "/job").len() == 1);
+    wait_until("its node is deleted", || children(&mut look, "/job").len() == 1);
     look.delete(&theirs).unwrap();
     look.delete("/job").unwrap();
     look.close();
@@ -227,8 +228,8 @@ fn a_deletion_that_the_server_puts_off_is_repeated() {
     server.assert_clean();
 }
 
-/// At 2^31 the server gives the same number to several nodes, and negative ones, which stand before
-/// all others: two would be the first at once.
+/// At 2^31 the server gives the same number to several nodes, and then negative numbers, which sort
+/// before all others: two would be the first at once.
 #[test]
 fn a_number_behind_the_last_one_is_refused() {
     let server = server!();
@@ -249,7 +250,7 @@ fn a_number_behind_the_last_one_is_refused() {
         seen.push(number(&mut look));
     }
     println!("{seen:?}");
-    wait_until("nothing of it stays", || children(&mut look, "/job").is_empty());
+    wait_until("nothing of it is left", || children(&mut look, "/job").is_empty());
     look.delete("/job").unwrap();
     look.close();
     drop(client);

@@ -36,8 +36,8 @@ fn a_chroot_is_made_and_stays_and_containers_go() {
     server.assert_clean_but(&["/app/locks"]);
 }
 
-/// The directory of one lock is a node in that of the other. What sorts before the numbers would be
-/// waited for without end.
+/// The directory of one lock is a node in that of the other. A node that sorts before the numbers
+/// would be waited for forever.
 #[test]
 fn a_name_below_another_one_is_refused_or_disturbs_nobody() {
     let server = server!();
@@ -60,7 +60,7 @@ fn a_digest_identity_keeps_others_out() {
         LockClient::builder().zookeeper(ensemble).lease(LONG).build().unwrap()
     };
     let (ours, same, other) = (ours(), ours(), client(&server));
-    // A name of its own: the directory stays for a moment, and other tests have this server next.
+    // A name of its own: the directory remains for a moment, and other tests use this server next.
     let guard = ours.lock("ours alone").unwrap();
     assert!(same.try_lock("ours alone").unwrap().is_none());
     let error = other.try_lock("ours alone").unwrap_err();
@@ -85,7 +85,7 @@ fn a_token_base_is_added() {
     server.assert_clean();
 }
 
-/// Nothing is held: no thread before the first call, one for the session, and none after the end.
+/// It holds nothing: no thread before the first call, one for the session, and none after the end.
 #[test]
 fn a_client_has_one_thread_and_a_session_of_its_own() {
     let server = server!();
@@ -100,13 +100,13 @@ fn a_client_has_one_thread_and_a_session_of_its_own() {
     server.assert_clean();
 }
 
-/// A thousand holds cost what one does.
+/// A thousand holds cost as much as one.
 #[test]
 fn many_holds_cost_no_more_heartbeats_than_one() {
     let server = server!();
     let client = client_of(&server.url(), |builder| builder.lease(ms(6000)));
     let guards: Vec<_> = (0..300).map(|n| client.lock(format!("many/job-{n}")).unwrap()).collect();
-    // After a third of the lease each is asked for once, and watched from then on.
+    // After a third of the lease each is queried once, and watched from then on.
     wait_until("each is watched", || server.watches().len() == 300);
     let before = server.figure("zk_packets_received");
     std::thread::sleep(ms(4000));
@@ -118,10 +118,10 @@ fn many_holds_cost_no_more_heartbeats_than_one() {
     server.assert_clean();
 }
 
-/// A server that goes away is replaced by another within the session.
+/// A server that disappears is replaced by another within the session.
 #[test]
 fn another_server_is_found_within_the_session() {
-    // The session is long: an election takes many seconds where the machine is busy.
+    // The session is long: an election takes many seconds on a busy machine.
     let ensemble = server!(Ensemble::start());
     ensemble.wait_for_all();
     let client = client_of(&ensemble.url(), |builder| builder.outage_timeout(LONG));
@@ -129,9 +129,9 @@ fn another_server_is_found_within_the_session() {
     let is_at = |server: &ZooKeeper| server.runs() && !server.connections().is_empty();
     let first = ensemble.servers().iter().position(is_at).expect("it is connected");
     ensemble.server(first).kill();
-    wait_for(LONG, "it asks another one", || client.mutex("job").holder().is_ok());
+    wait_for(LONG, "it uses another server", || client.mutex("job").holder().is_ok());
     assert!(guard.is_held());
-    // The election may go on after a first answer.
+    // The election may continue after a first reply.
     wait_for(LONG, "it has its session there", || ensemble.servers().iter().any(is_at));
     wait_for(LONG, "it has the lock there", || guard.extend(LONG).is_ok());
     ensemble.start_all_again();
@@ -140,7 +140,7 @@ fn another_server_is_found_within_the_session() {
     ensemble.assert_clean();
 }
 
-/// Only reads are asked for a look, and nothing is left by a try.
+/// A check sends only reads, and an attempt leaves nothing behind.
 #[test]
 fn a_try_leaves_nothing() {
     let server = server!();
@@ -152,14 +152,14 @@ fn a_try_leaves_nothing() {
         assert!(b.fair("job").try_lock().unwrap().is_none());
         assert!(b.rw_lock("data").try_read().unwrap().is_some());
     }
-    wait_until("nothing stays", || children(&mut look, "/job").len() == 1);
+    wait_until("nothing is left", || children(&mut look, "/job").len() == 1);
     let changes = |look: &mut Raw| look.get("/job").unwrap().cversion;
     let before = changes(&mut look);
     for _ in 0..20 {
         assert!(b.try_lock("job").unwrap().is_none());
         assert!(b.multi(["other", "job"]).try_lock().unwrap().is_none());
     }
-    assert_eq!(changes(&mut look), before, "what was busy a moment ago is asked without a change");
+    assert_eq!(changes(&mut look), before, "a recently busy lock is checked without a change");
     drop(guard);
     assert!(b.try_lock("job").unwrap().is_some(), "it is free at once");
     look.close();

@@ -1,5 +1,5 @@
-//! The reply to each request, cut at each byte: the call fails with `Unreachable` or works, and
-//! nothing of it stays.
+//! The reply to each request is cut at each byte: the call fails with `Unreachable` or works, and
+//! nothing of it is left.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{LONG, children, client, client_of, server};
 use crate::rig::zookeeper::{Lent, PERSISTENT, ZooKeeper};
 use crate::rig::{CAP, Fault, Proxy, ms, threads_named, wait_until};
 
-/// A server whose directories stay, and a client of it behind a proxy.
+/// A server whose directories remain, and its client behind a proxy.
 struct Rig {
     server: Lent,
     proxy: Proxy,
@@ -30,14 +30,15 @@ impl Rig {
         Self { server, proxy, client, stay }
     }
 
-    /// Runs `act` once for each length of the reply to the request with this word, which comes
-    /// after so many others, and looks afterwards that nothing is left. False: the request was not
-    /// sent, and it has to be tried once more.
+    /// Runs `act` once for each length of the reply to the request with this word that follows
+    /// `skip` others, and checks afterwards that nothing is left. `act` returns false if the
+    /// request was not sent, and is then repeated.
     fn cut(&self, word: &str, skip: u32, sessions: usize, act: impl FnMut(&str) -> bool) {
         self.cut_at_each(1, word, skip, sessions, act);
     }
 
-    /// The same for a reply like another one: at each third length, and in the next run at others.
+    /// The same for a reply that resembles another one: at each third length, and in the next run
+    /// at others.
     fn cut_at_some(&self, word: &str, skip: u32, sessions: usize, act: impl FnMut(&str) -> bool) {
         self.cut_at_each(3, word, skip, sessions, act);
     }
@@ -51,7 +52,7 @@ impl Rig {
                 self.proxy.disarm();
                 continue;
             }
-            wait_until(&format!("{what}: met"), || self.proxy.hits() == hits + 1);
+            wait_until(&format!("{what}: the fault happens"), || self.proxy.hits() == hits + 1);
             self.is_clean(&what, sessions);
             if at >= self.proxy.reply_length() {
                 assert!(at >= 20, "{what}: a reply is longer");
@@ -63,11 +64,11 @@ impl Rig {
     }
 
     fn is_clean(&self, what: &str, sessions: usize) {
-        wait_until(&format!("{what}: its nodes go, and its session stays alone"), || {
+        wait_until(&format!("{what}: its nodes are deleted, and only its session is left"), || {
             let (all, ephemerals) = self.server.sessions_and_ephemerals();
             ephemerals.is_empty() && all.len() == sessions
         });
-        wait_until(&format!("{what}: its watches go"), || self.server.watches().is_empty());
+        wait_until(&format!("{what}: its watches are removed"), || self.server.watches().is_empty());
     }
 
     fn end(self) {
@@ -82,7 +83,7 @@ impl Rig {
     }
 }
 
-/// What the call has brought, if that is not lost.
+/// The result of the call, if its reply was not lost.
 #[track_caller]
 fn unless_lost<T>(what: &str, outcome: Result<T>) -> Option<T> {
     match outcome {
@@ -108,7 +109,7 @@ fn of_a_lock() {
     rig.end();
 }
 
-/// The directory is missing, and comes with its first child.
+/// The directory is missing, and is created with its first child.
 #[test]
 fn of_a_lock_whose_directory_is_missing() {
     let rig = server!(Rig::start(&[]));
@@ -134,7 +135,7 @@ fn of_a_hand_over() {
         let Some(guard) = unless_lost(what, client.lock("job")) else { return false };
         std::thread::scope(|s| {
             let next = s.spawn(|| client.lock("job").map(|guard| (guard.is_held(), guard.unlock())));
-            // Nothing shows that it waits. It is tried once more if that was too short.
+            // Nothing shows that it waits. If this was too short, the test tries again.
             std::thread::sleep(ms(10));
             let _ = unless_lost(what, guard.unlock());
             if let Some((is_held, unlocked)) = unless_lost(what, next.join().unwrap()) {
@@ -162,7 +163,7 @@ fn of_a_downgrade() {
 #[test]
 fn of_several_locks_as_one() {
     let rig = server!(Rig::start(&["/a", "/b"]));
-    // Entered by one transaction, listed, and released by another.
+    // They are queued in one transaction, listed, and released in another.
     for (word, skip) in [("multi /a", 0), ("getChildren2 /a", 0), ("getChildren2 /b", 0), ("multi /a", 1)] {
         rig.cut_at_some(word, skip, 1, |what| {
             if let Some(won) = unless_lost(what, rig.client.multi(["b", "a"]).try_lock()) {
@@ -195,7 +196,7 @@ fn of_permits() {
     rig.end();
 }
 
-/// A change is made once, whatever is lost of its answers.
+/// A change is made exactly once, whichever reply is lost.
 #[test]
 fn of_a_count() {
     let rig = server!(Rig::start(&[]));
@@ -220,14 +221,14 @@ fn of_a_count() {
     rig.cut_at_some("multi /start", 1, 2, |what| {
         assert!(latch.try_set_count(5).unwrap(), "{what}");
         let _ = unless_lost(what, latch.delete());
-        wait_until(&format!("{what}: it goes"), || direct.latch("start").count().unwrap() == 0);
+        wait_until(&format!("{what}: it reaches zero"), || direct.latch("start").count().unwrap() == 0);
         true
     });
     drop((latch, direct));
     rig.end();
 }
 
-/// A waiter looks at the node before its own, and has itself told when that goes.
+/// A waiter reads the node before its own, and watches it for its deletion.
 #[test]
 fn of_a_waiters_watch() {
     let rig = server!(Rig::start(&["/job"]));
@@ -240,11 +241,11 @@ fn of_a_waiters_watch() {
             place = children(&mut look, "/job");
         }
         if let Some(won) = unless_lost(what, rig.client.try_lock_for("job", ms(40))) {
-            assert!(won.is_none(), "{what}: somebody else has it");
+            assert!(won.is_none(), "{what}: another client has it");
         }
-        wait_until(&format!("{what}: its place goes"), || children(&mut look, "/job") == place);
-        wait_until(&format!("{what}: its watch goes"), || {
-            // The watch of one that has left goes with the node that it was on.
+        wait_until(&format!("{what}: its queue entry is removed"), || children(&mut look, "/job") == place);
+        wait_until(&format!("{what}: its watch is removed"), || {
+            // The watch of a waiter that has left is removed with the node that it was on.
             guard.take();
             rig.server.watches().is_empty()
         });
@@ -265,7 +266,7 @@ fn of_a_message_about_a_watch() {
         std::thread::scope(|s| {
             let waits = s.spawn(|| rig.client.fair("job").lock().map(|guard| guard.unlock()));
             wait_until("it waits", || !rig.server.watches().is_empty());
-            // Answers come in order, so that it has been told to wait.
+            // Replies arrive in order, so it has been told to wait.
             assert!(rig.client.mutex("job").is_locked().unwrap());
             guard.unlock().unwrap();
             let start = std::time::Instant::now();
@@ -303,7 +304,7 @@ fn of_a_heartbeat_and_of_an_extension() {
     rig.end();
 }
 
-/// A create whose answer was lost is looked for behind a write, whose answer is lost too.
+/// A create whose reply was lost is looked up after a write, whose reply is lost too.
 #[test]
 fn of_the_look_for_what_became_of_a_create() {
     let rig = server!(Rig::start(&["/job"]));
@@ -315,12 +316,12 @@ fn of_the_look_for_what_became_of_a_create() {
             rig.proxy.inject("create2 /job", Fault::StallThenCut(ms(30)));
             std::thread::scope(|s| {
                 let call = s.spawn(|| unless_lost(what, rig.client.try_lock("job")).map(drop));
-                wait_until("the create is on its way", || rig.proxy.hits() > hits);
+                wait_until("the create is in transit", || rig.proxy.hits() > hits);
                 rig.proxy.inject(word, Fault::CutReplyAt(at));
                 call.join().unwrap();
             });
-            wait_until("the second fault is met", || rig.proxy.hits() == hits + 2);
-            // As if there had been one.
+            wait_until("the second fault happens", || rig.proxy.hits() == hits + 2);
+            // Counts as if there had been only one.
             rig.proxy.forget_hit();
             true
         });
@@ -336,7 +337,7 @@ fn of_a_look() {
         let _ = unless_lost(what, rig.client.mutex("job").holder());
         let _ = unless_lost(what, guard.unlock());
     };
-    // The lists: of the lock, and of the look.
+    // The lists of the lock, and of the lookup.
     for (word, skip) in [("getChildren2 /job", 1), ("getData /job", 0)] {
         rig.cut_at_some(word, skip, 1, |what| {
             look(what);
@@ -346,7 +347,7 @@ fn of_a_look() {
     rig.end();
 }
 
-/// A session whose beginning was not answered is nobody's, and ends by itself.
+/// A session whose creation was not confirmed belongs to nobody, and ends by itself.
 #[test]
 fn of_a_connect() {
     let server = server!();
@@ -360,8 +361,8 @@ fn of_a_connect() {
             let built = brief.zookeeper(ensemble).build();
             assert!(!proxy.disarm(), "{word} is sent");
             if let Some(client) = unless_lost(&format!("{word} cut at {at}"), built) {
-                assert!(at >= proxy.reply_length(), "{word} cut at {at}: it works with a part of its answer");
-                // Nobody else may have a lock of this name for a moment.
+                assert!(at >= proxy.reply_length(), "{word} cut at {at}: it works with a part of its reply");
+                // No other client may have a lock of this name for a moment.
                 client.lock("ours alone").unwrap().unlock().unwrap();
             }
             wait_until("no thread is left", || threads_named("lh-zk-zk-cut") == 0);
@@ -374,7 +375,7 @@ fn of_a_connect() {
     server.assert_clean();
 }
 
-/// The same session goes on.
+/// The same session continues.
 #[test]
 fn of_a_resumed_connect() {
     let rig = server!(Rig::start(&["/job"]));
@@ -384,7 +385,7 @@ fn of_a_resumed_connect() {
         let hits = rig.proxy.hits();
         rig.proxy.inject("connect", Fault::CutReplyAt(at));
         rig.proxy.cut_all();
-        wait_until("the fault is met", || rig.proxy.hits() == hits + 1);
+        wait_until("the fault happens", || rig.proxy.hits() == hits + 1);
         wait_until("it is back", || rig.client.mutex("job").holder().is_ok());
         assert!(guard.is_held(), "cut at {at}");
         assert_eq!(rig.server.sessions(), sessions, "cut at {at}");
@@ -403,11 +404,11 @@ fn of_a_close() {
         let (guard, hits) = (client.lock("job").unwrap(), proxy.hits());
         proxy.inject("closeSession", Fault::CutReplyAt(at));
         let _ = client.close(Duration::from_secs(2));
-        wait_until("the fault is met", || proxy.hits() == hits + 1);
+        wait_until("the fault happens", || proxy.hits() == hits + 1);
         assert!(!guard.is_held(), "cut at {at}");
         drop((guard, client));
         wait_until("its session ends", || server.sessions().is_empty());
-        wait_until("its nodes go", || server.ephemerals().is_empty());
+        wait_until("its nodes are deleted", || server.ephemerals().is_empty());
         wait_until("no thread is left", || threads_named("lh-zk-zk-end") == 0);
     }
     assert!(proxy.reply_length() < 24, "{}", proxy.reply_length());

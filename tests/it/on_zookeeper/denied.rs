@@ -1,4 +1,4 @@
-//! What the server does not allow: the ACL of a node is changed behind the client's back.
+//! Operations that the server denies: the ACL of a node is changed behind the client's back.
 
 use leasehold::{Error, ErrorKind};
 
@@ -19,7 +19,7 @@ fn is_denied(error: &Error) {
     assert!(error.name().is_none_or(|name| name.contains("job")), "{error:?}");
 }
 
-/// Of each kind: nothing of it stays, and with the right back it works.
+/// For each kind: nothing of it is left, and it works once the right is restored.
 #[test]
 fn a_call_that_is_denied_leaves_nothing_behind() {
     let server = server!();
@@ -45,18 +45,18 @@ fn a_call_that_is_denied_leaves_nothing_behind() {
             wait_until(&format!("{what} without {missing} leaves nothing"), || server.ephemerals().is_empty());
             look.allow(queue, ALL).unwrap();
             assert!(attempt().unwrap(), "{what}: it is free, and allowed");
-            wait_until("it is given back", || server.ephemerals().is_empty());
+            wait_until("it is released", || server.ephemerals().is_empty());
         }
     }
     look.allow("/job/leases", ALL - CREATE).unwrap();
     is_denied(&ours.semaphore("job").try_acquire().unwrap_err());
-    wait_until("nothing stays", || server.ephemerals().is_empty());
+    wait_until("nothing is left", || server.ephemerals().is_empty());
     look.allow("/job/leases", ALL).unwrap();
     look.allow("/job/permits", ALL - READ).unwrap();
     is_denied(&ours.semaphore("job").try_acquire().unwrap_err());
-    wait_until("nothing stays", || server.ephemerals().is_empty());
+    wait_until("nothing is left", || server.ephemerals().is_empty());
     look.allow("/job/permits", ALL).unwrap();
-    // What a waiter wants to look at.
+    // The node that a waiter wants to watch.
     let guard = other.lock("job").unwrap();
     let held = children(&mut look, "/job");
     let first = held.iter().find(|node| node.contains("-lock-")).unwrap();
@@ -64,7 +64,7 @@ fn a_call_that_is_denied_leaves_nothing_behind() {
     is_denied(&ours.try_lock_for("job", ms(50)).unwrap_err());
     is_denied(&ours.fair("job").lock().unwrap_err());
     is_denied(&ours.mutex("job").holder().unwrap_err());
-    wait_until("nothing stays", || children(&mut look, "/job") == held);
+    wait_until("nothing is left", || children(&mut look, "/job") == held);
     assert!(guard.is_held());
     guard.unlock().unwrap();
     ours.semaphore("job").delete().unwrap();
@@ -76,8 +76,8 @@ fn a_call_that_is_denied_leaves_nothing_behind() {
     server.assert_clean();
 }
 
-/// The node of a hold that may not be deleted stands until it may, at the latest until the session
-/// ends; the hold is over here at once.
+/// The node of a hold that may not be deleted remains until it may, or until the session ends; the
+/// client considers the hold ended at once.
 #[test]
 fn a_release_that_is_denied_is_named_and_made_good() {
     let server = server!();
@@ -88,15 +88,15 @@ fn a_release_that_is_denied_is_named_and_made_good() {
     let guard = ours.lock("job").unwrap();
     look.allow("/job", ALL - DELETE).unwrap();
     is_denied(&guard.unlock().unwrap_err());
-    assert!(other.mutex("job").is_locked().unwrap(), "its node stands");
+    assert!(other.mutex("job").is_locked().unwrap(), "its node still exists");
     look.allow("/job", ALL).unwrap();
-    wait_until("it is deleted after all", || children(&mut look, "/job").is_empty());
+    wait_until("it is deleted later", || children(&mut look, "/job").is_empty());
     // By the end of the session.
     let guard = ours.lock("job").unwrap();
     look.allow("/job", ALL - DELETE).unwrap();
     is_denied(&guard.unlock().unwrap_err());
     drop(ours);
-    wait_until("it goes with the session", || children(&mut look, "/job").is_empty());
+    wait_until("it is deleted with the session", || children(&mut look, "/job").is_empty());
     look.delete("/job").unwrap();
     look.close();
     drop(other);

@@ -1,5 +1,5 @@
-//! A client on the wrong side of a cut, together with the leader: the other servers elect another
-//! leader, and the old one goes on answering until it notices.
+//! A client that is cut off together with the leader: the other servers elect another leader, and
+//! the old one continues to answer until it notices.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const ELECTION: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Client {
     Quiet,
-    /// Threads of it ask for other locks all the time.
+    /// Its threads ask for other locks all the time.
     Busy,
     /// Its connections end again and again.
     Reconnects,
@@ -27,13 +27,13 @@ enum Client {
 /// How the leader is cut off from the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Cut {
-    /// The others learn of it at once, and the leader much later.
+    /// The others notice at once, and the leader much later.
     Reset,
     /// Both sides notice after their `syncLimit`.
     Silent,
 }
 
-/// Asks for other locks until it is over. The errors do not matter.
+/// Asks for other locks until the end of the round. The errors do not matter.
 fn is_busy(client: &LockClient, over: &AtomicBool) {
     while !over.load(Ordering::SeqCst) {
         drop(client.try_lock("other"));
@@ -87,10 +87,10 @@ fn round(ensemble: &Ensemble, number: usize, cut: Cut, kind: Client) {
         }
         let is_lost = guard.wait_lost(CAP).is_lost();
         let (both, mode) = next.join().unwrap();
-        assert!(!both, "{cut:?} {kind:?}: two believed at the same time");
+        assert!(!both, "{cut:?} {kind:?}: two guards believed at the same time");
         assert!(is_lost, "{cut:?} {kind:?}");
         if cut == Cut::Reset {
-            assert_eq!(mode, Some(Mode::Leader), "the old leader served its clients as before");
+            assert_eq!(mode, Some(Mode::Leader), "the old leader still served its clients");
         }
     });
     ensemble.cut_off(leader, false);
@@ -101,8 +101,9 @@ fn round(ensemble: &Ensemble, number: usize, cut: Cut, kind: Client) {
 
 const KINDS: [Client; 3] = [Client::Quiet, Client::Busy, Client::Reconnects];
 
-/// The old leader answers reads and `sync`, and lets its clients come back, for many seconds more.
-/// Whoever trusts that believes for as long, and others get in after the election and a session.
+/// The old leader answers reads and `sync`, and accepts its clients' reconnections, for many more
+/// seconds. A client that trusted this would believe for as long, and others get in after the
+/// election and a session.
 #[test]
 fn a_client_beside_a_leader_that_was_replaced_says_false_first() {
     let options = EnsembleOptions { tick: ms(100), patience: Duration::from_secs(100), ..EnsembleOptions::default() };

@@ -1,4 +1,4 @@
-//! The session is the lease: a hold ends with it, here before there.
+//! The session is the lease: a hold ends with it, in the client before it does at the server.
 
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ fn holder_process() {
     println!("@@unlock={:?}", guards.into_iter().map(|guard| guard.unlock().map_err(|e| e.kind())).collect::<Vec<_>>());
 }
 
-/// The first look after the process goes on says it, for every hold.
+/// The first check after the process resumes reports it, for every hold.
 #[test]
 fn a_stopped_holder_has_lost_all_when_it_goes_on() {
     let server = server!();
@@ -64,8 +64,8 @@ fn a_killed_holder_is_waited_for_no_longer_than_its_session() {
     server.assert_clean();
 }
 
-/// Cut off from the server: a hold is lost by time, before anybody else can have the lock, and a
-/// waiting call gets in with a new session.
+/// Cut off from the server: a hold is lost by time, before any other client can have the lock, and
+/// a waiting call gets in with a new session.
 #[test]
 fn a_cut_off_client_loses_by_time_and_begins_anew() {
     let server = server!();
@@ -77,7 +77,7 @@ fn a_cut_off_client_loses_by_time_and_begins_anew() {
     std::thread::scope(|s| {
         let waits = s.spawn(|| far.lock("theirs").map(|guard| guard.is_held()));
         wait_until("it waits", || server.watches().iter().any(|(_, path)| path.starts_with("/theirs/")));
-        // Answers come in order, so that one that has been told to wait knows of it now.
+        // Replies arrive in order, so one that has been told to wait knows of it now.
         far.lock("other").unwrap().unlock().unwrap();
         pipe.silence(true);
         let next = s.spawn(|| {
@@ -88,20 +88,20 @@ fn a_cut_off_client_loses_by_time_and_begins_anew() {
         assert!(guard.wait_lost(CAP).is_lost());
         assert!(!guard.is_held());
         next.join().unwrap().unlock().unwrap();
-        wait_until("the place of the waiter goes with the session", || near.fair("theirs").queue_len().unwrap() == 0);
+        wait_until("the queue entry is deleted with the session", || near.fair("theirs").queue_len().unwrap() == 0);
         pipe.silence(false);
-        wait_until("it stands there again, or has failed", || {
+        wait_until("it is queued again, or has failed", || {
             near.fair("theirs").queue_len().unwrap() == 1 || waits.is_finished()
         });
         theirs.unlock().unwrap();
-        assert!(waits.join().unwrap().unwrap(), "the waiting call goes on in a new session");
+        assert!(waits.join().unwrap().unwrap(), "the waiting call continues in a new session");
     });
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     drop((far, near));
     server.assert_clean();
 }
 
-/// A connection that ends costs nothing: the session goes on over the next one.
+/// The end of a connection costs nothing: the session continues over the next one.
 #[test]
 fn a_hold_survives_its_connection_and_a_restart() {
     let server = server!();
@@ -125,8 +125,8 @@ fn a_hold_survives_its_connection_and_a_restart() {
     server.assert_clean();
 }
 
-/// A server that starts may take a connection and never answer on it. That costs an I/O timeout,
-/// and not a part of the session, which is two minutes long here.
+/// A starting server may accept a connection and never answer on it. That costs an I/O timeout, and
+/// not a part of the session, which is two minutes long here.
 #[test]
 fn a_connection_without_an_answer_is_given_up() {
     let server = server!();
@@ -143,8 +143,8 @@ fn a_connection_without_an_answer_is_given_up() {
     server.assert_clean();
 }
 
-/// A server that has lost its data refuses whoever has seen more than it knows. The client begins
-/// anew once nobody can believe in its session any more.
+/// A server that has lost its data refuses clients that have seen more than it knows. The client
+/// starts again once nobody can believe in its session any more.
 #[test]
 fn a_server_that_lost_its_data_is_used_again() {
     let server = server!();
@@ -162,12 +162,12 @@ fn a_server_that_lost_its_data_is_used_again() {
         next = client.try_lock("job").ok().flatten().map(|guard| guard.fencing_token().unwrap());
         next.is_some()
     });
-    assert!(next.unwrap() < token, "numbers begin anew, which the docs say");
+    assert!(next.unwrap() < token, "numbers start again, as documented");
     drop(client);
     server.assert_clean();
 }
 
-/// Its own bound ends a hold although the session lives on, and its node goes.
+/// Its own limit ends a hold although the session continues, and its node is deleted.
 #[test]
 fn a_fixed_lease_and_a_longest_hold_end_by_themselves() {
     let server = server!();
@@ -187,13 +187,13 @@ fn a_fixed_lease_and_a_longest_hold_end_by_themselves() {
     let brief = short(&server.url());
     let most = brief.mutex("job").max_hold(ms(1000)).lock().unwrap();
     assert!(most.wait_lost(CAP).is_lost());
-    wait_until("its node goes", || client.try_lock("job").unwrap().is_some());
+    wait_until("its node is deleted", || client.try_lock("job").unwrap().is_some());
     drop((most, brief, client, other));
     server.assert_clean();
 }
 
-/// The server of the client is cut off from the leader, and answers all pings and reads. Whoever
-/// trusts those believes for as long as that server takes to notice.
+/// The client's server is cut off from the leader, and answers all pings and reads. A client that
+/// trusted those would believe until that server notices.
 #[test]
 fn a_client_whose_server_is_cut_off_from_the_leader_says_false_first() {
     let options = EnsembleOptions { tick: ms(100), patience: Duration::from_secs(10), ..EnsembleOptions::default() };
@@ -208,7 +208,7 @@ fn a_client_whose_server_is_cut_off_from_the_leader_says_false_first() {
     std::thread::scope(|s| {
         let next = s.spawn(|| {
             let next = other.mutex("job").lock_owned().unwrap();
-            assert!(!guard.is_held(), "two believed at the same time");
+            assert!(!guard.is_held(), "two guards believed at the same time");
             next
         });
         wait_until("it waits", || other.fair("job").queue_len().unwrap() == 1);
@@ -225,7 +225,7 @@ fn a_client_whose_server_is_cut_off_from_the_leader_says_false_first() {
     ensemble.assert_clean();
 }
 
-/// Two of three servers are gone: holds end in time, and nobody gets in until they are back.
+/// Two of three servers are down: holds end in time, and nobody gets in until they are back.
 #[test]
 fn without_a_majority_a_hold_ends_in_time_and_nobody_gets_in() {
     let options = EnsembleOptions { tick: ms(100), ..EnsembleOptions::default() };
@@ -251,7 +251,7 @@ fn without_a_majority_a_hold_ends_in_time_and_nobody_gets_in() {
     ensemble.assert_clean();
 }
 
-/// The leader dies: holds and places stay, tokens grow.
+/// The leader dies: holds and queue entries are kept, tokens increase.
 #[test]
 fn holds_and_places_survive_the_leader() {
     let options = EnsembleOptions { tick: ms(200), ..EnsembleOptions::default() };
@@ -263,16 +263,17 @@ fn holds_and_places_survive_the_leader() {
     let token = guard.fencing_token().unwrap();
     std::thread::scope(|s| {
         let waits = s.spawn(|| b.lock("job").map(|guard| (guard.is_held(), guard.fencing_token().unwrap())));
-        // A first attempt that is not answered would fail: the client must know that it waits.
+        // A first attempt without a reply would fail: the client must know that it waits.
         wait_until("it waits", || a.fair("job").queue_len().unwrap() == 1 && b.snapshot().waits().len() == 1);
         let leader = ensemble.leader();
         ensemble.server(leader).kill();
-        wait_for(Duration::from_secs(60), "the others go on", || a.mutex("job").holder().is_ok());
+        wait_for(Duration::from_secs(60), "the others continue", || a.mutex("job").holder().is_ok());
         assert!(guard.is_held());
-        wait_for(Duration::from_secs(60), "the place stays", || {
+        wait_for(Duration::from_secs(60), "the queue entry is kept", || {
             a.fair("job").queue_len().is_ok_and(|length| length == 1)
         });
-        // The election may go on after a first answer: then it is given up in the background.
+        // The election may continue after a first reply: then the hold is released in the
+        // background.
         if let Err(e) = guard.unlock() {
             assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
         }

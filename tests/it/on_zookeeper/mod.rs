@@ -29,10 +29,10 @@ macro_rules! server {
 }
 pub(crate) use server;
 
-/// A short tick, so that sessions may be short, and expire soon after their end.
+/// A short tick allows short sessions, which then expire soon after their end.
 pub(crate) const SETTINGS: &str = "tickTime=100\nmaxSessionTimeout=300000";
 
-/// So long that no test can pass because a session ended.
+/// Long enough that no test can pass because a session ended.
 const LONG: Duration = Duration::from_secs(120);
 
 /// Short enough to wait for.
@@ -46,7 +46,7 @@ fn client(server: &ZooKeeper) -> LockClient {
     client_of(&server.url(), |builder| builder)
 }
 
-/// The children of a directory by now, without what stands in it for good.
+/// The current children of a directory; none if it does not exist.
 fn children(session: &mut Raw, path: &str) -> Vec<String> {
     session.sync("/").unwrap();
     session.children(path).unwrap_or_default()

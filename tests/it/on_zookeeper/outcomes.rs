@@ -1,4 +1,4 @@
-//! What becomes of a request without a reply. Each reply cut at each byte is in `cut_replies`.
+//! Requests without a reply. `cut_replies` covers each reply cut at each byte.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::{LONG, children, client, client_of, server};
 use crate::rig::zookeeper::{Ensemble, EnsembleOptions, PERSISTENT, Pipe};
 use crate::rig::{Fault, Proxy, ms, wait_until};
 
-/// Bytes of another protocol, and a reply to what nobody asked.
+/// Bytes of another protocol, and a reply to a request that was never sent.
 #[test]
 fn garbage_is_a_protocol_error() {
     let server = server!();
@@ -28,7 +28,7 @@ fn garbage_is_a_protocol_error() {
     server.assert_clean();
 }
 
-/// The reply to the create of a waiter is lost: it finds its place again, and keeps it.
+/// The reply to the create of a waiter is lost: it finds its queue entry again, and keeps it.
 #[test]
 fn a_waiter_adopts_its_own_place() {
     let server = server!();
@@ -36,7 +36,7 @@ fn a_waiter_adopts_its_own_place() {
     let (client, other) = (client_of(&proxy.zookeeper_url(), |builder| builder), client(&server));
     let mut look = server.raw();
     let guard = other.lock("job").unwrap();
-    // It has been told that it is busy, and so it waits for the connection to come back.
+    // It has received the reply that the lock is busy, so it waits for the connection to come back.
     let behind = |n: usize| move |nodes: Vec<String>| nodes.len() == n;
     std::thread::scope(|s| {
         let first = s.spawn(|| client.fair("job").try_lock_for(LONG).map(|won| won.unwrap().unlock().unwrap()));
@@ -44,25 +44,25 @@ fn a_waiter_adopts_its_own_place() {
         let place = children(&mut look, "/job").into_iter().max_by_key(|node| node[40..].to_owned()).unwrap();
         proxy.cut_all();
         wait_until("it is back", || client.mutex("x").holder().is_ok());
-        assert!(children(&mut look, "/job").contains(&place), "with its place");
+        assert!(children(&mut look, "/job").contains(&place), "with its queue entry");
         guard.unlock().unwrap();
         first.join().unwrap().unwrap();
     });
-    // The answer to its first create is lost: it finds its node over the next connection.
+    // The reply to its first create is lost: it finds its node over the next connection.
     let before = look.get("/job").map_or(0, |node| node.cversion);
     let guard = other.lock("job").unwrap();
     proxy.inject("create2 /job", Fault::CutAfterApplied);
     assert!(client.fair("job").try_lock_for(ms(300)).unwrap().is_none());
-    wait_until("nothing of it stays", || behind(1)(children(&mut look, "/job")));
-    assert_eq!(look.get("/job").unwrap().cversion - before, 3, "a node of each, and one of them is gone");
+    wait_until("nothing of it is left", || behind(1)(children(&mut look, "/job")));
+    assert_eq!(look.get("/job").unwrap().cversion - before, 3, "a node of each, and one of them was deleted");
     guard.unlock().unwrap();
     look.close();
     drop((client, other, proxy));
     server.assert_clean();
 }
 
-/// A hand-over is one transaction: with its answer lost, the next thread has the lock or stands in
-/// the queue, and the old node is gone.
+/// A hand-over is one transaction: if its reply is lost, the next thread has the lock or is in the
+/// queue, and the old node is deleted.
 #[test]
 fn a_lost_hand_over_is_settled() {
     let server = server!();
@@ -79,18 +79,18 @@ fn a_lost_hand_over_is_settled() {
                 guard.unlock()
             });
             wait_until("it waits", || client.snapshot().waits().len() == 1);
-            // It has been listed before it stands in the local queue, and nothing shows that it does.
-            // It is tried once more if that was too short.
+            // The snapshot lists it slightly before it is in the local queue, which nothing shows.
+            // If this was too short, the test tries again.
             std::thread::sleep(ms(20));
             proxy.inject("multi", fault);
             if let Err(e) = guard.unlock() {
                 assert_eq!(e.kind(), ErrorKind::Unreachable, "{fault:?}: {e}");
             }
-            // The call has waited already, so it goes on.
+            // The call has already waited, so it continues.
             next.join().unwrap().unwrap();
         });
         if proxy.disarm() {
-            assert!(start.elapsed() < crate::rig::CAP, "{fault:?}: no hand-over is one transaction");
+            assert!(start.elapsed() < crate::rig::CAP, "{fault:?}: there was no hand-over in one transaction");
             faults.push(fault);
         }
         client.lock("job").unwrap().unlock().unwrap();
@@ -99,7 +99,7 @@ fn a_lost_hand_over_is_settled() {
     }
 }
 
-/// A count is changed once, also when its answer is lost.
+/// A count is changed once, even if the reply is lost.
 #[test]
 fn a_lost_count_counts_once() {
     let server = server!();
@@ -117,7 +117,8 @@ fn a_lost_count_counts_once() {
     server.assert_clean();
 }
 
-/// One connection in so many packets ends, with the answer swallowed or half the request sent.
+/// One connection in a certain number of packets ends, with the reply swallowed or half the request
+/// sent.
 #[test]
 fn a_network_that_breaks_all_the_time_lets_all_in_one_at_a_time() {
     let server = server!();
@@ -134,7 +135,7 @@ fn a_network_that_breaks_all_the_time_lets_all_in_one_at_a_time() {
             s.spawn(move || {
                 while Instant::now() < end {
                     let Ok(guard) = client.lock("job") else { continue };
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two holders");
                     let token = guard.fencing_token().unwrap().get();
                     let before = last.swap(token, Ordering::SeqCst);
                     assert!(token > before, "{token} after {before}");
@@ -152,53 +153,53 @@ fn a_network_that_breaks_all_the_time_lets_all_in_one_at_a_time() {
     let turns = turns.into_inner();
     println!("{turns} turns, the longest gap {longest:?} ms");
     assert!(turns > 20, "{turns}");
-    // A ghost would stand there for as long as the session: two minutes.
+    // A ghost would remain for as long as the session: two minutes.
     assert!(longest.into_inner() < 5000);
-    wait_until("nothing stays", || server.ephemerals().is_empty());
+    wait_until("nothing is left", || server.ephemerals().is_empty());
     drop((clients, proxies));
     server.assert_clean();
 }
 
-/// The create is on its way when its connection ends, and the next connection is to a server that
-/// lags behind: that has heard of the create, but not yet that it is committed. Without the write
-/// before the look the place would not be found, and would keep out everybody.
+/// The create is in transit when its connection ends, and the next connection is to a server that
+/// lags behind: it has received the create, but not yet its commit. Without the write before the
+/// lookup the queue entry would not be found, and would block everybody.
 #[test]
 fn a_place_is_found_through_a_server_that_lags_behind() {
-    // A lag on a busy machine is no reason for an election.
+    // A lag on a busy machine must not cause an election.
     let options = EnsembleOptions { patience: Duration::from_secs(100), ..EnsembleOptions::default() };
     let ensemble = server!(Ensemble::start_with(options));
     ensemble.wait_for_all();
     let (leader, followers) = (ensemble.server(ensemble.leader()), ensemble.followers());
     let (quick, late) = (Proxy::before_zookeeper(leader), Proxy::before_zookeeper(ensemble.server(followers[0])));
-    // Keeps the directory, so that the create comes alone.
+    // Keeps the directory, so that the create is sent alone.
     leader.look(|session| session.create("/job", b"", PERSISTENT).unwrap());
-    // It begins at the leader, whichever it tries first.
+    // It connects to the leader, whichever server it tries first.
     late.refuse(true);
     let hosts = format!("zookeeper://127.0.0.1:{},127.0.0.1:{}", quick.port(), late.port());
     let client = client_of(&hosts, |builder| builder.io_timeout(crate::rig::CAP * 2));
     let other = client_of(&leader.url(), |builder| builder);
     client.try_lock("other").unwrap().unwrap().unlock().unwrap();
-    // A follower hears of a change one lag after it was asked for; with both late, the leader
-    // commits it then, and they hear of that another lag later.
+    // A follower receives a change one lag after it was requested; if both are late, the leader
+    // commits it then, and they learn of that another lag later.
     followers.iter().for_each(|follower| ensemble.lag(*follower, ms(1500)));
     quick.inject("create2 /job", Fault::CutRequestAt(usize::MAX));
     late.refuse(false);
     quick.refuse(true);
-    // It looks for its place there, and finds it.
-    drop(client.try_lock("job").unwrap().expect("its own place is the first"));
+    // It looks for its queue entry there, and finds it.
+    drop(client.try_lock("job").unwrap().expect("its own queue entry is the first"));
     quick.wait_hits(1);
-    let guard = other.mutex("job").try_lock_for(crate::rig::CAP).unwrap().expect("nobody else stands there for long");
+    let guard = other.mutex("job").try_lock_for(crate::rig::CAP).unwrap().expect("nobody else is queued for long");
     guard.unlock().unwrap();
-    // One place for each of the two.
-    assert_eq!(leader.node("/job").unwrap().cversion, 4, "the create was on its way, and is gone");
+    // One queue entry for each of the two.
+    assert_eq!(leader.node("/job").unwrap().cversion, 4, "the create had arrived, and its node was deleted");
     followers.iter().for_each(|follower| ensemble.lag(*follower, Duration::ZERO));
     drop((client, other, quick, late));
     leader.look(|session| session.delete("/job").unwrap());
     ensemble.assert_clean();
 }
 
-/// Cut at the moment of the close: the session ends with its timeout, and the close says so by
-/// taking no longer than it may.
+/// Cut at the moment of the close: the session ends with its timeout, and the close returns an
+/// error within its own.
 #[test]
 fn a_close_without_a_server_ends_in_time() {
     let server = server!();

@@ -1,4 +1,4 @@
-//! What each primitive does, beside what the contract suite shows.
+//! The behaviour of each primitive, beyond the contract.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -86,14 +86,14 @@ fn readers_share_and_a_writer_downgrades() {
     });
     let guard = a.rw_lock("data").write().unwrap();
     let inside = a.rw_lock("data").read().unwrap();
-    assert_eq!(children(&mut look, "/data").len(), 1, "a read inside a write is known here alone");
+    assert_eq!(children(&mut look, "/data").len(), 1, "only the client knows of a read inside a write");
     drop(inside);
     let write = children(&mut look, "/data").pop().unwrap();
     let other = || std::thread::scope(|s| s.spawn(|| b.rw_lock("data").try_read().unwrap().is_some()).join().unwrap());
     assert!(!other());
     let guard = guard.downgrade().unwrap();
     let read = children(&mut look, "/data").pop().unwrap();
-    assert_eq!(read, write.replace("__WRIT__", "__READ__"), "with the writer's place");
+    assert_eq!(read, write.replace("__WRIT__", "__READ__"), "with the writer's queue entry");
     assert!(other());
     let writes =
         || std::thread::scope(|s| s.spawn(|| b.rw_lock("data").try_write().unwrap().is_some()).join().unwrap());
@@ -105,7 +105,7 @@ fn readers_share_and_a_writer_downgrades() {
     server.assert_clean();
 }
 
-/// A write hold that lasts is watched. That its node goes with the downgrade is no loss.
+/// A long write hold is watched. The deletion of its node by the downgrade is not a loss.
 #[test]
 fn a_write_hold_that_has_lasted_is_downgraded() {
     let server = server!();
@@ -122,7 +122,7 @@ fn a_write_hold_that_has_lasted_is_downgraded() {
     server.assert_clean();
 }
 
-/// A local reader that waits has a place in ZooKeeper before a writer of its client that queues
+/// A waiting local reader has a queue entry in ZooKeeper before a writer of its client that queues
 /// later: neither may wait for the other.
 #[test]
 fn readers_and_writers_of_one_client_get_in_turn_by_turn() {
@@ -141,7 +141,7 @@ fn readers_and_writers_of_one_client_get_in_turn_by_turn() {
                         guard.unlock().unwrap();
                     } else {
                         let guard = client.rw_lock("data").read().unwrap();
-                        assert!(inside.fetch_add(1, Ordering::SeqCst) < 100, "no writer");
+                        assert!(inside.fetch_add(1, Ordering::SeqCst) < 100, "no writer is inside");
                         inside.fetch_sub(1, Ordering::SeqCst);
                         guard.unlock().unwrap();
                     }
@@ -162,7 +162,7 @@ fn several_locks_are_taken_as_one() {
     let mut look = server.raw();
     let one = b.lock("b").unwrap();
     assert!(a.multi(["c", "b", "a"]).try_lock().unwrap().is_none());
-    wait_until("nothing of it stays", || children(&mut look, "/a").is_empty() && children(&mut look, "/c").is_empty());
+    wait_until("nothing is left", || children(&mut look, "/a").is_empty() && children(&mut look, "/c").is_empty());
     std::thread::scope(|s| {
         let waits = s.spawn(|| {
             let guard = a.multi(["c", "b", "a"]).lock().unwrap();
@@ -170,7 +170,7 @@ fn several_locks_are_taken_as_one() {
             guard.unlock().unwrap();
             tokens
         });
-        wait_until("it stands in all queues", || {
+        wait_until("it is in all queues", || {
             ["a", "b", "c"].iter().all(|name| !children(&mut look, &format!("/{name}")).is_empty())
                 && children(&mut look, "/b").len() == 2
         });
@@ -178,7 +178,7 @@ fn several_locks_are_taken_as_one() {
         one.unlock().unwrap();
         assert!(waits.join().unwrap()[1] > token);
     });
-    // One that gives up leaves nothing.
+    // A call that gives up leaves nothing behind.
     let one = b.lock("b").unwrap();
     assert!(a.multi(["c", "b", "a"]).try_lock_for(ms(50)).unwrap().is_none());
     assert!(children(&mut look, "/a").is_empty() && children(&mut look, "/c").is_empty());
@@ -188,9 +188,8 @@ fn several_locks_are_taken_as_one() {
     server.assert_clean();
 }
 
-/// Two calls that share names stand in the same order in all of their queues, whatever the order of
-/// their names. And a thread that waits for one name alone does not stand in the way of its own
-/// client.
+/// Two calls that share names are in the same order in all of their queues, whatever the order of
+/// their names. And a thread that waits for one name alone does not block its own client.
 #[test]
 fn multi_locks_do_not_wait_for_each_other() {
     let server = server!();
@@ -227,13 +226,13 @@ fn multi_locks_do_not_wait_for_each_other() {
     server.assert_clean();
 }
 
-/// Their directories, and what is above them, come in the same transaction.
+/// Their directories and the parents of those are created in the same transaction.
 #[test]
 fn many_new_names_are_taken_as_one() {
     let server = server!();
     let client = client(&server);
     let names: Vec<String> = (0..400).map(|n| format!("orders/{}/{n}", n % 3)).collect();
-    let guard = client.multi(&names).try_lock().unwrap().expect("nobody has one of them");
+    let guard = client.multi(&names).try_lock().unwrap().expect("none of them is held");
     assert_eq!(server.ephemerals().len(), names.len());
     guard.unlock().unwrap();
     drop(client);
@@ -252,7 +251,7 @@ fn permits_are_counted() {
     let one = b.semaphore("pool").try_acquire().unwrap().unwrap();
     assert_eq!((pool.available_permits().unwrap(), pool.acquired_permits().unwrap()), (0, 3));
     assert!(pool.try_acquire().unwrap().is_none());
-    assert_eq!(pool.try_acquire_many(4).unwrap_err().kind(), ErrorKind::Conflict, "never so many");
+    assert_eq!(pool.try_acquire_many(4).unwrap_err().kind(), ErrorKind::Conflict, "there are never so many");
     std::thread::scope(|s| {
         let waits = s.spawn(|| b.semaphore("pool").try_acquire_many_for(2, PROMPT).unwrap().is_some());
         wait_until("it waits", || server.ephemerals().iter().any(|(_, path)| path.starts_with("/pool/locks/")));
@@ -263,7 +262,7 @@ fn permits_are_counted() {
     let id = b.semaphore("pool").acquire().unwrap().forget();
     assert_eq!(pool.acquired_permits().unwrap(), 2);
     pool.release(&id).unwrap();
-    assert_eq!(pool.release(&id).unwrap_err().kind(), ErrorKind::Lost, "given back already");
+    assert_eq!(pool.release(&id).unwrap_err().kind(), ErrorKind::Lost, "already returned");
     assert_eq!(pool.acquired_permits().unwrap(), 1);
     assert_eq!(pool.add_permits(-6).unwrap_err().kind(), ErrorKind::InvalidInput);
     assert!(pool.delete().unwrap() && !pool.delete().unwrap());
@@ -272,7 +271,7 @@ fn permits_are_counted() {
     server.assert_clean();
 }
 
-/// A try that finds somebody else at his turn does not answer that there is no permit.
+/// A call that meets another one at its turn must not report that there is no permit.
 #[test]
 fn free_permits_are_had_by_all_who_try_at_once() {
     let server = server!();
@@ -301,10 +300,10 @@ fn a_latch_opens_when_it_is_counted_down() {
     let server = server!();
     let (a, b) = (client(&server), client(&server));
     let latch = a.latch("start");
-    assert!(latch.try_wait().unwrap(), "there is none yet");
+    assert!(latch.try_wait().unwrap(), "an unset latch is open");
     latch.set_count(2).unwrap();
     assert_eq!(latch.set_count(2).unwrap_err().kind(), ErrorKind::Conflict);
-    assert_eq!(server.node("/start").unwrap().data, [0, 0, 0, 2], "as Curator's SharedCount");
+    assert_eq!(server.node("/start").unwrap().data, [0, 0, 0, 2], "in the format of Curator's SharedCount");
     assert!(!latch.try_wait().unwrap());
     assert!(!latch.wait_for(ms(30)).unwrap());
     std::thread::scope(|s| {
@@ -330,7 +329,7 @@ fn a_latch_opens_when_it_is_counted_down() {
     server.assert_clean();
 }
 
-/// Anything that ends in a sequence takes turns, whoever made it.
+/// All nodes whose names end in a sequence number take turns, whoever created them.
 #[test]
 fn nodes_of_others_take_turns_or_are_named() {
     let server = server!();
@@ -346,7 +345,7 @@ fn nodes_of_others_take_turns_or_are_named() {
         let waits = s.spawn(|| client.try_lock_for("job", PROMPT).unwrap().is_some());
         wait_until("it waits", || server.watches().iter().any(|(_, path)| *path == theirs));
         java.delete(&theirs).unwrap();
-        assert!(waits.join().unwrap(), "what stands behind all numbers disturbs nobody");
+        assert!(waits.join().unwrap(), "a node after all numbers disturbs nobody");
     });
     java.create("/job/!x", b"", PERSISTENT).unwrap();
     for outcome in [client.try_lock_for("job", LONG), client.lock("job").map(Some)] {
@@ -362,7 +361,7 @@ fn nodes_of_others_take_turns_or_are_named() {
     server.assert_clean();
 }
 
-/// Java's reader inside its write hold comes later, and stands before us all the same.
+/// A Java reader inside its write hold arrives later, but is nevertheless before us.
 #[test]
 fn a_nested_reader_of_java_is_waited_for() {
     let server = server!();

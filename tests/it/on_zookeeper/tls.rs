@@ -1,4 +1,5 @@
-//! TLS: which servers are trusted, what is said about the others, and that all else stays as it is.
+//! TLS: which servers are trusted, what errors say about the others, and that everything else is
+//! unchanged.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use crate::rig::zookeeper::{Pipe, ZooKeeper};
 use crate::rig::{CAP, Certificates, Identity, ms, wait_until};
 use crate::tls::wire::{Toward, Wire};
 
-/// A Java that has just started takes seconds for its first handshake.
+/// A Java server that has just started takes seconds for its first handshake.
 const IO_TIMEOUT: Duration = ms(9000);
 
 /// A generous bound for "within the I/O timeout" on a busy machine.
@@ -32,8 +33,8 @@ fn open(url: &str, tls: Tls) -> LockClient {
     settings(url, tls).build().unwrap()
 }
 
-/// A client cannot be made, soon, with such an error, and a call of one that connects later fails
-/// in the same way. The message contains each of `says`.
+/// Creating a client fails soon, with this kind of error, and so does a call of a client that
+/// connects lazily. The message contains each of `says`.
 #[track_caller]
 fn refused(kind: ErrorKind, says: &[&str], builder: impl Fn() -> Builder) -> Error {
     let start = Instant::now();
@@ -52,7 +53,7 @@ fn refused(kind: ErrorKind, says: &[&str], builder: impl Fn() -> Builder) -> Err
 
 #[track_caller]
 fn works(client: &LockClient) {
-    let guard = client.try_lock("job").unwrap().expect("nobody else has it");
+    let guard = client.try_lock("job").unwrap().expect("no other client has it");
     assert!(guard.is_held());
     guard.unlock().unwrap();
 }
@@ -88,7 +89,7 @@ fn locks_waits_and_tokens_are_those_without_tls() {
     server.assert_clean();
 }
 
-/// More than a record holds, in both directions.
+/// More than fits into a record, in both directions.
 #[test]
 fn long_lists_come_whole() {
     let certificates = Certificates::new();
@@ -131,7 +132,7 @@ fn a_certificate_that_is_wrong_is_refused_with_the_reason() {
     server.assert_clean();
 }
 
-/// One good server is enough, and what is wrong with the other one is said if none is.
+/// One good server is enough, and the problem of the other one is reported if none is.
 #[test]
 fn a_server_with_a_wrong_certificate_does_not_hide_a_good_one() {
     let certificates = Certificates::new();
@@ -164,7 +165,7 @@ fn a_port_without_tls_asked_in_tls_and_the_other_way_round() {
     server.assert_clean();
 }
 
-/// Somebody listens and says nothing.
+/// A listener that sends nothing.
 #[test]
 fn a_port_that_is_silent_costs_one_io_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -221,7 +222,7 @@ fn a_server_that_asks_for_a_client_certificate_gets_one() {
     }
 }
 
-/// The session goes on over the next connection, with its holds and places.
+/// The session continues over the next connection, with its holds and queue entries.
 #[test]
 fn a_connection_that_ends_is_resumed() {
     let certificates = Certificates::new();
@@ -235,7 +236,7 @@ fn a_connection_that_ends_is_resumed() {
         let waits = s.spawn(|| client.fair("theirs").lock().map(|guard| guard.unlock()));
         wait_until("it waits", || children(&mut look, "/theirs").len() == 2);
         let places = children(&mut look, "/theirs");
-        // Answers come in order, so that one that has been told to wait knows of it now.
+        // Replies arrive in order, so one that has been told to wait knows of it now.
         works_on(&client);
         let sessions = server.sessions();
         for _ in 0..3 {
@@ -250,12 +251,12 @@ fn a_connection_that_ends_is_resumed() {
         wait_until("it is back", || client.mutex("job").holder().is_ok());
         assert!(guard.is_held());
         assert_eq!(children(&mut look, "/theirs"), places);
-        assert_eq!(server.sessions(), sessions, "no session is made anew");
+        assert_eq!(server.sessions(), sessions, "no new session is created");
         theirs.unlock().unwrap();
         waits.join().unwrap().unwrap().unwrap();
     });
     look.close();
-    // Also by another certificate of the same authority.
+    // Also with another certificate of the same authority.
     server.present(&certificates.renewed());
     server.restart();
     wait_until("it is back", || client.mutex("job").holder().is_ok());
@@ -281,7 +282,7 @@ fn a_connection_that_breaks_at_any_byte_leaves_nothing_behind() {
     for toward in [Toward::Client, Toward::Server] {
         for at in (1..40).chain((40..).step_by(61)) {
             wire.cut_at(toward, at);
-            // Nobody ends a session whose beginning was not answered.
+            // A session whose creation was not confirmed is not ended by any client.
             let built = settings(&url, trusting(&certificates)).lease(ms(3000)).io_timeout(ms(2900)).build();
             if wire.repair() {
                 works(&built.unwrap());
@@ -302,7 +303,7 @@ fn a_connection_that_breaks_at_any_byte_leaves_nothing_behind() {
             wait_until("it works", || client.try_lock("job").is_ok_and(|won| won.is_some()));
             wire.cut_at(toward, at);
             match client.try_lock("job") {
-                Ok(guard) => drop(guard.expect("nobody else has it").unlock()),
+                Ok(guard) => drop(guard.expect("no other client has it").unlock()),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Unreachable, "{toward:?} {at}: {error:?}"),
             }
             wire.repair();

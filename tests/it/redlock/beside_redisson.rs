@@ -1,10 +1,10 @@
-//! Beside `RedissonRedLock`.
+//! Together with `RedissonRedLock`.
 
 use crate::rig::{CAP, ms, wait_until};
 use crate::support::Masters;
 
-/// `RedissonRedLock` uses another id on each master. A waiter for such a lock sleeps, and operators
-/// see that it is held.
+/// `RedissonRedLock` uses a different id on each master. A waiter for such a lock sleeps, and
+/// operators see that it is held.
 #[test]
 fn a_hold_with_another_id_on_each_master_is_one_hold() {
     let masters = Masters::fresh(3);
@@ -37,9 +37,9 @@ fn a_hold_with_another_id_on_each_master_is_one_hold() {
     assert!(client.try_lock("m").unwrap().is_none());
 }
 
-/// Redisson waits for one master after the other, even for the third when it has two. A leasehold
-/// acquire that was in its way is undone with a message that leasehold clients ignore: a message
-/// that wakes them would make them try again without end.
+/// Redisson waits for one master after another, even for the third when it has two. A leasehold
+/// acquire that blocked it is undone with a message that leasehold clients ignore: a message that
+/// wakes them would make them try again endlessly.
 #[test]
 fn an_acquire_that_is_undone_beside_redisson_notifies_redisson_alone() {
     let masters = Masters::fresh(3);
@@ -57,11 +57,11 @@ fn an_acquire_that_is_undone_beside_redisson_notifies_redisson_alone() {
         masters.0[1].cmd::<()>(&["CONFIG", "RESETSTAT"]);
         for _ in 0..50 {
             assert!(a.try_lock("l").unwrap().is_none());
-            // Redisson parses the message as a number, and gets 0.
+            // Redisson parses the message as a number, which is 0.
             assert_eq!(java.get_message().unwrap().get_payload::<String>().unwrap(), "00");
         }
         let calls = masters.0[1].call_count("evalsha");
-        assert!(calls < 75, "{calls} scripts, 50 of them the other's");
+        assert!(calls < 75, "{calls} scripts, 50 of them by the other client");
         assert!(a.mutex("l").force_unlock().unwrap());
         assert!(waiter.join().unwrap().unwrap());
     });

@@ -1,4 +1,4 @@
-//! Replies that are lost or late leave nothing behind.
+//! Lost and late replies leave nothing behind.
 
 use std::time::Instant;
 
@@ -29,22 +29,22 @@ fn lost_and_late_replies_leave_nothing_behind() {
                     assert!(guard.is_held(), "{what}");
                     guard.unlock().expect(&what);
                 }
-                Ok(None) => panic!("{what}: nobody else has it"),
+                Ok(None) => panic!("{what}: no other client has it"),
                 Err(e) => assert_eq!(e.kind(), ErrorKind::NoQuorum, "{what}: {e}"),
             }
-            wait_until(&format!("{what}: nothing of the acquire stays"), || masters.holding("l") == 0);
+            wait_until(&format!("{what}: nothing of the acquire is left"), || masters.holding("l") == 0);
             wait_for_votes(&client, 3);
             let guard = client.lock("l").expect(&what);
             inject();
             if let Err(e) = guard.unlock() {
                 assert_eq!(e.kind(), ErrorKind::NoQuorum, "{what}: {e}");
             }
-            wait_until(&format!("{what}: nothing of the hold stays"), || masters.holding("l") == 0);
+            wait_until(&format!("{what}: nothing of the hold is left"), || masters.holding("l") == 0);
             proxies.iter().for_each(|proxy| proxy.inject("no request has this", Fault::CutBeforeSend));
             other.try_lock("l").unwrap().expect(&what).unlock().unwrap();
             wait_for_votes(&client, 3);
             client.try_lock("l").unwrap().expect(&what).unlock().unwrap();
-            wait_until(&format!("{what}: nothing stays"), || masters.holding("l") == 0);
+            wait_until(&format!("{what}: nothing is left"), || masters.holding("l") == 0);
         }
     }
 }
@@ -76,7 +76,7 @@ fn pending_replies_of_other_calls_do_not_cost_the_quorum() {
     let places: Vec<(usize, &Proxy)> = proxies.iter().enumerate().collect();
     let client = behind(&masters, &places).io_timeout(ms(2000)).build().unwrap();
     wait_for_votes(&client, 3);
-    // Makes two connections to each master.
+    // Opens two connections to each master.
     proxies.iter().for_each(|proxy| proxy.inject_times("warm", 2, Fault::StallReply(ms(100))));
     std::thread::scope(|s| {
         s.spawn(|| client.lock("warm1").unwrap().unlock().unwrap());
@@ -84,7 +84,7 @@ fn pending_replies_of_other_calls_do_not_cost_the_quorum() {
     });
     wait_until("nothing is held", || masters.holding("warm1") + masters.holding("warm2") == 0);
     std::thread::sleep(ms(300));
-    // One reply of each master is pending, and nobody waits for it.
+    // One reply of each master is pending, and no call waits for it.
     proxies[0].inject("late0", Fault::StallReply(ms(1500)));
     let _first = client.lock("late0").unwrap();
     proxies[1].inject("late1", Fault::StallReply(ms(1500)));
@@ -101,7 +101,7 @@ fn pending_replies_of_other_calls_do_not_cost_the_quorum() {
     });
 }
 
-/// Two others were asked instead of it, and one of them hangs.
+/// Two others were asked first, and one of them hangs.
 #[test]
 fn a_master_that_was_slow_before_makes_up_the_quorum() {
     let masters = Masters::fresh(3);

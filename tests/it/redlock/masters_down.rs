@@ -1,4 +1,4 @@
-//! Masters that are down, cut off or slow: a majority is enough, and nobody waits for the others.
+//! Masters that are down, cut off or slow: a majority is enough, and no call waits for the others.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -171,7 +171,7 @@ fn a_held_lock_is_busy_with_one_master_dead_and_one_slow() {
     masters.0[0].kill();
     let _guard = a.lock("l").unwrap();
     wait_until("both have it", || masters.0[1..].iter().all(|server| !server.hash("l").is_empty()));
-    wait_until("it is seen", || {
+    wait_until("it is noticed", || {
         let _ = b.mutex("x").is_locked();
         b.nodes()[0].state() == NodeState::Down
     });

@@ -66,7 +66,7 @@ fn contenders_do_not_split_the_vote_for_ever() {
     masters.assert_clean();
 }
 
-/// A free lock is given to somebody, even when all clients try at once and nobody waits.
+/// Some client gets a free lock, even if all try at once and none waits.
 #[test]
 fn somebody_wins_when_all_try_at_once() {
     let masters = Masters::fresh(3);
@@ -92,7 +92,7 @@ fn somebody_wins_when_all_try_at_once() {
     }
 }
 
-/// The majorities of the two clients have one master in common, which keeps the holds apart.
+/// The majorities of the two clients share one master, which keeps the holds apart.
 #[test]
 fn two_clients_whose_majorities_meet_in_one_master() {
     let masters = Masters::fresh(3);
@@ -148,7 +148,7 @@ fn primitives_that_need_a_single_server_are_refused() {
         client.latch("l").wait().err(),
         client.fenced_value("v").claim(token(&client)).err(),
     ] {
-        let error = error.expect("it says so");
+        let error = error.expect("it is refused");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(matches!(error.name(), Some("l" | "l, m" | "v")), "{error}");
     }
@@ -194,7 +194,7 @@ fn operators_see_and_free() {
     assert!(b.mutex("l").force_unlock().unwrap() && !b.mutex("l").force_unlock().unwrap());
     assert!(b.lock("l").unwrap().is_held());
     assert!(guard.wait_lost(CAP).is_lost());
-    // A hold on a minority of masters is no hold.
+    // A hold on a minority of masters does not count.
     masters.0[0].cmd::<()>(&["HSET", "l", "somebody", "1"]);
     assert!(!b.mutex("l").is_locked().unwrap());
     let _ours = b.lock("l").unwrap();
@@ -226,7 +226,7 @@ fn counting_process() {
     println!("@@done");
 }
 
-/// The permissions that the crate docs list for Redlock beyond those for one server.
+/// The permissions that the crate docs list for Redlock in addition to those for one server.
 #[test]
 fn a_user_with_an_acl_can_use_it() {
     let masters = Masters::fresh(3);
@@ -252,7 +252,7 @@ fn a_user_with_an_acl_can_use_it() {
     assert_eq!(masters.holding("l"), 0);
 }
 
-/// A client that acquires the lock again at once lets another client in from time to time.
+/// A client that acquires the lock again at once still lets another client in from time to time.
 #[test]
 fn no_client_keeps_it_for_itself() {
     let masters = Masters::fresh(3);
@@ -265,10 +265,10 @@ fn no_client_keeps_it_for_itself() {
                 turns.fetch_add(1, Ordering::SeqCst);
             }
         });
-        wait_until("the other one has it", || turns.load(Ordering::SeqCst) > 0);
+        wait_until("the other one gets it", || turns.load(Ordering::SeqCst) > 0);
         let got = (0..20).all(|_| b.try_lock_for("l", Duration::from_secs(5)).unwrap().is_some());
         done.store(true, Ordering::SeqCst);
-        assert!(got, "left out");
+        assert!(got, "the client starves");
     });
 }
 

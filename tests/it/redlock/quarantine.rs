@@ -1,4 +1,4 @@
-//! Masters that have forgotten something do not vote until every lease they may have forgotten has
+//! Masters that have lost data do not vote until every lease that they may have forgotten has
 //! ended.
 
 use std::time::Instant;
@@ -11,7 +11,7 @@ use crate::rig::{CAP, Server, ms, wait_until};
 use crate::support::{Masters, wait_for_votes};
 
 /// With the quarantine the lock stays with its holder. Without it the same steps give the lock to a
-/// second holder, so the test does test the quarantine.
+/// second holder, which proves that the test covers the quarantine.
 #[test]
 fn a_master_that_restarts_empty_gives_no_lock_to_a_second_holder() {
     for admission in [true, false] {
@@ -23,7 +23,7 @@ fn a_master_that_restarts_empty_gives_no_lock_to_a_second_holder() {
         assert_eq!(masters.holding("l"), 2);
         masters.0[1].restart();
         if !admission {
-            wait_until("the lock is given twice", || match b.try_lock("l") {
+            wait_until("the lock is granted twice", || match b.try_lock("l") {
                 Ok(second) => second.is_some_and(|second| second.is_held() && guard.is_held()),
                 Err(_) => false,
             });
@@ -37,9 +37,9 @@ fn a_master_that_restarts_empty_gives_no_lock_to_a_second_holder() {
             }
             quarantined |= matches!(b.nodes()[1].state(), NodeState::Quarantined { remaining: Some(_) });
         }
-        assert!(quarantined, "it was seen to be");
-        // The hold was renewed on one master only: it was lost when its lease ended, or written
-        // again in time.
+        assert!(quarantined, "the quarantine was observed");
+        // The hold was renewed on one master only: either it was lost when its lease ended, or it
+        // was written again in time.
         masters.wait_until_all_vote();
         drop(guard);
         assert!(b.lock("l").unwrap().is_held());
@@ -56,7 +56,7 @@ fn a_flushed_master_has_no_vote_and_gets_the_hold_again() {
     masters.0[0].cmd::<()>(&["FLUSHALL"]);
     assert!(b.try_lock("l").unwrap().is_none());
     let other = b.lock("other").unwrap();
-    wait_until("somebody notices", || b.nodes()[0].state() != NodeState::Voting);
+    wait_until("a client notices", || b.nodes()[0].state() != NodeState::Voting);
     assert!(masters.0[0].hash("l").is_empty() && masters.0[0].hash("other").is_empty());
     wait_for_votes(&b, 3);
     wait_until("all have both again", || masters.holding("l") == 3 && masters.holding("other") == 3);
@@ -86,7 +86,7 @@ fn all_flushed_the_hold_is_lost_and_nobody_has_the_lock_for_the_longest_lease() 
     assert!(client.lock("l").unwrap().fencing_token().unwrap() > before);
 }
 
-/// On a first installation a lock call says what is missing, and the option skips the wait.
+/// On a first installation a lock call reports the quarantine, and the option skips it.
 #[test]
 fn a_first_installation_waits_once_or_says_that_it_is_one() {
     let masters = Masters::start(3);
@@ -96,7 +96,7 @@ fn a_first_installation_waits_once_or_says_that_it_is_one() {
     assert!(client.nodes().iter().all(|node| matches!(node.state(), NodeState::Quarantined { remaining: Some(_) })));
     wait_for_votes(&client, 3);
     assert!(client.lock("l").unwrap().is_held());
-    // A later client finds the masters admitted.
+    // A later client finds that the masters vote.
     let later = builder(&masters.urls()).build().unwrap();
     assert!(later.try_lock("l").unwrap().is_some());
 }
@@ -163,7 +163,7 @@ fn a_master_that_came_back_with_old_data_has_no_vote_for_a_client_that_slept() {
     }
     let second = b.try_lock("l");
     assert!(guard.is_held());
-    assert!(!matches!(second, Ok(Some(_))), "two have it: {guard:?} and {second:?}");
+    assert!(!matches!(second, Ok(Some(_))), "two holders: {guard:?} and {second:?}");
 }
 
 #[test]

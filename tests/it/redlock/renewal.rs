@@ -25,7 +25,7 @@ fn lost_renewals_shorten_nothing() {
                 proxy.inject("kept", fault);
                 *hits += 1;
             }
-            // The fault hits the next renewals.
+            // The fault affects the next renewals.
             proxies.iter().zip(hits).for_each(|(proxy, hits)| proxy.wait_hits(hits));
             wait_until(&format!("{fault:?} on {broken}: renewed"), || guard.remaining() > ms(1150));
         }

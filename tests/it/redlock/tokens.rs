@@ -1,11 +1,11 @@
-//! Fencing tokens over several masters: they grow whatever the masters forget and whatever their
-//! clocks say.
+//! Fencing tokens over several masters increase, whatever the masters forget and whatever their
+//! clocks show.
 
 use super::{builder, builder_with, holds_on_two};
 use crate::rig::{CAP, ms, wait_until};
 use crate::support::{Masters, wait_for_votes};
 
-/// The clocks of masters and clients do not matter once a higher token was given.
+/// The clocks of masters and clients do not matter once a higher token was issued.
 #[test]
 fn tokens_grow_over_clocks_that_are_behind_and_masters_that_forget() {
     let mut masters = Masters::fresh(3);
@@ -17,7 +17,7 @@ fn tokens_grow_over_clocks_that_are_behind_and_masters_that_forget() {
     let (a, b) = (open(), open());
     wait_for_votes(&a, 3);
     wait_for_votes(&b, 3);
-    // As after a client whose clock is an hour ahead: from its view all others are an hour behind.
+    // As after a client whose clock is an hour ahead: all others seem to be an hour behind.
     let hour: u64 = 3_600_000_000;
     let now = a.lock("l").unwrap().fencing_token().unwrap().get();
     let ahead = (now + hour).to_string();
@@ -30,15 +30,15 @@ fn tokens_grow_over_clocks_that_are_behind_and_masters_that_forget() {
         let victim = round % 3;
         match round {
             0..2 => masters.0[victim].restart(),
-            // A counter from an old disk is lower than the tokens given since.
+            // A counter from an outdated disk is lower than the tokens issued since.
             2..4 => {
                 masters.0[victim].cmd::<()>(&["FLUSHALL"]);
                 masters.0[victim].cmd::<()>(&["SET", "redisson_lock_token:{l}", "5"]);
             }
-            // One after the other, so that a majority remembers.
+            // One after another, so that a majority remembers.
             _ => masters.0[victim].kill(),
         }
-        // A new client knows of no token.
+        // A new client does not know any token.
         for client in [&open(), &a, &b] {
             let guard = client.try_lock_for("l", CAP).unwrap().expect("two are enough");
             let token = guard.fencing_token().unwrap().get();
@@ -53,10 +53,10 @@ fn tokens_grow_over_clocks_that_are_behind_and_masters_that_forget() {
         wait_for_votes(&a, 3);
         wait_for_votes(&b, 3);
     }
-    assert!(a.token_rounds() > 0, "some took a second round");
+    assert!(a.token_rounds() > 0, "some tokens took a second round");
 }
 
-/// A token that only one master knew of is written to a majority before anybody gets it.
+/// A token that only one master knows is written to a majority before any client gets it.
 #[test]
 fn a_token_is_written_back_before_it_is_used() {
     let mut masters = Masters::fresh(3);
@@ -65,7 +65,7 @@ fn a_token_is_written_back_before_it_is_used() {
     let first = other.lock("l").unwrap().fencing_token().unwrap().get();
     let ahead = first + 3_600_000_000;
     masters.0[0].cmd::<()>(&["SET", "redisson_lock_token:{l}", &ahead.to_string()]);
-    // The majority of this client is this master and one that knows nothing of the token.
+    // The majority of this client consists of this master and one that does not know the token.
     let (client, _proxy) = holds_on_two(&masters);
     let last = client.lock("l").unwrap().fencing_token().unwrap().get();
     assert_eq!((last, client.token_rounds()), (ahead + 1, 1));
@@ -73,8 +73,8 @@ fn a_token_is_written_back_before_it_is_used() {
     assert!(other.lock("l").unwrap().fencing_token().unwrap().get() > last);
 }
 
-/// Two masters lose their data one after the other and get counters from an old disk, and the third
-/// dies: no master is left that was there when the last token was given.
+/// Two masters lose their data one after another and get counters from an outdated disk, and the
+/// third dies: no remaining master took part in issuing the last token.
 #[test]
 fn a_master_that_is_admitted_gives_no_older_token() {
     let mut masters = Masters::fresh(3);

@@ -45,13 +45,13 @@ fn a_waiter_is_woken_while_a_master_is_dead_and_when_it_is_back() {
             let start = Instant::now();
             guard.unlock().unwrap();
             assert!(waiter.join().unwrap().unwrap());
-            assert!(start.elapsed() < Duration::from_secs(10), "by the message");
+            assert!(start.elapsed() < Duration::from_secs(10), "woken by the message");
         });
         wait_until("it is no longer subscribed", || masters.0[1].channels().is_empty());
     }
 }
 
-/// While nothing happens, and while one master is down, clients leave the masters alone.
+/// While nothing happens, and while one master is down, clients send almost nothing.
 #[test]
 fn a_waiter_and_a_dead_master_cost_little() {
     let mut masters = Masters::fresh(3);

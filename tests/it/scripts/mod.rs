@@ -1,7 +1,7 @@
-//! The Lua scripts, sent as EVAL to a real server: what they answer, what they write, what they
-//! publish, and that a repeat changes nothing.
+//! The Lua scripts, sent as EVAL to a real server: their replies, their writes and their messages,
+//! and that a repeat changes nothing.
 //!
-//! [`World::expect`] gives the expected result. It is written from the headers in
+//! [`World::expect`] returns the expected result. It is derived from the headers in
 //! `src/store/redis/lua` and not from the scripts.
 
 mod mutex;
@@ -19,7 +19,8 @@ const LOCK: &str = "L";
 const TOKEN: &str = "redisson_lock_token:{L}";
 const CHANNEL: &str = "redisson_lock__channel:{L}";
 
-/// TTLs are whole kiloseconds and compared rounded up, so that a slow machine changes no result.
+/// TTLs are whole kiloseconds and compared rounded up, so that a slow machine does not change
+/// results.
 const MILLIS: i64 = 1_000_000;
 /// The PTTL of a key without a TTL.
 const NEVER: i64 = -1;
@@ -39,7 +40,7 @@ fn ttl(millis: i64) -> String {
     if millis < 0 { millis.to_string() } else { format!("{}ks", (millis + MILLIS - 1) / MILLIS) }
 }
 
-/// A counter as text: the clock's microseconds are not known beforehand, everything else is.
+/// A counter as text: the clock's microseconds are not known in advance, everything else is.
 fn number(text: &str) -> String {
     match text.parse::<i64>() {
         Ok(n) if (CLOCK..FUTURE).contains(&n) => "clock".to_owned(),
@@ -127,7 +128,7 @@ enum Lock {
     Free,
     /// Each holder with its count, and the TTL in kiloseconds.
     Held(BTreeMap<String, i64>, i64),
-    /// A string that is no lock.
+    /// A string that is not a lock.
     Foreign,
 }
 
@@ -158,7 +159,7 @@ impl World {
         Self { lock: Lock::Held(fields, ttl), token: None }
     }
 
-    /// What the headers promise: the answer, and the channel of the message.
+    /// What the headers promise: the reply, and the channel of the message.
     fn expect(&mut self, call: &Call) -> (String, Option<&'static str>) {
         let answer = |text: &str| (text.to_owned(), None);
         if matches!(call, Call::Probe) {
@@ -179,7 +180,7 @@ impl World {
             // A re-entry is neither undone nor repeated, so it may also be late.
             Call::Acquire { held: 0, not_after: PAST, .. } => answer("[3 0]"),
             Call::Acquire { who, lease, held, rule, floor, .. } => {
-                // A hash without a TTL gets one: nobody wants a lock that never ends.
+                // A hash without a TTL gets one: a lock must never last forever.
                 let (mut fields, left) = (fields.clone(), (*left).max(*lease));
                 let token = if *held > 0 { Some("0".to_owned()) } else { self.next_token(*rule, *floor) };
                 let Some(token) = token else { return answer("!ERR") };
@@ -230,7 +231,7 @@ impl World {
             Counter::Clock => (Counter::Clock, floor == FUTURE),
             Counter::Junk(_) => return None,
         };
-        // The counter never expires by its rule, or because Redisson made it without a TTL.
+        // The counter never expires, by its rule or because Redisson created it without a TTL.
         let kept = rule == 0 || left == NEVER;
         let next = if below { (Counter::Clock, if kept { NEVER } else { rule }) } else { (new, left) };
         self.token = Some(next);
@@ -268,7 +269,7 @@ fn kilo(left: i64) -> String {
     if left < 0 { left.to_string() } else { format!("{left}ks") }
 }
 
-/// One connection that runs scripts, and one that receives everything that is published.
+/// One connection that runs scripts, and one that receives all published messages.
 struct Bench<'a> {
     con: redis::Connection,
     subscriber: redis::PubSub<'a>,
@@ -323,8 +324,8 @@ impl<'a> Bench<'a> {
         show(&reply)
     }
 
-    /// Everything that was published since the last call. A marker message shows where it ends, so
-    /// nothing is waited for.
+    /// The messages published since the last call. A marker message shows where they end, so no
+    /// wait is needed.
     fn published(&mut self) -> Vec<(String, String)> {
         self.cmd::<u32>(&["PUBLISH", "mark", ""]);
         let next = || {
@@ -354,7 +355,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// All keys of the server, so that a test notices everything that is left behind.
+    /// All keys of the server, so that a test notices anything that is left behind.
     fn picture(&mut self) -> Picture {
         const LOOK: &str = "local out = {}
             for _, key in ipairs(redis.call('keys', '*')) do
@@ -375,7 +376,7 @@ impl<'a> Bench<'a> {
         keys.into_iter().map(line).collect()
     }
 
-    /// Runs the call and compares answer, messages and state with the model. Returns the
+    /// Runs the call and compares its reply, messages and state with the model. Returns the
     /// difference.
     fn differs(&mut self, world: &mut World, call: &Call) -> Option<String> {
         let before = world.clone();
@@ -399,7 +400,8 @@ impl<'a> Bench<'a> {
         seconds * 1_000_000 + micros
     }
 
-    /// Acquires and releases the lock for a holder. Returns its token, as answered and as stored.
+    /// Acquires and releases the lock for a holder. Returns its token, as in the reply and as
+    /// stored.
     fn token(&mut self, rule: &str, floor: i64) -> (i64, String) {
         let args = ["T", "1000000", "0", rule, &floor.to_string(), "0"];
         let reply = self.eval(script("mutex_acquire"), &[LOCK, TOKEN], &args).unwrap();

@@ -53,7 +53,7 @@ fn golden_vectors() {
     }
 }
 
-/// Every call in every state gives what its header says. A repeat changes nothing.
+/// Every call in every state does what its header says. A repeat changes nothing.
 #[test]
 fn every_call_twice_in_every_state() {
     let server = Server::start();
@@ -149,15 +149,15 @@ fn a_full_server() {
     }
 }
 
-/// One of three clients that want the lock: its current holder id, its hold count, and its last
-/// call.
+/// One of three clients that compete for the lock: its current holder id, its hold count, and its
+/// last call.
 struct Player {
     name: String,
     held: i64,
     last: Option<Call>,
 }
 
-/// Random interleavings against the model. `LEASEHOLD_SEED` replays one.
+/// Random interleavings, compared with the model. `LEASEHOLD_SEED` replays one.
 #[test]
 fn random_interleavings() {
     const STEPS: usize = 2000;

@@ -68,7 +68,7 @@ fn the_probe_names_what_is_refused() {
     }
 }
 
-/// A model of the two fence scripts: it compares numbers where they compare text.
+/// A model of the two fence scripts: it compares numbers where the scripts compare text.
 #[test]
 fn fences_compare_numbers_and_may_be_asked_twice() {
     type Fenced = (Option<u64>, Option<&'static str>);
@@ -113,7 +113,7 @@ fn fences_compare_numbers_and_may_be_asked_twice() {
         assert_eq!(show(&bench.eval(script, &["v"], args)), "!WRONGTYPE");
     }
     assert_eq!(bench.cmd::<String>(&["GET", "v"]), "x");
-    // A lock, also one into which an earlier version has put a value.
+    // A lock, and one into which an earlier version has put a value.
     for fields in [&["u:1", "1"][..], &["u:1", "1", "token", "1"], &["u:1", "1", "token", "1", "value", "v"]] {
         bench.cmd::<()>(&["DEL", "v"]);
         bench.cmd::<()>(&[&["HSET", "v"], fields].concat());

@@ -39,7 +39,7 @@ fn tokens_are_exact_and_never_repeat() {
     assert_eq!(bench.token(day, FUTURE).0, CLOCK * 2 + 1);
 }
 
-/// A counter that Redisson's fenced lock shares must never expire: Redisson would begin again at 1.
+/// A counter shared with Redisson's fenced lock must never expire: Redisson would start again at 1.
 #[test]
 fn a_counter_that_is_kept_loses_the_ttl_that_an_earlier_acquire_gave_it() {
     let server = Server::start();
@@ -48,7 +48,7 @@ fn a_counter_that_is_kept_loses_the_ttl_that_an_earlier_acquire_gave_it() {
     let now = bench.micros();
     bench.token("86400000", now);
     assert!(bench.cmd::<i64>(&["PTTL", TOKEN]) > 0);
-    // At the latest a second after the last grant, the floor is above the counter.
+    // At most a second after the last grant, the floor is above the counter.
     let later = bench.micros() + 1_000_000;
     bench.token("0", later);
     assert_eq!(bench.cmd::<i64>(&["PTTL", TOKEN]), NEVER);

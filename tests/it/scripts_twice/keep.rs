@@ -1,4 +1,4 @@
-//! The scripts that leave a lock taken although its holder has given it up.
+//! The scripts that leave a lock taken after its holder has released it.
 
 use super::Primitive;
 
@@ -8,7 +8,7 @@ pub(super) const KEEP: Primitive = Primitive {
         "lock_keep L | $A:write $A:kept:write 3ks channel 1 00",
         "lock_keep L | $A $A:kept 1ks channel 0 =",
         "fair_keep L queue deadlines | $A $A:kept 3ks channel",
-        // Both stay taken; the first is freed; of the first a level is given up.
+        // Both stay taken; the first is freed; one level of the first is released.
         "multi_release L M | $A $A 1 1 channel channelM 3ks 1ks",
         "multi_release L M | $A $A 1 1 channel channelM 0 1ks",
         "multi_release L M | $A $A 2 1 channel channelM 3ks 1ks",
@@ -23,7 +23,7 @@ pub(super) const KEEP: Primitive = Primitive {
         ("HSET L $B:kept 1; PEXPIRE L 2ks", "0,0 0,0 0,0 0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
         ("HSET L mode write $A:write 1; PEXPIRE L 2ks", "0,0 1,1>1>00 0,0 0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
         ("HSET L mode write $A:kept:write 1; PEXPIRE L 2ks", "0,0 1,0 0,0 0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
-        // Of both locks.
+        // Both locks.
         (
             "HSET L $A 1; PEXPIRE L 2ks; HSET M $A 1; PEXPIRE M 4ks",
             "1,1>0 0,0 1,1>0 1,0 1,1,1,1>0>0M 2,1,1,1>0>0M 1,0,1,1>0M",
@@ -32,10 +32,10 @@ pub(super) const KEEP: Primitive = Primitive {
             "HSET L $A:kept 1; PEXPIRE L 4ks; HSET M $A:kept 1; PEXPIRE M 1ks",
             "1,1>0 0,0 1,1>0 1,0 1,1,1,0>0 0,0,1,0 0,0,1,0",
         ),
-        // One is broken, and the other is kept all the same.
+        // One is broken, and the other is kept nevertheless.
         ("SET L x", "!TYPE !TYPE !TYPE !TYPE !TYPE,0,0,0 !TYPE,0,0,0 !TYPE,0,0,0"),
         ("SET L x; HSET M $A 1; PEXPIRE M 4ks", "!TYPE !TYPE !TYPE !TYPE !TYPE,0,1,1>0M !TYPE,0,1,1>0M !TYPE,0,1,1>0M"),
-        // The head of the queue is told, and none that is dead.
+        // The head of the queue is notified, and no dead waiter is.
         (
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $C; ZADD deadlines @3ks $B @3ks $C",
             "1,1>0 0,0 1,1>0 1,1>0@B 1,1,0,0>0 2,1,0,0>0 1,0,0,0",

@@ -1,12 +1,12 @@
-//! Every script of the primitives, sent twice in every state of its keys: the second run answers
+//! Every script of the primitives, sent twice in every state of its keys: the second run returns
 //! what the header promises for a repeat, changes nothing and publishes nothing. The scripts of the
 //! plain lock have a model of their own in `scripts`.
 //!
-//! The tables are written from the headers in `src/store/redis/lua`. A row is a state, given by the
-//! commands that make it, and the answer to each call. A call is a script, its KEYS and, after `|`,
-//! its ARGV. In both, `2ks` is a time of 2000 s, `@2ks` one that far ahead of the server's clock,
-//! `$A` a holder, `$A.1` the key of its first read level, `%P` an acquisition of permits and `%P1`
-//! its first permit; keys have the names that the headers give them. In answers `>0` is a message
+//! The tables are derived from the headers in `src/store/redis/lua`. A row is a state, given by the
+//! commands that create it, and the reply to each call. A call is a script, its KEYS and, after
+//! `|`, its ARGV. In both, `2ks` is a time of 2000 s, `@2ks` one that far ahead of the server's
+//! clock, `$A` a holder, `$A.1` the key of its first read level, `%P` an acquisition of permits and
+//! `%P1` its first permit; keys have the names used in the headers. In replies `>0` is a message
 //! `0`, and `>0@B` one to the channel of waiter B.
 
 mod keep;
@@ -49,7 +49,7 @@ const KEYS: [(&str, &str); 14] = [
 
 struct Primitive {
     calls: &'static [&'static str],
-    /// The commands that make each state, and the first answer to each call.
+    /// The commands that create each state, and the first reply to each call.
     states: &'static [(&'static str, &'static str)],
 }
 
@@ -68,7 +68,7 @@ fn expand(word: &str, now: i64) -> Vec<u8> {
         }
         return member;
     }
-    // A field that is not short for a key.
+    // A field, not the short name of a key.
     if let Some(field) = word.strip_prefix('=') {
         return field.as_bytes().to_vec();
     }
@@ -106,7 +106,7 @@ fn show(reply: &RedisResult<Value>) -> String {
     }
 }
 
-/// Without the values of tokens: a repeated grant may have a higher one.
+/// Removes the values of tokens: a repeated grant may have a higher one.
 fn without_token(mut picture: Picture) -> Picture {
     for (_, token) in picture.iter_mut().filter(|(key, _)| key.starts_with("redisson_lock_token:")) {
         token.body.clear();
@@ -129,7 +129,7 @@ fn script_of(call: &str) -> &str {
     call.split_whitespace().next().expect("a call begins with its script")
 }
 
-/// The answer, followed by the messages.
+/// The reply, followed by the messages.
 fn run(bench: &mut Bench<'_>, call: &str) -> String {
     let now = bench.now();
     let (keys, args) = call.split_once('|').expect("a bar between keys and arguments");
@@ -142,7 +142,7 @@ fn run(bench: &mut Bench<'_>, call: &str) -> String {
     answer
 }
 
-/// The answer that a header promises for a repeat that follows the first run at once.
+/// The reply that a header promises for a repeat right after the first run.
 fn second_answer(call: &str, first: &str, after: &Picture) -> String {
     let script = script_of(call);
     let answer = first.split('>').next().unwrap_or_default();
@@ -150,7 +150,7 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
         after.get("L").is_some_and(|lock| lock.body.iter().any(|(holder, _)| holder.trim_end_matches(":write") == who))
     };
     match (script, answer.split(',').next().unwrap_or_default()) {
-        // Released, or left the queue: now it is not there.
+        // It was released, or left the queue, so it is gone now.
         ("fair_release", "0" | "2") => "0,0".to_owned(),
         ("permit_release", "2") | ("fair_hand_over", "1") => "0,0".to_owned(),
         // Permits that are known to have been taken have been returned; otherwise there is nothing
@@ -163,9 +163,9 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
             let again = answer.split(',').skip(1).map(number).map(|token| if token > 0 { token + 1 } else { 0 });
             again.fold("1".to_owned(), |answer, token| format!("{answer},{token}"))
         }
-        // Kept already: whoever waits was told.
+        // It is kept already: the waiters were notified.
         ("lock_keep" | "fair_keep", "1") => "1,0".to_owned(),
-        // Lock by lock: what the first run released is not there now.
+        // Each lock by itself: those that the first run released are gone now.
         ("multi_release", _) => answer
             .split(',')
             .collect::<Vec<_>>()
@@ -185,7 +185,7 @@ fn second_answer(call: &str, first: &str, after: &Picture) -> String {
                 answer[2..].split_once(',').map_or((&answer[2..], None), |(token, next)| (token, Some(next)));
             let drawn = if script_of(call) == "mutex_acquire_run" { 5 } else { 1 };
             let token = token.parse::<i64>().expect("a token") + drawn;
-            // The answer to a fair acquire also has the next waiter, which stays the same.
+            // The reply to a fair acquire also contains the next waiter, which stays the same.
             next.map_or_else(|| format!("1,{token}"), |next| format!("1,{token},{next}"))
         }
         _ => answer.to_owned(),
@@ -243,12 +243,12 @@ fn has_a(picture: &Picture, lock: &str) -> bool {
     members(picture, lock).iter().any(|holder| holder == "A")
 }
 
-/// The rules that no call may break, whatever it answers.
+/// The rules that no call may break, whatever its reply.
 fn broken(call: &str, before: &Picture, after: &Picture, answer: &str) -> Vec<&'static str> {
     let script = script_of(call);
     let (was_there, was_demanded) = levels(before);
     let (there, demanded) = levels(after);
-    // No client counts more levels than there are: its count goes up after an answer, and down
+    // No client counts more levels than exist: its count increases after a reply, and decreases
     // before a request.
     let counted = was_demanded.iter().filter(|key| key.contains(":A:")).count();
     let held = if script == "read_acquire" { call.split_whitespace().nth(6) } else { None };
@@ -257,7 +257,7 @@ fn broken(call: &str, before: &Picture, after: &Picture, answer: &str) -> Vec<&'
     let reads = keeps && demanded.iter().any(|key| key.contains(":A:"));
     let has_lock = after.get("L").is_some_and(|lock| lock.kind == "hash");
     let endless = |lock: &Content| lock.kind == "hash" && lock.pttl == "-1";
-    // One that had no end before was not made by us, and is not touched.
+    // A lock that had no TTL before is not leasehold's, and is not changed.
     let for_ever = |lock: &&str| after.get(*lock).is_some_and(endless) && after.get(*lock) != before.get(*lock);
     let half = |picture: &Picture| has_a(picture, "L") != has_a(picture, "M");
     let partly = script == "multi_acquire" && call.contains("$A $A 0 0") && half(after) && !half(before);
@@ -300,10 +300,10 @@ fn every_call_twice(primitive: &Primitive) {
             let once = bench.picture(shorten);
             let second = run(&mut bench, call);
             let twice = bench.picture(shorten);
-            // A release does as much as it can even if one key is broken: otherwise a lock would
-            // last for its whole lease, and an entry in the queue until its deadline.
+            // A release does as much as possible even if one key is broken: otherwise a lock would
+            // last for its whole lease, and a queue entry until its deadline.
             let does_what_it_can = ["fair_release", "multi_release"].contains(&script_of(call));
-            // Tokens are drawn before anything is acquired; one that is not used is a gap.
+            // Tokens are drawn before anything is acquired; an unused one is a gap.
             let changed = match script_of(call) {
                 "multi_acquire" => without_token(once.clone()) != without_token(before.clone()),
                 _ => once != before,
@@ -322,7 +322,7 @@ fn every_call_twice(primitive: &Primitive) {
                 fail(format!("is not repeat-safe: {once:?}\n  became {twice:?}"));
             }
             if number(&twice, "redisson_lock_token:{L}") < number(&once, "redisson_lock_token:{L}") {
-                fail("the token fell".to_owned());
+                fail("the token decreased".to_owned());
             }
             got.push(first);
         }
@@ -395,7 +395,7 @@ fn a_repeat_after_others_came_leaves_them_alone() {
     let b_writes = "DEL L; HSET L mode write $B:write 1; PEXPIRE L 2ks";
     let b_has_m = "DEL M; HSET M $B 1; PEXPIRE M 2ks";
     let b_takes = "DEL L; HSET L $B 1; PEXPIRE L 2ks; RPUSH queue $C; ZADD deadlines @3ks $C";
-    // The state before, the call, what happens then, the answer to the repeat.
+    // The state before, the call, what happens then, the reply to the repeat.
     let rows = [
         ("HSET L $A 1; PEXPIRE L 2ks", "fair_release L queue deadlines | $A 1 channel", b_takes, "0,0"),
         ("HSET L $A 2; PEXPIRE L 2ks", "fair_release L queue deadlines | $A 2 channel", b_takes, "0,0"),
@@ -453,7 +453,7 @@ fn a_repeat_after_others_came_leaves_them_alone() {
         ("SET L 1", "count_acquire L mark | 1 1ks 0", "SET L 5", "1,0"),
         ("SET L 1", "count_add L mark | 2 1ks channel 0", "SET L 9", "1,3"),
         ("", "count_set L mark | 2 1ks channel 1 0", "DEL L", "1,2"),
-        // A second latch with the name of the first: a 0 that is published now makes Redisson's
+        // A second latch with the name of the first: a 0 published now would make Redisson's
         // waiters spin.
         ("SET L 1", "latch_count_down L mark opened | 1ks channel 0", "SET L 3", "1,0"),
         ("SET L 2", "latch_count_down L mark opened | 1ks channel 0", "SET L 7", "1,1"),

@@ -1,8 +1,9 @@
-//! The tables: the calls of each primitive, and the first answer of each call in each state.
+//! The tables: the calls of each primitive, and the first reply to each call in each state.
 
 use super::Primitive;
 
-/// A plain lock whose hold passes between the threads of a client; `scripts` has the rest of it.
+/// A plain lock whose hold is passed between the threads of a client; `scripts` covers the rest of
+/// it.
 pub(super) const RUN: Primitive = Primitive {
     calls: &[
         "mutex_acquire_run L token | $A 2ks 0 -1 5 0 0",
@@ -19,7 +20,7 @@ pub(super) const RUN: Primitive = Primitive {
     ],
 };
 
-/// What a client wrote of itself.
+/// The record that a client has written about itself.
 pub(super) const CLIENT: Primitive = Primitive {
     calls: &["client_look client |"],
     states: &[
@@ -30,7 +31,7 @@ pub(super) const CLIENT: Primitive = Primitive {
     ],
 };
 
-/// The index of clients that have written of themselves.
+/// The index of clients that have written such records.
 pub(super) const INDEX: Primitive = Primitive {
     calls: &["client_enter index | c 2ks"],
     states: &[
@@ -41,7 +42,7 @@ pub(super) const INDEX: Primitive = Primitive {
     ],
 };
 
-/// All that stands under a name.
+/// Everything that is stored under a name.
 pub(super) const LOOK: Primitive = Primitive {
     calls: &["name_look L token queue deadlines marker leases opened | tag 10 channel"],
     states: &[
@@ -81,7 +82,7 @@ pub(super) const FAIR: Primitive = Primitive {
         ("HSET L $A 1; PEXPIRE L 2ks", "1,0 1,1 1,0 1,0 3,0 1,0 2,0 1 0,-1 0,0 0,0 0,0"),
         ("HSET L $A 2; PEXPIRE L 2ks", "1,0 1,1 1,0 1,0 3,0 1,0 2,0 1 0,-1 0,0 0,0 0,0"),
         ("HSET L $A 3; PEXPIRE L 2ks", "1,0 1,1 1,0 1,0 3,0 1,0 2,0 1 0,-1 0,0 0,0 0,0"),
-        // A fenced value, and a lock without an end.
+        // A fenced value, and a lock without a TTL.
         ("HSET L =token 7 value v", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1 0,0 0,0 0,0"),
         ("HSET L $B 1", "0,1ks 0,-1 0,1ks 2,0 3,0 0,0 0,0 1 0,-1 0,0 0,0 0,0"),
         ("HSET L $B 1; PEXPIRE L 2ks", "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1 0,-1 0,0 0,0 0,0"),
@@ -111,8 +112,8 @@ pub(super) const FAIR: Primitive = Primitive {
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $J; ZADD deadlines @3ks $B @5ks $J",
             "1,0,B 1,1,B 1,0,B 1,0 3,0 1,0 2,1,B>0@B 1>0@B 2,-1 0,0 0,0 0,0",
         ),
-        // The timeout of a Redisson waiter that has left is taken out of the deadlines, whether A
-        // is first or another.
+        // The timeout of a Redisson waiter that has left is subtracted from the deadlines, whether
+        // A or another waiter is first.
         (
             "HSET L $B 1; PEXPIRE L 2ks; RPUSH queue $A $J; ZADD deadlines @50ks $A @350ks $J",
             "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 1>0@A 2,0 0,0 0,0 0,0",
@@ -122,9 +123,9 @@ pub(super) const FAIR: Primitive = Primitive {
             "0,1ks 0,-2 0,1ks 2,0 3,0 0,0 0,0 0 3,2 0,0 0,0 0,0",
         ),
         // First waiters that are dead. (If all waiters look dead, the server may have been
-        // suspended: a release notifies the first and removes nobody.) The dead one is another's,
-        // which is notified if the lock is free; A itself; a Redisson client without a deadline;
-        // one in front of a live waiter.
+        // suspended: a release notifies the first and removes nobody.) The dead one is another
+        // client's, which is notified if the lock is free; A itself; a Redisson client without a
+        // deadline; one in front of a live waiter.
         ("RPUSH queue $B $A; ZADD deadlines 1 $B @3ks $A", "1,0 1,1 1,0 2,0 3,0 0,0 0,0 0 2,1 0,0 0,0 0,0"),
         (
             "RPUSH queue $B $C $A; ZADD deadlines 1 $B @3ks $C @3ks $A",
@@ -140,8 +141,8 @@ pub(super) const FAIR: Primitive = Primitive {
             "HSET L $A 1; PEXPIRE L 2ks; RPUSH queue $B $C; ZADD deadlines 1 $B @3ks $C",
             "1,0,C 1,1,C 1,0,C 1,0 3,0 1,0 2,1,C>0@C 1>0@C 2,-1 1,1,C 1,0,C 0,0",
         ),
-        // A passes it on to B. Not to one who is not first, not beside another holder, and not when
-        // a Redisson client is next or last.
+        // A passes it on to B. Not to one that is not first, not while another holder exists, and
+        // not when a Redisson client is next or last.
         (
             "HSET L $A 2; PEXPIRE L 9ks; RPUSH queue $B; ZADD deadlines @3ks $B",
             "1,0,B 1,1,B 1,0,B 1,0 3,0 1,0 2,1,B>0@B 1>0@B 1,-1 1,1 1,0 0,0",
@@ -164,7 +165,7 @@ pub(super) const FAIR: Primitive = Primitive {
         ),
         // An entry that is only in the sorted set blocks nobody.
         ("ZADD deadlines @3ks $B", "1,0 1,1 1,0 2,0 3,0 0,0 0,0 0 0,-1 0,0 0,0 0,0"),
-        // Another kind of lock, other types, a counter that is no number.
+        // Another kind of lock, other types, a counter that is not a number.
         ("HSET L mode write $B:write 1; PEXPIRE L 2ks", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 1 0,-1 0,0 0,0 0,0"),
         ("SET L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 0,-1 0,0 0,0 0,0"),
         ("RPUSH L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 0,-1 0,0 0,0 0,0"),
@@ -189,7 +190,7 @@ pub(super) const MULTI: Primitive = Primitive {
     calls: &[
         "multi_acquire L M token token2 | $A $A 0 0 2ks -1 channel 1 0 0",
         "multi_acquire L M token token2 | $A $A 0 0 2ks 9ks channel 0 0 0",
-        // The first and the last call are repeats; A enters L once more, C acquires M anew.
+        // The first and the last call are repeats; A re-enters L, C acquires M for the first time.
         "multi_acquire L M token token2 | $A $C 1 0 3ks 9ks channel 0 0 0",
         "multi_acquire L M token token2 | $A $A 2 1 1ks 9ks channel 0 0 1",
         "multi_acquire L M token token2 | $A $A 0 0 2ks -1 channel 1 0 1",
@@ -199,10 +200,10 @@ pub(super) const MULTI: Primitive = Primitive {
     ],
     states: &[
         ("", "1,0,0 1,1,1 2,0,1 2,0,1 3,0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
-        // A fenced value, and a lock without an end.
+        // A fenced value, and a lock without a TTL.
         ("HSET M =token 7 value v", "4,0,2 4,0,2 2,0,1 2,0,1 4,0,2 0,0,0,0 0,0,0,0 0,0,0,0"),
         ("HSET M $B 1", "0,-1,2 0,-1,2 2,0,1 2,0,1 0,-1,2 0,0,0,0 0,0,0,0 0,0,0,0"),
-        // A holds all of it or a part; counts that differ from what the client expects.
+        // A holds all of it or a part; counts that differ from the client's.
         ("HSET L $A 1; PEXPIRE L 2ks", "1,0,0 1,1,1 1,0,1 2,0,2 3,0,0 2,1,0,0>0 1,0,0,0 0,0,0,0"),
         ("HSET M $A 1; PEXPIRE M 2ks", "1,0,0 1,1,1 2,0,1 2,0,1 3,0,0 0,0,2,1>0M 0,0,2,1>0M 2,1,0,0>0M"),
         (
@@ -217,7 +218,7 @@ pub(super) const MULTI: Primitive = Primitive {
             "HSET L $A 1; PEXPIRE L 2ks; HSET M $C 1; PEXPIRE M 2ks",
             "0,2ks,2>0{L} 0,2ks,2 1,0,1 2,0,2 0,2ks,2>0{L} 2,1,0,0>0 1,0,0,0 0,0,0,0",
         ),
-        // Held by another, and what an earlier run of A's request acquired beside it.
+        // Held by another, and what an earlier run of A's request acquired in addition.
         ("HSET L $B 1; PEXPIRE L 2ks", "0,2ks,1 0,2ks,1 2,0,1 2,0,1 0,2ks,1 0,0,0,0 0,0,0,0 0,0,0,0"),
         ("HSET M $J 1; PEXPIRE M 4ks", "0,4ks,2 0,4ks,2 2,0,1 2,0,1 0,4ks,2 0,0,0,0 0,0,0,0 0,0,0,0"),
         (
@@ -236,7 +237,7 @@ pub(super) const MULTI: Primitive = Primitive {
             "HSET L $C 3; PEXPIRE L 4ks; HSET M $A 1; PEXPIRE M 2ks",
             "0,4ks,1>0{M} 0,4ks,1 2,0,1 2,0,1 0,4ks,1>0{M} 0,0,2,1>0M 0,0,2,1>0M 2,1,1,0>0M",
         ),
-        // Tokens: Redisson's without a TTL, leasehold's, and one that is no number.
+        // Tokens: Redisson's without a TTL, leasehold's, and one that is not a number.
         ("SET token 5; SET token2 7 PX 9ks", "1,0,0 1,6,8 2,0,1 2,0,1 3,0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
         ("SET token 5; SET token2 x", "1,0,0 !INT 2,0,1 2,0,1 3,0,0 0,0,0,0 0,0,0,0 0,0,0,0"),
         // Another kind of lock, other types.
@@ -267,7 +268,7 @@ pub(super) const REDLOCK: Primitive = Primitive {
         "redlock_admit node | run run:0 90",
     ],
     states: &[
-        // No vote: a new master, one restarted with its data, and one with a quarantine begun by
+        // No vote: a new master, one restarted with its data, and one whose quarantine was begun by
         // this client, by another process, or before a restart.
         ("", "5,0 5,0 5,0 5,0 none none 0 0,,run:1 0"),
         ("HSET node boot old floor 60 max 80; HSET L $A 1; PEXPIRE L 2ks", "5,0 5,0 5,0 5,0 none none 0 0,80,run:1 0"),
@@ -275,7 +276,7 @@ pub(super) const REDLOCK: Primitive = Primitive {
         ("HSET node boot old floor 60 max 99 pending run:0", "5,0 5,0 5,0 5,0 none none 0 0,99,run:0 1"),
         ("HSET node pending run:2", "5,0 5,0 5,0 5,0 none none 0 0,,run:2 0"),
         ("HSET node max 80 pending old:0", "5,0 5,0 5,0 5,0 none none 0 0,80,run:1 0"),
-        // A fenced value, and a lock without an end.
+        // A fenced value, and a lock without a TTL.
         ("HSET node boot run; HSET L =token 7 value v", "!TYPE !TYPE 2,0 !TYPE 0 0 0 1,, 0"),
         ("HSET node boot run; HSET L $B 1", "0,-1,B 0,-1,B 2,0 0,-1,B 0 0 0 1,, 0"),
         // Free: the token is the proposal, or above the last of this name, above that of every
@@ -289,7 +290,7 @@ pub(super) const REDLOCK: Primitive = Primitive {
         ("HSET node boot run; HSET L $A 2; PEXPIRE L 4ks; SET token 80", "1,81 1,0 1,0 3,0 1 1 1 1,, 0"),
         ("HSET node boot run; HSET L $B 1; PEXPIRE L 2ks", "0,2ks,B 0,2ks,B 2,0 0,2ks,B 0 0 0 1,, 0"),
         ("HSET node boot run; HSET L $J 3; PEXPIRE L 2ks", "0,2ks,J 0,2ks,J 2,0 0,2ks,J 0 0 0 1,, 0"),
-        // Another kind of lock, other types, a counter that is no number.
+        // Another kind of lock, other types, a counter that is not a number.
         ("HSET node boot run; HSET L mode write $B:write 1; PEXPIRE L 2ks", "!TYPE !TYPE 2,0 !TYPE 0 0 0 1,, 0"),
         ("HSET node boot run; SET L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 1,, 0"),
         ("HSET node boot run; HSET L $A 1; PEXPIRE L 2ks; SET token x", "!INT 1,0 1,0 3,0 1 1 !INT 1,, 0"),
@@ -337,7 +338,7 @@ pub(super) const READ_WRITE: Primitive = Primitive {
             "HSET L mode read $A 1; PEXPIRE L 2ks; SET $A.1 1 PX 2ks; SET marker $B PX 3ks",
             "1,0 1,0 1,0 1,0 0,2ks 0,1ks 2,0 3,0 2,1>0 1,0 1,0 0,0 0,0 1 1 1>0",
         ),
-        // An inner level has the longer lease, also when the lease of the outer one has ended.
+        // An inner level has the longer lease, even if the lease of the outer one has ended.
         (
             "HSET L mode read $A 2; PEXPIRE L 5ks; SET $A.1 1 PX 2ks; SET $A.2 1 PX 5ks",
             "1,0 1,0 1,0 1,0 0,5ks 0,1ks 2,0 3,0 2,1>0 1,0 1,0 0,0 0,0 1 1 1>0",
@@ -346,7 +347,8 @@ pub(super) const READ_WRITE: Primitive = Primitive {
             "HSET L mode read $A 2; PEXPIRE L 5ks; SET $A.2 1 PX 5ks",
             "1,0 1,0 1,0 1,0 0,5ks 0,1ks 2,0 3,0 2,1>0 1,0 1,0 0,0 0,0 1 1 1>0",
         ),
-        // Others read: without A, beside A, Redisson; leases of A or of the others may have ended.
+        // Others read: without A, together with A, Redisson; leases of A or of the others may have
+        // ended.
         (
             "HSET L mode read $B 1; PEXPIRE L 4ks; SET $B.1 1 PX 4ks",
             "1,0 2,0 2,0 3,0 0,4ks 0,1ks 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 1>0",
@@ -376,8 +378,7 @@ pub(super) const READ_WRITE: Primitive = Primitive {
             "HSET L mode read $A 1 $J 1; PEXPIRE L 1ks; SET $A.1 1 PX 5ks; SET $J.1 1 PX 1ks",
             "1,0 1,0 1,0 1,0 0,1ks 0,1ks 2,0 3,0 1,0 1,0 1,0 0,0 0,0 1ks 1ks 1>0",
         ),
-        // A writes; its reads are written there only by Redisson, or after a downgrade of unknown
-        // outcome.
+        // A writes; only Redisson or a downgrade of unknown outcome stores its reads here.
         (
             "HSET L mode write $A:write 1; PEXPIRE L 2ks",
             "0,2ks 1,0 1,0 0,2ks 1,1 1,0 1,0 3,0 2,1>1>00 2,1>1>00 2,1>1>00 1,0 1,0 1 1 1>1>00",
@@ -411,7 +412,7 @@ pub(super) const READ_WRITE: Primitive = Primitive {
             "HSET L mode read $B 1; PEXPIRE L 2ks; SET $B.1 1 PX 2ks; SET marker $A PX 3ks",
             "0,3ks 2,0 2,0 0,3ks 0,2ks 0,1ks 2,0 3,0 0,0>1 0,0 0,0 0,0 0,0 0 0 1>0",
         ),
-        // Another kind of lock, other types, a counter that is no number.
+        // Another kind of lock, other types, a counter that is not a number.
         ("HSET L $B 1; PEXPIRE L 2ks", "!TYPE 2,0 2,0 !TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 !TYPE"),
         ("SET L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 3,0 !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE"),
         ("RPUSH L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 3,0 !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE"),
@@ -445,7 +446,7 @@ pub(super) const PERMITS: Primitive = Primitive {
         ("SET L 1; ZADD leases @2ks %P1", "1,0 0,2ks 1,0 2,1>2 0,0 1 0 1 1,1 1,0>1 3,0"),
         ("SET L 0; ZADD leases @2ks %R1 @2ks %R2", "0,2ks 1,0 3,0 0,0 2,1>2 0 1 0 0,2 1,0>1 3,0"),
         ("SET L 0; ZADD leases @2ks %P1 @2ks %R1 @2ks %R2", "1,0 1,0 1,0 2,1>1 2,1>2 1 1 1 0,3 1,0>1 3,0"),
-        // A's permits whose leases have ended, or of which Redisson returned one.
+        // A's permits whose leases have ended, or one of which Redisson returned.
         ("SET L 0; ZADD leases 1 %P1", "1,0 4,1>1 1,0 0,0>1 0,0 0 0 0 1,0>1 1,0>1 3,0"),
         ("SET L 0; ZADD leases 1 %R1 1 %R2", "1,0>1 1,0 3,0 0,0 0,0>2 0 0 0 2,0>2 1,0>1 3,0"),
         ("SET L 1; ZADD leases @2ks %R1", "1,0 1,0 3,0 0,0 0,0>2 0 0 0 1,1 1,0>1 3,0"),
@@ -455,7 +456,7 @@ pub(super) const PERMITS: Primitive = Primitive {
         ("SET L 0; ZADD leases 1 %B1 1 %B2 1 %B3", "1,0>2 1,0>1 3,0 0,0 0,0 0 0 0 3,0>3 1,0>1 3,0"),
         ("SET L 1; ZADD leases 922337203685477 %J1", "1,0 0,-1 3,0 0,0 0,0 0 0 0 1,1 1,0>1 3,0"),
         ("SET L 0; ZADD leases 1 %B1 922337203685477 %J1", "1,0 0,-1>1 3,0 0,0 0,0 0 0 0 1,1>1 1,0>1 3,0"),
-        // The answers of earlier requests.
+        // The replies to earlier requests.
         ("SET L 2; SET mark 1:0 PX 1ks", "1,0 1,0 3,0 0,0 0,0 0 0 0 2,0 1,0 1,0"),
         // Without its number of permits; other types, and numbers that Redis does not accept.
         ("ZADD leases @2ks %P1", "1,0 4,0 1,0 2,1>1 0,0 1 0 1 0,0 1,0>1 3,0"),
@@ -488,12 +489,12 @@ pub(super) const COUNTS: Primitive = Primitive {
         ("SET L 1", "1,0 0,-1 3,0 2,1>2 0,0 0,1 3,0 1,3>3 1,-1 5,1 3,0 1,0>1"),
         ("SET L 3", "1,0 1,0 3,0 2,1>4 0,0 0,3 3,0 1,5>5 1,1 5,3 3,0 1,0>1"),
         ("SET L -2", "0,-1 0,-1 3,0 2,0 0,0 0,-2 3,0 1,0 1,-4 1,2147483645>2147483645 3,0 1,0>1"),
-        // No message can hold more than 2^31 - 1.
+        // No message can contain more than 2^31 - 1.
         (
             "SET L 2147483647",
             "1,0 1,0 3,0 2,1>2147483647 0,0 0,2147483647 3,0 5,2147483647 1,2147483645 5,2147483647 3,0 1,0>1",
         ),
-        // An acquisition that has taken permits, and one that must not take any more.
+        // An acquisition that has taken permits, and one that may not take any more.
         ("SET L 2; SET mark taken PX 1ks", "1,0 1,0 1,0 2,1>3 2,1>4 0,2 3,0 1,4>4 1,0 5,2 3,0 1,0>1"),
         ("SET L 2; SET mark back PX 1ks", "2,0 2,0 2,0 2,0 0,0 0,2 3,0 1,4>4 1,0 5,2 3,0 1,0>1"),
         // Requests that were answered before.
@@ -526,10 +527,10 @@ pub(super) const LATCH: Primitive = Primitive {
         // A count of 0 by Redisson, and one that should not exist.
         ("SET L 0", "0,0 3,0 0,0 3,0 1,0>1>0 3,0 0,0"),
         ("SET L -1", "0,-1 3,0 0,0 3,0 1,0>1>0 3,0 -1,0"),
-        // Answered before, and set anew since.
+        // Answered earlier, and set again since.
         ("SET L 2; SET mark 1:0 PX 1ks", "1,0 1,0 1,0 1,0 1,0 1,0 2,0"),
         ("SET mark 0:0 PX 1ks", "0,0 0,0 0,0 0,0 0,0 0,0 0,0"),
-        // Opened lately, and set anew.
+        // Opened recently, and set again.
         ("SET L 1; SET opened 7 PX 1ks", "0,1 3,0 1,0>0 3,0 1,0>1>0 3,0 1,7"),
         // Other types, and numbers that Redis does not accept.
         ("RPUSH L x", "!TYPE 3,0 !TYPE 3,0 !TYPE 3,0 !TYPE"),

@@ -1,4 +1,4 @@
-//! Failovers: the old master killed, suspended, replaced by hand, or cut off alive.
+//! Failovers: the old master is killed, suspended, replaced by hand, or cut off alive.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use super::{LEASE, address, assert_left, builder, builder_with, client, works};
 use crate::rig::{CAP, SentinelOptions, Sentinels, Server, ms, wait_until};
 use crate::support::Load;
 
-/// The sum stays exact under load while `fail` makes the rig fail over, and nothing is left.
+/// The sum stays exact under load during the failover that `fail` causes, and nothing is left.
 #[track_caller]
 fn stays_exact(fail: impl FnOnce(&mut Sentinels, &Load)) {
     stays_exact_on(Sentinels::start(), fail);
@@ -24,12 +24,12 @@ fn stays_exact_on(mut rig: Sentinels, fail: impl FnOnce(&mut Sentinels, &Load)) 
         fail(&mut rig, load);
         load.wait_for_more(50);
         for client in &clients {
-            // The sentinels of a busy machine may have named another one in between.
+            // On a busy machine the sentinels may have named another one in between.
             wait_until("it follows the sentinels", || client.nodes()[0].address() == address(rig.master_server()));
         }
     });
-    // Each client may have had a grant that the new master never got (replication is asynchronous),
-    // and one that an old master answers when it comes back.
+    // Each client may have had a grant that the new master never received (replication is
+    // asynchronous), and one that the old master granted after it came back.
     assert!(late <= 4, "{late} writes were late");
     drop(clients);
     assert_left(&rig);
@@ -45,7 +45,7 @@ fn a_master_is_killed_under_load() {
     });
 }
 
-/// It comes back and still takes writes until a sentinel makes it a replica.
+/// It comes back and still accepts writes until a sentinel makes it a replica.
 #[test]
 fn a_master_hangs_under_load_and_comes_back() {
     stays_exact(|rig, load| {
@@ -85,7 +85,7 @@ fn a_hold_that_the_new_master_has_is_renewed_there() {
     std::thread::sleep(lease * 3 / 2);
     assert!(guard.is_held());
     assert_eq!(client.nodes()[0].state(), NodeState::Voting, "renewals reach it");
-    // Two sentinels may each have led a failover, to one server after the other.
+    // Two sentinels may each have led a failover, to one server after another.
     assert_eq!(rig.master_server().hash("held").len(), 1);
     assert!(super::client(&rig).try_lock("held").unwrap().is_none());
     guard.unlock().unwrap();
@@ -93,8 +93,8 @@ fn a_hold_that_the_new_master_has_is_renewed_there() {
     rig.assert_clean();
 }
 
-/// A master, a client and nobody else are on one side of a partition. The master takes writes all
-/// the time, and from when the sentinels name another one nobody uses it.
+/// A master and one client are alone on one side of a partition. The master accepts writes all the
+/// time, but nobody uses it once the sentinels name another one.
 #[test]
 fn a_master_that_is_cut_off_alive_is_left() {
     let rig = behind_proxies();
@@ -121,7 +121,7 @@ fn a_master_that_is_cut_off_alive_is_left() {
     // The counter of the replicas falls behind.
     (0..20).for_each(|_| grow(&client));
     let next = rig.wait_for_other_master(old.announced_port());
-    wait_until("the clients follow", || {
+    wait_until("the clients use it", || {
         [&client, &careful].iter().all(|client| client.nodes()[0].address() == address(rig.server(next)))
     });
     (0..20).for_each(|_| grow(&client));
@@ -186,9 +186,9 @@ fn subscribed(server: &Server) -> Vec<String> {
     server.channels().into_iter().filter(|channel| channel.contains("redisson")).collect()
 }
 
-/// Prints how long a failover keeps locks away: from the kill of the master until the sentinels
-/// name another one, and until a call that tries over and over is granted a lock there; and then,
-/// how long a release takes to wake a waiter that has waited since before.
+/// Prints for how long a failover makes locks unavailable: from the kill of the master until the
+/// sentinels name another one, and until repeated calls are granted a lock there; and then, how
+/// long a release takes to wake a waiter that began to wait before the kill.
 #[test]
 #[ignore = "a measurement"]
 fn from_the_kill_to_the_next_grant() {

@@ -1,4 +1,4 @@
-//! Clients of sentinels: a master with two replicas, watched by three sentinels.
+//! Clients of sentinels: a master with two replicas, monitored by three sentinels.
 
 mod failover;
 mod settings;
@@ -24,19 +24,19 @@ fn client(rig: &Sentinels) -> LockClient {
     builder(rig).build().unwrap()
 }
 
-/// The address of one of the servers, as clients show it.
+/// The address of one of the servers, as shown by clients.
 fn address(server: &Server) -> String {
     format!("127.0.0.1:{}", server.announced_port())
 }
 
-/// The connections of leasehold at all servers and sentinels that run.
+/// The connections of leasehold at all running servers and sentinels.
 fn connections(rig: &Sentinels) -> usize {
     let all = (0..3).flat_map(|n| [rig.server(n), rig.sentinel(n)]).filter(|server| server.runs());
     let leasehold = |server: &Server| server.client_lines().iter().filter(|line| line.contains("name=it-")).count();
     all.map(leasehold).sum()
 }
 
-/// No connection of any client is left.
+/// Waits until no connection of any client is left.
 #[track_caller]
 fn assert_left(rig: &Sentinels) {
     wait_until("no connection is left", || connections(rig) == 0);

@@ -1,4 +1,4 @@
-//! What is asked of the sentinels, by whom, and settings that do not fit together.
+//! What the sentinels are asked, by whom, and settings that do not fit together.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn fails(builder: &Builder, kind: ErrorKind, says: &str) {
     assert!(e.to_string().contains(says), "{e} does not say {says:?}");
 }
 
-/// As in a URL that has all of them.
+/// The hosts as in a URL that lists all of them.
 fn hosts(rig: &Sentinels) -> String {
     rig.urls().iter().map(|url| url.split_once("//").unwrap().1.trim_end_matches('/')).collect::<Vec<_>>().join(",")
 }
@@ -103,7 +103,8 @@ fn the_sentinels_log_in_is_apart_from_the_servers() {
     assert!(!shown.contains("of-se") && shown.contains(hosts(&rig).split(',').next().unwrap()), "{shown}");
 }
 
-/// One sentinel of the settings tells of the others, also of those that take its place.
+/// A single sentinel in the settings is enough to learn of the others, and of those that replace
+/// it.
 #[test]
 fn the_other_sentinels_are_learned() {
     let mut rig = Sentinels::start();
@@ -117,17 +118,17 @@ fn the_other_sentinels_are_learned() {
     wait_until("all are watched", || (0..3).all(asks));
     rig.kill_sentinel(0);
     let next = rig.failover();
-    wait_until("the client follows", || client.nodes()[0].address() == address(rig.server(next)));
+    wait_until("the client uses it", || client.nodes()[0].address() == address(rig.server(next)));
     works(&client, "job");
     drop(client);
     assert_left(&rig);
 }
 
-/// Nothing of a client is left when it is closed or dropped, wherever it is used by then.
+/// Nothing of a client is left when it is closed or dropped, wherever it is connected by then.
 #[test]
 fn close_and_drop_leave_nothing() {
     let rig = Sentinels::start();
-    // Of a thread's name three letters of it are left.
+    // Three letters of the name are visible in the thread's name.
     for (name, close) in [("yes-is-closed", true), ("not-closed", false)] {
         let client = builder(&rig).client_name(name).build().unwrap();
         let guard = client.lock("job").unwrap();
@@ -135,7 +136,7 @@ fn close_and_drop_leave_nothing() {
             let of_client = |n: usize| rig.sentinel(n).client_lines().iter().filter(|line| line.contains(name)).count();
             (0..3).map(of_client).collect::<Vec<_>>()
         };
-        wait_until("it listens everywhere", || at_sentinels().iter().all(|count| *count == 2));
+        wait_until("it is subscribed everywhere", || at_sentinels().iter().all(|count| *count == 2));
         assert_eq!(threads_named(&format!("lh-sentinel-{name}")), 1);
         drop(guard);
         if close {
@@ -149,7 +150,7 @@ fn close_and_drop_leave_nothing() {
     rig.assert_clean();
 }
 
-/// In a fork there is no thread that watches, and what it had locked stays locked.
+/// A fork has no thread that watches the sentinels, and its parent's locks stay locked.
 #[test]
 fn a_fork_owns_nothing_and_harms_nothing() {
     let rig = Sentinels::start();
@@ -159,7 +160,7 @@ fn a_fork_owns_nothing_and_harms_nothing() {
     rig.assert_clean();
 }
 
-/// Servers and sentinels that speak only TLS, and a failover between them.
+/// Servers and sentinels that use only TLS, and a failover between them.
 #[cfg(feature = "tls")]
 #[test]
 fn servers_and_sentinels_have_tls() {
@@ -179,7 +180,7 @@ fn servers_and_sentinels_have_tls() {
     }
     let guard = client.lock("held").unwrap();
     let next = rig.failover();
-    wait_until("the client follows", || client.nodes()[0].address() == address(rig.server(next)));
+    wait_until("the client uses it", || client.nodes()[0].address() == address(rig.server(next)));
     works(&client, "job");
     assert!(guard.is_held());
     guard.unlock().unwrap();

@@ -1,4 +1,4 @@
-//! Sentinels that hang, are dead, answer nonsense, or cannot be asked at all.
+//! Sentinels that hang, are dead, reply nonsense, or are unreachable.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -22,7 +22,7 @@ fn one_that_hangs_or_is_dead_costs_nothing() {
     let hangs = patient().build().unwrap();
     works(&hangs, "job");
     assert!(start.elapsed() < PATIENT, "{:?}", start.elapsed());
-    // It hangs in the middle of a subscription and a question as well.
+    // It also hangs during a subscription and a query.
     rig.resume_sentinel(0);
     works(&client(&rig), "job");
     rig.suspend_sentinel(0);
@@ -41,7 +41,7 @@ fn one_that_hangs_or_is_dead_costs_nothing() {
     assert_left(&rig);
 }
 
-/// A majority of the sentinels is enough, and so is one alone, after the I/O timeout for the
+/// A majority of the sentinels is enough, and so is a single one, after the I/O timeout for the
 /// others.
 #[test]
 fn those_that_answer_are_enough() {
@@ -82,7 +82,7 @@ fn nonsense_is_no_answer() {
     assert_left(&rig);
 }
 
-/// They are asked for new connections alone: what is open goes on.
+/// They are asked for new connections only: existing ones continue to work.
 #[test]
 fn without_any_sentinel_open_connections_go_on() {
     record_logs();

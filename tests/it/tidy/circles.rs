@@ -10,13 +10,13 @@ type Path = Vec<String>;
 
 /// A module that is a file.
 struct Module {
-    /// The path of its file: of its folder, and its name there, which is `mod` for a `mod.rs`.
+    /// The path of its folder, and its file name there, which is `mod` for a `mod.rs`.
     place: Path,
-    /// Its imports by the names they have in this module.
+    /// Its imports, by their names in this module.
     imports: BTreeMap<String, Path>,
     given: BTreeSet<String>,
-    /// All paths in its code that begin with the name of a module, as they are written, and all
-    /// single words.
+    /// All paths in its code as written, which may begin with the name of a module, and all single
+    /// words.
     paths: Vec<Path>,
     words: BTreeSet<String>,
 }
@@ -51,7 +51,7 @@ impl Module {
     }
 }
 
-/// The `use` declarations, each with whether it is public in any way, and the code without them.
+/// The `use` declarations, each with whether it has any `pub`, and the code without them.
 fn without_uses(code: &str) -> (Vec<(bool, String)>, String) {
     let (mut uses, mut rest) = (Vec::new(), String::new());
     let mut lines = code.lines();
@@ -79,8 +79,8 @@ fn without_uses(code: &str) -> (Vec<(bool, String)>, String) {
     (uses, rest)
 }
 
-/// `a::{b, c::{self, d as e}}` as `a::b`, `a::c` and `a::c::d`, each with the name that it has from
-/// then on.
+/// `a::{b, c::{self, d as e}}` as `a::b`, `a::c` and `a::c::d`, each with the name that it
+/// introduces.
 fn flatten(tree: &str) -> Vec<(Path, String)> {
     let (front, inner) = match tree.split_once('{') {
         Some((front, inner)) => (front, inner.trim_end().strip_suffix('}').expect("braces in pairs")),
@@ -122,8 +122,8 @@ impl Crate {
         Self(sources.iter().map(Module::read).collect())
     }
 
-    /// The module whose file has what is called `path` in the module `from`, by way of whatever
-    /// re-exports it; `None` for what is of another crate or of no module.
+    /// The module whose file defines `path` in the module `from`, through any re-exports; `None`
+    /// for a path to another crate or to no module.
     fn target(&self, from: &Path, path: &[String]) -> Option<&Path> {
         let (first, rest) = path.split_first()?;
         let mut at = from.clone();
@@ -165,8 +165,8 @@ impl Crate {
         self.0.get_key_value(&at).map(|(path, _)| path)
     }
 
-    /// Which modules a module needs. What a `mod.rs` only hands on from its own folder it does not
-    /// need.
+    /// The modules that a module needs. A `mod.rs` does not need what it only re-exports from its
+    /// own folder.
     fn needs(&self, path: &Path, module: &Module) -> BTreeSet<&Path> {
         let own_folder = |target: &&Path| target.starts_with(path) && target.len() > path.len();
         let handed_on = |name: &String| module.given.contains(name) && !module.words.contains(name);
@@ -178,7 +178,7 @@ impl Crate {
         imported.chain(named).filter(|target| *target != path).collect()
     }
 
-    /// Of each folder: which of its files and folders know which others.
+    /// For each folder, which of its files and folders need which others.
     fn folders(&self) -> BTreeMap<Path, BTreeMap<&str, BTreeSet<&str>>> {
         let mut folders: BTreeMap<Path, BTreeMap<&str, BTreeSet<&str>>> = BTreeMap::new();
         for (path, module) in &self.0 {
@@ -203,7 +203,7 @@ fn reachable<'a>(graph: &BTreeMap<&'a str, BTreeSet<&'a str>>, from: &'a str) ->
     found
 }
 
-/// Each circle, with the imports that make it.
+/// Each circle, with the imports that cause it.
 fn circles(sources: &[Source]) -> BTreeMap<String, Vec<String>> {
     let mut circles = BTreeMap::new();
     for (folder, graph) in Crate::of(sources).folders() {
@@ -227,7 +227,7 @@ fn circles(sources: &[Source]) -> BTreeMap<String, Vec<String>> {
 #[test]
 fn modules_do_not_import_each_other_in_circles() {
     let circles = circles(&Source::all());
-    assert!(circles.is_empty(), "import circles, and the imports that make them: {circles:?}");
+    assert!(circles.is_empty(), "import circles, and the imports that cause them: {circles:?}");
 }
 
 /// The test above would also pass if it followed no imports at all.
@@ -242,12 +242,12 @@ fn circles_are_found_through_re_exports_and_in_parents() {
         "a/mod.rs",
         "mod b;\nmod c;\npub(crate) use b::{self, Thing};\npub(crate) use self::c::{\n    Other as More,\n};",
     );
-    // What a parent only hands on it does not need.
+    // A parent does not need what it only re-exports.
     assert_eq!(found(&[lib, parent, ("a/b.rs", "use super::More;"), ("a/c.rs", "use crate::base;")]), [""; 0]);
     assert_eq!(found(&[lib, parent, ("a/b.rs", "use super::More;"), ("a/c.rs", "use crate::Thing;")]), ["a: b <-> c"]);
     let named = "fn other() -> crate::a::b::Thing {}";
     assert_eq!(found(&[lib, parent, ("a/b.rs", "use super::{x, c::Other};"), ("a/c.rs", named)]), ["a: b <-> c"]);
-    // By the name of a module that was imported.
+    // By the name of an imported module.
     let by_name = "use crate::a::b;\nfn other() -> b::Thing {}";
     assert_eq!(found(&[lib, parent, ("a/b.rs", "use super::More;"), ("a/c.rs", by_name)]), ["a: b <-> c"]);
     let needed = ("a/mod.rs", "mod b;\nuse b::Thing;\nstruct Own(Thing);");

@@ -1,5 +1,5 @@
-//! The page on which store to choose says nothing that is not tested: each of its rows and bold
-//! sentences has tests, or a section of BENCHMARKS.md, in its last section, and those exist.
+//! Everything on the page on choosing a store is tested: its last section names tests, or a section
+//! of BENCHMARKS.md, for each of its rows and bold sentences, and those exist.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,18 +10,18 @@ use super::root;
 const PAGE: &str = "src/guide/choosing_a_store.rs";
 const LAST_SECTION: &str = "\n# Where each sentence is tested\n";
 
-/// Without what makes it a comment.
+/// The page without the comment markers.
 fn page() -> String {
     let text = fs::read_to_string(root().join(PAGE)).unwrap();
     text.lines().map(|line| line.trim_start_matches("//!").trim_start_matches(' ').to_owned() + "\n").collect()
 }
 
-/// What stands between two marks.
+/// The texts between pairs of marks.
 fn between<'a>(text: &'a str, mark: &str) -> impl Iterator<Item = &'a str> {
     text.split(mark).skip(1).step_by(2)
 }
 
-/// What is claimed: the first cell of each row, and the beginning of each point.
+/// The claims: the first cell of each row, and the beginning of each point.
 fn claims(text: &str) -> Vec<String> {
     let first_of = |line: &str| match line.strip_prefix("| ") {
         Some(row) => row.split(" | ").next().filter(|cell| !cell.starts_with('|')).map(str::to_owned),
@@ -30,7 +30,7 @@ fn claims(text: &str) -> Vec<String> {
     text.lines().filter_map(first_of).collect()
 }
 
-/// What proves each claim.
+/// The proofs of each claim.
 fn proofs(section: &str) -> BTreeMap<String, Vec<String>> {
     let entries = section.split("\n- **").skip(1);
     let proof = |entry: &str| {
@@ -48,7 +48,7 @@ fn file_of(test: &str) -> Option<(PathBuf, &str)> {
     Some((file, name))
 }
 
-/// Whether there is such a test, which runs.
+/// Whether this test exists and runs.
 fn is_tested(test: &str) -> bool {
     let Some((file, name)) = file_of(test) else { return false };
     let text = fs::read_to_string(file).unwrap();

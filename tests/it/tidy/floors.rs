@@ -18,10 +18,9 @@ const FLOORS: [&[&str]; 11] = [
     &["in_memory", "testing"],
 ];
 
-/// Where the `redis` crate may be seen: what reads its URLs and what computes a script's
-/// hash.
+/// The files that may use the `redis` crate: those that read its URLs and compute a script's hash.
 const KNOW_REDIS: [&str; 4] = [
-    // The bare scripts that leasehold is compared with.
+    // The bare scripts with which leasehold is compared.
     "cli/bench/bare.rs",
     "store/redis/keys.rs",
     "store/redis/wire/script.rs",
@@ -32,11 +31,11 @@ const KNOW_REDIS: [&str; 4] = [
 fn imports_go_down_the_floors() {
     let exported = exports("src/lib.rs");
     let floor = |module: &str| FLOORS.iter().position(|floor| floor.contains(&module));
-    // The command is a package of its own, which the compiler shows the public interface only.
+    // The command is a separate package, for which the compiler allows only the public interface.
     for file in Source::all().iter().filter(|file| file.path != "lib.rs" && file.module != "cli") {
         let own = floor(&file.module).unwrap_or_else(|| panic!("src/{} is on no floor: add it", file.path));
         for (place, word) in file.words_after("crate::") {
-            // What the crate exports can also be named without its module.
+            // Exported items can also be named without their module.
             let module = exported.get(word).map_or(word, String::as_str);
             let theirs = floor(module).unwrap_or_else(|| panic!("src/{place}: which floor is {word:?} on?"));
             assert!(theirs <= own, "src/{place}: floor {own} must not know {module}, which is on floor {theirs}");
@@ -51,7 +50,7 @@ fn imports_go_down_the_floors() {
 
 #[test]
 fn the_lowest_floor_is_pure() {
-    // What tells the time, wakes threads, and asks which process this is.
+    // These read the time, wake threads, and identify the current process.
     let not_pure = ["base/cancel.rs", "base/clock.rs", "base/event.rs", "base/process.rs"];
     let lowest = |file: &&Source| file.module == "base" && !not_pure.contains(&&*file.path);
     for file in Source::all().iter().filter(lowest) {
@@ -61,8 +60,8 @@ fn the_lowest_floor_is_pure() {
     }
 }
 
-/// What is run under a scheduler may block, spawn, look at a clock and be left to chance in one way
-/// only: the scheduler does not see any other, and would try nothing there, or hang.
+/// Code that runs under a scheduler may block, spawn, read a clock and use randomness through one
+/// module only: the scheduler does not see any other way, and would explore nothing there, or hang.
 #[test]
 fn the_kernel_blocks_by_one_module() {
     let by_others = [
@@ -78,8 +77,8 @@ fn the_kernel_blocks_by_one_module() {
         "std::collections::HashSet",
         "SysRng",
     ];
-    // Figures that are only counted and shown, and by which nothing is decided: their steps would
-    // only make schedules longer. `process` tells a fork, which no scheduler has.
+    // Counters that are only displayed and never decide anything: their steps would only make
+    // schedules longer. `process` detects a fork, which no scheduler has.
     let figures = ["base/counters.rs", "base/histogram.rs", "base/process.rs", "base/traffic.rs"];
     let kernel = ["base", "lease", "wait", "hold", "observe", "sync", "client", "in_memory", "testing"];
     let is_kernel = |file: &&Source| kernel.contains(&&*file.module) || file.path.starts_with("store/memory");

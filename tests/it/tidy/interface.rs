@@ -1,4 +1,4 @@
-//! What the crate promises to its users beside its functions.
+//! What the crate promises its users in addition to its functions.
 
 use std::fs;
 
@@ -12,7 +12,8 @@ fn the_changelog_knows_this_version() {
     assert!(known, "CHANGELOG.md has neither {version} nor an Unreleased section");
 }
 
-/// What can go to other threads is part of the interface: a private field could take it away.
+/// Whether a type can move to other threads is part of the interface: a private field could change
+/// it.
 #[test]
 fn send_and_sync_are_promised() {
     use leasehold::fencing::*;
@@ -100,7 +101,8 @@ fn send_and_sync_are_promised() {
     both::<FenceGate<u8>>();
     borrowing::<Claim<'_, u8>>();
 
-    // Its hold is its thread's. Were it Send, both impls would apply and this would not compile.
+    // A hold belongs to its thread. If the guard were Send, both impls would apply and this would
+    // not compile.
     trait NotSend<Proof> {
         fn holds() {}
     }
@@ -120,7 +122,7 @@ fn send_and_sync_are_promised() {
         |name: &String| name.starts_with(|c: char| c.is_ascii_uppercase()) && name.contains(char::is_lowercase);
     for name in all.filter(is_type) {
         let listed = ["both", "sync", "borrowing"].iter().any(|list| {
-            // The second is that of a trait.
+            // The second mark is for traits.
             let marks = [format!("    {list}::<{name}"), format!("    {list}::<Box<dyn {name}")];
             let after = |line: &str| marks.iter().find_map(|mark| line.strip_prefix(&**mark).map(str::to_owned));
             asserted.lines().filter_map(after).any(|rest| rest.starts_with(['>', '<']))

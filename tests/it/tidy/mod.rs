@@ -1,4 +1,4 @@
-//! Tests on the code itself: what a reviewer would have to look for every time.
+//! Tests on the code itself: what a reviewer would otherwise have to check every time.
 
 mod circles;
 mod claims;
@@ -30,17 +30,18 @@ fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// A file of the library or of the command, as far as its own tests.
+/// A file of the library or of the command, up to its own tests.
 struct Source {
-    /// Relative to `src`, with slashes; of the command `cli/`, and relative to `cli/src`.
+    /// The path relative to `src`, with slashes; for the command `cli/`, and the path relative to
+    /// `cli/src`.
     path: String,
-    /// The module right under the crate that it belongs to.
+    /// The top-level module to which it belongs.
     module: String,
     /// Line number and text, without comment lines.
     code: Vec<(usize, String)>,
     /// The comment lines.
     comments: Vec<(usize, String)>,
-    /// Up to the first `#[cfg(test)]`.
+    /// The number of lines up to the first `#[cfg(test)]`.
     lines: usize,
 }
 
@@ -71,7 +72,7 @@ impl Source {
         all
     }
 
-    /// The words that follow `mark` in the code, each with a place to name in a message.
+    /// The words that follow `mark` in the code, each with its position for a message.
     fn words_after<'a>(&'a self, mark: &'a str) -> impl Iterator<Item = (String, &'a str)> {
         self.code.iter().flat_map(move |(number, line)| {
             let hits = line.match_indices(mark).map(move |(at, _)| (at, &line[at + mark.len()..]));
@@ -96,7 +97,7 @@ fn first_word(text: &str) -> &str {
 fn exports(file: &str) -> BTreeMap<String, String> {
     let text = fs::read_to_string(root().join(file)).unwrap();
     let mut names = BTreeMap::new();
-    // What is not of this crate has no path.
+    // Items of other crates have no path here.
     for line in text.lines().filter_map(|line| line.strip_prefix("pub use ")).filter(|line| line.contains("::")) {
         let (path, list) = line.trim_end_matches(';').rsplit_once("::").unwrap();
         let folder = path.split("::").next().unwrap();

@@ -1,4 +1,4 @@
-//! How large the parts of the kernel are, and what each file of the sources is about.
+//! The sizes of the kernel's parts, and the first line of each source file.
 
 use super::{Source, files, root};
 

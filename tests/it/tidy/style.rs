@@ -1,4 +1,4 @@
-//! How sources look: file layout, names of threads, script headers, words and widths of
+//! The style of the sources: file layout, names of threads, script headers, words and widths of
 //! comments.
 
 use std::collections::BTreeSet;
@@ -10,13 +10,12 @@ use super::{Source, files, root};
 /// returns an error.
 #[test]
 fn threads_have_names() {
-    // The scheduler's are no threads of the system.
+    // The scheduler's threads are not threads of the system.
     let of_the_system = |file: &&Source| !file.path.starts_with("os/scheduled");
     Source::all().iter().filter(of_the_system).for_each(|file| file.lacks("thread::spawn("));
 }
 
-/// What a script's header says of KEYS and ARGV is what its body uses: no number missing, none too
-/// many.
+/// A script's header declares exactly the KEYS and ARGV that its body uses.
 #[test]
 fn script_headers_tell_all_arguments() {
     let scripts = files(&root().join("src/store/redis/lua"), "lua");
@@ -32,7 +31,7 @@ fn script_headers_tell_all_arguments() {
             };
             let (declared, used) = (used(&header), used(&body));
             assert_eq!(declared, used, "{}: {table}...] in header and body", path.display());
-            // No gaps, except where it takes any number of them.
+            // Without gaps, unless it takes any number of them.
             let numbers: Vec<usize> = declared.iter().filter_map(|index| index.parse().ok()).collect();
             let variadic = declared.contains("i") && numbers.is_empty();
             assert!(
@@ -63,13 +62,13 @@ fn comments_wrap() {
 fn a_module_with_children_is_one_folder() {
     for folder in ["src", "cli", "tests", "benches", "examples"] {
         for file in files(&root().join(folder), "rs") {
-            assert!(!file.with_extension("").is_dir(), "{} stands beside its folder: make it mod.rs", file.display());
+            assert!(!file.with_extension("").is_dir(), "{} is next to its folder: make it mod.rs", file.display());
         }
     }
 }
 
-/// Redis is one store of several. What the floors above the stores share with Redisson alone is
-/// said where users choose it.
+/// Redis is one of several stores. What the floors above the stores have in common only with
+/// Redisson is documented where users choose it.
 #[test]
 fn nothing_above_the_stores_names_redis() {
     let below = ["base/", "store/"];
@@ -78,13 +77,13 @@ fn nothing_above_the_stores_names_redis() {
         below.iter().chain(&["builder/", "guide/", "cli/"]).any(|folder| file.path.starts_with(folder))
             || front_door.contains(&&*file.path)
     };
-    // What a primitive is on Redisson's wire is said in the docs of its public items.
+    // The docs of public items say what a primitive is in Redisson's protocol.
     let has_public_docs = |file: &Source| ["sync/", "observe/"].iter().any(|folder| file.path.starts_with(folder));
     let is_doc = |file: &Source, line: &str| has_public_docs(file) && line.trim_start().starts_with("///");
     for file in Source::all().into_iter().filter(|file| !may_name_redis(file)) {
         let lines = file.code.iter().chain(file.comments.iter().filter(|(_, line)| !is_doc(&file, line)));
         for (number, line) in lines {
-            // The ids that Redisson knows a permit by, which a user asks for.
+            // The ids by which Redisson knows a permit, which a user asks for.
             let named = line.to_lowercase().replace("redisson_ids", "").contains("redis");
             assert!(!named, "src/{}:{number} names Redis: {line}", file.path);
         }

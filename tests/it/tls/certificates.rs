@@ -1,4 +1,4 @@
-//! Which certificates are accepted, on both sides, and what is said about the others.
+//! Which certificates are accepted, on both sides, and what errors say about the others.
 
 use leasehold::{ErrorKind, LockClient, Tls};
 
@@ -27,7 +27,7 @@ fn a_certificate_that_is_wrong_is_refused_with_the_reason() {
     let refused_as = |says: &[&str], tls: Tls| {
         let error = refused(ErrorKind::Tls, says, settings(&server.url(), tls.clone()));
         assert!(error.to_string().starts_with(server.url().trim_start_matches("rediss://").trim_end_matches('/')));
-        // Not waited out: somebody must act.
+        // A waiting call does not wait it out: somebody must act.
         let lazy = settings(&server.url(), tls).connect_lazily().build().unwrap();
         let error = lazy.lock("job").unwrap_err();
         assert_eq!((error.kind(), error.name()), (ErrorKind::Tls, Some("job")), "{error}");
@@ -92,7 +92,7 @@ fn a_server_that_asks_for_a_client_certificate_gets_one() {
         );
         let wrong = trusting().identity_files(&strange.certificate, &strange.key);
         refused(ErrorKind::Tls, &["refused the client certificate"], settings(&server.url(), wrong));
-        // The subscriber connects by itself.
+        // The subscriber connects separately.
         let [holder, client] = [(); 2].map(|()| client(&server, trusting().identity_files(&own.certificate, &own.key)));
         let guard = holder.lock("job").unwrap();
         std::thread::scope(|s| {
@@ -133,7 +133,7 @@ fn settings_that_cannot_work_are_refused_when_the_client_is_built() {
     let _ = std::fs::remove_dir_all(dir);
 }
 
-/// The files of a client are replaced while it lives, and so is the server's certificate.
+/// A client's files are replaced during its life, and so is the server's certificate.
 #[test]
 fn certificates_are_rotated_while_a_client_lives() {
     record_logs();
@@ -160,7 +160,8 @@ fn certificates_are_rotated_while_a_client_lives() {
     server.present(&certificates.renewed());
     reconnects().unwrap();
 
-    // All of it by another authority; what connects meanwhile is refused.
+    // All certificates are replaced by those of another authority; connections attempted meanwhile
+    // are refused.
     let other = Certificates::new();
     let trusted = server.dir().join("ca.pem");
     std::fs::copy(other.ca_file(), &trusted).unwrap();
@@ -170,7 +171,7 @@ fn certificates_are_rotated_while_a_client_lives() {
     install(&other);
     reconnects().unwrap();
 
-    // A broken file does not cost the client what it has.
+    // The client keeps its certificate despite a broken file.
     std::fs::write(&key, "broken").unwrap();
     reconnects().unwrap();
     let warned = logged(log::Level::Warn, &[&key.display().to_string()]);
@@ -195,7 +196,7 @@ fn a_port_without_tls_asked_in_tls_and_the_other_way_round() {
     for _ in 0..20 {
         let builder = settings(&with_tls, trusting(&certificates));
         let error = builder.build().unwrap_err();
-        // It waits for a line's end, or finds one in the first message and complains.
+        // The server waits for the end of a line, or finds one in the first message and complains.
         assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{error:?}");
         assert!(error.to_string().contains("the URL is redis://"), "{error}");
         if error.kind() == ErrorKind::Unreachable {

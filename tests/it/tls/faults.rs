@@ -1,4 +1,4 @@
-//! Connections with TLS that break, hang, or bring their bytes in odd pieces.
+//! TLS connections that break, hang, or deliver their bytes in odd pieces.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ fn a_handshake_that_is_cut_at_any_byte_is_an_error_and_the_next_one_works() {
     let wire = Wire::to(&server);
     let builder = || settings(&wire.url(), trusting(&certificates));
     for toward in [Toward::Client, Toward::Server] {
-        // Each byte of the first records, and then one in each so many.
+        // Each byte of the first records, and then every 97th.
         let points = (1..120).chain((120..).step_by(97));
         for at in points {
             wire.cut_at(toward, at);
@@ -51,7 +51,7 @@ fn a_call_that_is_cut_at_any_byte_is_undone_or_repeated() {
             works(&client);
             wire.cut_at(toward, at);
             match client.try_lock("job") {
-                Ok(guard) => drop(guard.expect("nobody else has it")),
+                Ok(guard) => drop(guard.expect("no other client has it")),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Unreachable, "{toward:?} {at}: {error:?}"),
             }
             wire.repair();
@@ -91,7 +91,7 @@ fn an_end_that_falls_silent_costs_one_io_timeout() {
     }
 }
 
-/// Every byte would restart a plain timeout of the socket.
+/// Every byte would restart a plain socket timeout.
 #[test]
 fn bytes_that_trickle_extend_no_deadline() {
     let certificates = Certificates::new();
@@ -110,8 +110,8 @@ fn bytes_that_trickle_extend_no_deadline() {
     wait_until("nothing is left", || server.lock_keys().is_empty());
 }
 
-/// TLS 1.3 brings session tickets right after the handshake: bytes without a reply, which are no
-/// reason to give up a connection.
+/// TLS 1.3 sends session tickets right after the handshake: bytes without a request, which must not
+/// end the connection.
 #[test]
 fn idle_connections_are_used_again() {
     let certificates = Certificates::new();
@@ -126,7 +126,7 @@ fn idle_connections_are_used_again() {
             works(&client);
         }
         let asked = accepted(&server) - before;
-        assert_eq!(asked, 1, "only the one that asks");
+        assert_eq!(asked, 1, "only the connection that asks");
     }
 }
 
@@ -145,7 +145,7 @@ fn replies_in_tiny_records_and_in_large_ones_are_whole() {
     server.assert_clean();
 }
 
-/// A frame that nobody asked for is seen although it comes encrypted.
+/// An unsolicited frame is detected although it is encrypted.
 #[test]
 fn a_stray_frame_costs_the_connection() {
     let certificates = Certificates::new();
@@ -167,7 +167,7 @@ fn a_stray_frame_costs_the_connection() {
     }
 }
 
-/// A waiter behind thousands of messages, which come in records larger than a read, gets the lock.
+/// A waiter behind thousands of messages, in records larger than a read, gets the lock.
 #[track_caller]
 fn wakes_up(server: &Server, url: &str, tls: Tls, guard: ReentrantMutexGuard) {
     let client = settings(url, tls).io_timeout(IO_TIMEOUT * 5).build().unwrap();
@@ -210,7 +210,7 @@ fn a_server_that_restarts_or_hangs_is_ridden_out() {
         wait_until("the waiter has subscribed", || !server.channels().is_empty());
         server.restart();
         guard.ensure_held().unwrap();
-        // Its idle connections have ended; this needs another.
+        // Its idle connections have ended; this needs a new one.
         holder.lock("else").unwrap().unlock().unwrap();
         server.suspend();
         let error = holder.try_lock("free").unwrap_err();
@@ -266,7 +266,7 @@ fn redlock_works_over_tls_with_a_master_that_hangs_or_dies() {
     masters.assert_clean();
 }
 
-/// A certificate that has expired costs one master.
+/// An expired certificate costs one master.
 #[test]
 fn redlock_goes_on_without_a_master_whose_certificate_is_refused() {
     let certificates = Certificates::new();
@@ -279,7 +279,7 @@ fn redlock_goes_on_without_a_master_whose_certificate_is_refused() {
     wait_for_votes(&client, 2);
     works(&client);
     let nodes = client.nodes();
-    let error = nodes.iter().find_map(|node| node.last_error()).expect("the third tells why it is down");
+    let error = nodes.iter().find_map(|node| node.last_error()).expect("the third reports why it is down");
     assert!(error.to_string().contains("expired"), "{error}");
     masters.0[1].present(certificates.server());
     wait_for_votes(&client, 3);
@@ -302,7 +302,7 @@ fn a_server_with_too_many_clients_is_named_among_the_reasons() {
     assert!(error.to_string().contains("maxclients"), "{error}");
 }
 
-/// A socket that brings a part of a record has nothing to read yet.
+/// A socket with a part of a record has nothing to read yet.
 #[test]
 fn redlock_does_not_wait_for_a_record_that_trickles() {
     let certificates = Certificates::new();
@@ -324,7 +324,7 @@ fn redlock_does_not_wait_for_a_record_that_trickles() {
     masters.assert_clean();
 }
 
-/// The replies of all masters come in records of one byte: none of them may be waited for alone.
+/// The replies of all masters arrive in records of one byte: none of them may be waited for alone.
 #[test]
 fn redlock_gathers_replies_that_come_in_tiny_records() {
     let certificates = Certificates::new();
@@ -344,7 +344,8 @@ fn redlock_gathers_replies_that_come_in_tiny_records() {
     masters.assert_clean();
 }
 
-/// A process that is stopped while it waits for a reply finds its time over, and the reply there.
+/// A process that is suspended while it waits for a reply finds that its timeout has passed and the
+/// reply has arrived.
 #[test]
 fn a_client_that_was_stopped_finds_its_reply() {
     let certificates = Certificates::new();
@@ -411,7 +412,7 @@ fn forking_process() {
         fork::Fork::Child => {
             let lock = client.try_lock("other").map_err(|e| e.kind());
             println!("@@child held={} lock={:?}", guard.is_held(), lock.unwrap_err());
-            // A goodbye of TLS on the parent's socket would end its connections.
+            // A close_notify of TLS on the parent's socket would end its connections.
             drop(guard);
             drop(client);
             std::process::exit(0);
@@ -421,7 +422,7 @@ fn forking_process() {
             println!("@@child ended");
             lines.next();
             for _ in 0..3 {
-                client.try_lock("again").unwrap().expect("nobody else has it").unlock().unwrap();
+                client.try_lock("again").unwrap().expect("no other client has it").unlock().unwrap();
             }
             println!("@@parent held={}", guard.is_held());
             lines.next();

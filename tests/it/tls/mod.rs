@@ -1,4 +1,4 @@
-//! TLS: against real servers with TLS, and against ends that speak it badly.
+//! TLS against real servers, and against misbehaving peers.
 
 mod certificates;
 mod faults;
@@ -12,7 +12,7 @@ use leasehold::{Builder, Error, ErrorKind, LockClient, Tls};
 
 use crate::rig::{Certificates, Server, ms};
 
-/// So long that no test can pass because a lease ended.
+/// Long enough that no test can pass because a lease ended.
 const LEASE: Duration = Duration::from_secs(60);
 const IO_TIMEOUT: Duration = ms(1000);
 /// A generous bound for "within the I/O timeout" on a busy machine.
@@ -30,7 +30,7 @@ fn client(server: &Server, tls: Tls) -> LockClient {
     settings(&server.url(), tls).build().unwrap()
 }
 
-/// A client cannot be made, soon, with this kind of error. The message contains each of `says`.
+/// Creating a client fails soon, with this kind of error. The message contains each of `says`.
 #[track_caller]
 fn refused(kind: ErrorKind, says: &[&str], builder: Builder) -> Error {
     let start = Instant::now();
@@ -52,7 +52,7 @@ fn refused(kind: ErrorKind, says: &[&str], builder: Builder) -> Error {
 
 #[track_caller]
 fn works(client: &LockClient) {
-    let guard = client.try_lock("job").unwrap().expect("nobody else has it");
+    let guard = client.try_lock("job").unwrap().expect("no other client has it");
     assert!(guard.is_held());
     guard.unlock().unwrap();
 }

@@ -1,5 +1,5 @@
-//! The wire between a client and a port with TLS: cut or stopped at a byte, or slow. It understands
-//! nothing of what passes.
+//! The wire between a client and a TLS port: cut or stopped at a byte, or slow. It does not
+//! interpret the bytes.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -21,14 +21,14 @@ pub(crate) enum Toward {
 struct Limit {
     toward: Toward,
     left: usize,
-    /// At the limit the connection stays up and carries nothing any more.
+    /// At the limit the connection stays up and carries nothing more.
     silent: bool,
 }
 
 #[derive(Default)]
 struct State {
     limit: Mutex<Option<Limit>>,
-    /// Between two bytes toward the client, in milliseconds.
+    /// The pause between two bytes toward the client, in milliseconds.
     pause: AtomicU64,
     stop: AtomicBool,
     streams: Mutex<Vec<TcpStream>>,
@@ -77,22 +77,22 @@ impl Wire {
         self.port
     }
 
-    /// Cuts the connection that carries this many bytes more in this direction.
+    /// Cuts the connection after this many more bytes in this direction.
     pub(crate) fn cut_at(&self, toward: Toward, bytes: usize) {
         *self.state.limit.lock() = Some(Limit { toward, left: bytes, silent: false });
     }
 
-    /// The same, but nobody is told.
+    /// The same, but without closing it.
     pub(crate) fn silent_at(&self, toward: Toward, bytes: usize) {
         *self.state.limit.lock() = Some(Limit { toward, left: bytes, silent: true });
     }
 
-    /// Whether the limit was not reached; removes it.
+    /// Removes the limit. True if it was not reached.
     pub(crate) fn repair(&self) -> bool {
         self.state.limit.lock().take().is_some_and(|limit| limit.left > 0)
     }
 
-    /// From now on a byte toward the client takes so long.
+    /// Sets how long each byte toward the client takes from now on.
     pub(super) fn trickle(&self, millis: u64) {
         self.state.pause.store(millis, Ordering::SeqCst);
     }

@@ -1,4 +1,4 @@
-//! The ACL rule of the docs, word for word. Only this file knows where the docs have it.
+//! The ACL rule of the docs, word for word. Only this file knows where it is in the docs.
 
 const DOCS: &str = include_str!("../../../src/guide/operations.rs");
 /// The sentence that the rule follows, and the heading after the section on ACLs.

@@ -18,7 +18,8 @@ pub struct Identity {
     pub key: PathBuf,
 }
 
-/// A CA, and what it signed for a server at 127.0.0.1 and for a client. The files go with it.
+/// A CA, and the certificates that it signed for a server at 127.0.0.1 and for a client. The files
+/// are removed with this value.
 pub struct Certificates {
     dir: PathBuf,
     ca: CertifiedIssuer<'static, KeyPair>,
@@ -43,7 +44,7 @@ impl Certificates {
         self.dir.join("ca.pem")
     }
 
-    /// For localhost, 127.0.0.1 and ::1.
+    /// The certificate for localhost, 127.0.0.1 and ::1.
     pub fn server(&self) -> &Identity {
         &self.server
     }
@@ -52,7 +53,7 @@ impl Certificates {
         &self.client
     }
 
-    /// One more certificate for the server, as good as the first.
+    /// Another valid certificate for the server.
     pub fn renewed(&self) -> Identity {
         sign(&self.dir, "renewed", server_params(&NAMES), Some(&self.ca))
     }
@@ -64,13 +65,13 @@ impl Certificates {
         sign(&self.dir, "expired", params, Some(&self.ca))
     }
 
-    /// Signed with SHA-512, by RSA, with which other keys than those made here are needed.
+    /// Signed with SHA-512 by RSA, which requires other keys than those generated here.
     pub fn with_sha512(&self) -> Identity {
         let key = KeyPair::from_pem_and_sign_algo(include_str!("rsa.key"), &rcgen::PKCS_RSA_SHA512).unwrap();
         write(&self.dir, "sha512", &server_params(&NAMES).self_signed(&key).unwrap(), &key)
     }
 
-    /// Signed with Ed25519, for which no binding is defined.
+    /// Signed with Ed25519, for which no channel binding is defined.
     pub fn with_ed25519(&self) -> Identity {
         let ca = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
         let ca = CertifiedIssuer::self_signed(CertificateParams::default(), ca).unwrap();
@@ -87,7 +88,7 @@ impl Certificates {
         sign(&self.dir, "self-signed", server_params(&NAMES), None)
     }
 
-    /// For the right names, but signed by a CA that nobody trusts.
+    /// For the right names, but signed by an untrusted CA.
     pub fn other_ca(&self) -> Identity {
         sign(&self.dir, "other-ca", server_params(&NAMES), Some(&authority("another CA")))
     }
@@ -116,7 +117,7 @@ fn server_params(names: &[&str]) -> CertificateParams {
     params
 }
 
-/// Writes the files; without a CA the certificate signs itself.
+/// Writes the files; without a CA the certificate is self-signed.
 fn sign(dir: &Path, name: &str, params: CertificateParams, ca: Option<&CertifiedIssuer<'static, KeyPair>>) -> Identity {
     let key = KeyPair::generate().unwrap();
     let signed = match ca {

@@ -1,4 +1,4 @@
-//! The test binary run again as another process, with one ignored test as its program.
+//! Runs the test binary again as another process, with one ignored test as its program.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, Command, Stdio};
@@ -21,7 +21,7 @@ impl Child {
         Self::run(Command::new(std::env::current_exe().unwrap()), name, env)
     }
 
-    /// The same by way of another command, which is given the program and its arguments.
+    /// The same through another command, which gets the program and its arguments.
     pub fn spawn_by(command: &[&str], name: &str, env: &[(&str, &str)]) -> Self {
         let mut command_line = Command::new(command[0]);
         command_line.args(&command[1..]).arg(std::env::current_exe().unwrap());
@@ -56,8 +56,8 @@ impl Child {
                     }
                     self.seen.push(line);
                 }
-                Err(RecvTimeoutError::Timeout) => panic!("no {wanted:?} from the child; it said {:?}", self.seen),
-                Err(RecvTimeoutError::Disconnected) => panic!("the child ended; it said {:?}", self.seen),
+                Err(RecvTimeoutError::Timeout) => panic!("no {wanted:?} from the child; its output: {:?}", self.seen),
+                Err(RecvTimeoutError::Disconnected) => panic!("the child ended; its output: {:?}", self.seen),
             }
         }
     }
@@ -79,7 +79,7 @@ impl Child {
     #[track_caller]
     pub fn wait(mut self) {
         let status = self.process.wait().unwrap();
-        assert!(status.success(), "the child failed; it said {:?}", self.lines.try_iter().collect::<Vec<_>>());
+        assert!(status.success(), "the child failed; its output: {:?}", self.lines.try_iter().collect::<Vec<_>>());
     }
 }
 
@@ -89,8 +89,8 @@ impl Drop for Child {
     }
 }
 
-/// For a program of another test: threads that repeat `once` for ever. After the first 2 000 times
-/// that it succeeded, the program says `word`, which [`Child::expect`] awaits.
+/// For a program of another test: threads that repeat `once` forever. After the first 2 000
+/// successes the program prints `word`, which [`Child::expect`] awaits.
 pub fn run_for_ever(threads: usize, word: &str, once: impl Fn() -> bool + Sync) {
     let successes = AtomicU32::new(0);
     std::thread::scope(|s| {

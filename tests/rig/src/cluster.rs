@@ -1,4 +1,4 @@
-//! A cluster: three primaries that own a third of the slots each, and a replica for each of them.
+//! A cluster of three primaries that own a third of the slots each, and a replica for each of them.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ const PRIMARIES: usize = 3;
 pub struct ClusterOptions<'a> {
     /// Nodes 3 to 5 are the replicas of the nodes 0 to 2.
     pub replicas: bool,
-    /// In milliseconds. A primary that is silent for this long is replaced.
+    /// In milliseconds. A primary that does not answer for this long is replaced.
     pub node_timeout: u32,
     pub args: &'a [&'a str],
-    /// The nodes speak only TLS, also to each other.
+    /// The nodes use only TLS, also among themselves.
     pub tls: Option<&'a Certificates>,
-    /// A proxy before each node, at the address that the cluster gives to clients. The nodes' bus
-    /// does without. Not with TLS.
+    /// Puts a proxy before each node, at the address that the cluster announces to clients. The
+    /// nodes' bus bypasses it. Not with TLS.
     pub proxies: bool,
 }
 
@@ -41,7 +41,7 @@ impl Cluster {
         Self::start_with(ClusterOptions { replicas: false, ..ClusterOptions::default() })
     }
 
-    /// Takes two seconds: so long a primary that starts takes no writes.
+    /// Takes two seconds, because a starting primary refuses writes for that long.
     pub fn start_with(options: ClusterOptions<'_>) -> Self {
         let nodes = start_together(|| nodes_of(&options));
         let ids = nodes.iter().map(id).collect();
@@ -68,17 +68,17 @@ impl Cluster {
         &mut self.nodes[index]
     }
 
-    /// Those that are neither suspended nor killed.
+    /// The nodes that are neither suspended nor killed.
     fn running(&self) -> impl Iterator<Item = (usize, &Server)> {
         self.nodes.iter().enumerate().filter(|(_, node)| node.runs())
     }
 
     pub fn slot(&self, key: &str) -> u16 {
-        let (_, node) = self.running().next().expect("a node runs");
+        let (_, node) = self.running().next().expect("a node is running");
         node.cmd(&["CLUSTER", "KEYSLOT", key])
     }
 
-    /// The node that runs and says itself that it owns the slot. If several say so, the one that
+    /// The running node that reports itself as the owner of the slot. If several do, the one that
     /// became its owner last.
     #[track_caller]
     pub fn owner(&self, slot: u16) -> usize {
@@ -98,7 +98,7 @@ impl Cluster {
         self.node(self.owner(self.slot(key))).cmd(words)
     }
 
-    /// Moves a slot with its keys to another primary.
+    /// Moves a slot and its keys to another primary.
     pub fn migrate_slot(&self, slot: u16, to: usize) {
         self.begin_migration(slot, to);
         self.move_keys(slot, to);
@@ -108,22 +108,22 @@ impl Cluster {
     /// From now on the owner answers `ASK` for keys of the slot that it does not have.
     pub fn begin_migration(&self, slot: u16, to: usize) {
         let from = self.owner(slot);
-        assert_ne!(from, to, "node {to} owns slot {slot}");
+        assert_ne!(from, to, "node {to} already owns slot {slot}");
         self.set_slot(to, slot, &["IMPORTING", &self.ids[from]]);
         self.set_slot(from, slot, &["MIGRATING", &self.ids[to]]);
     }
 
-    /// The keys of a slot that its owner has.
+    /// The keys of a slot that are still on its owner.
     pub fn keys(&self, slot: u16) -> Vec<String> {
         self.node(self.owner(slot)).cmd(&["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "100"])
     }
 
-    /// Moves the keys that are there now.
+    /// Moves the keys that the owner has now.
     pub fn move_keys(&self, slot: u16, to: usize) {
         self.move_keys_but(slot, to, &[]);
     }
 
-    /// Leaves those in `stay` for another time.
+    /// The same, without the keys in `stay`.
     pub fn move_keys_but(&self, slot: u16, to: usize, stay: &[String]) {
         let from = self.node(self.owner(slot));
         let port = self.node(to).port().to_string();
@@ -142,12 +142,12 @@ impl Cluster {
         }
     }
 
-    /// Returns once all nodes that run know the new owner.
+    /// Returns once all running nodes know the new owner.
     #[track_caller]
     pub fn finish_migration(&self, slot: u16, to: usize) {
         let from = self.owner(slot);
-        // The new owner first: if it did not know by the time that the old one knows, each would
-        // send clients to the other.
+        // The new owner comes first: if the old one learned of the move before it, each would
+        // redirect clients to the other.
         let others = (0..self.nodes.len()).filter(|index| ![from, to].contains(index));
         for index in [to, from].into_iter().chain(others) {
             let node = self.node(index);
@@ -155,9 +155,10 @@ impl Cluster {
                 self.set_slot(index, slot, &["NODE", &self.ids[to]]);
             }
         }
-        // Also how late it became the owner: a node that begins another move without knowing it may
-        // choose an older epoch. Then a message that is still under way gives the slot back to a
-        // node that has dropped its keys, and each sends clients to the other for ever.
+        // Also compares the epoch in which it became the owner: a node that begins another move
+        // without knowing it may choose an older epoch. A message still in transit then returns the
+        // slot to a node that has dropped its keys, and each redirects clients to the other
+        // forever.
         let seen_by = |node: &Server| {
             let lines = view(node).into_iter();
             lines.filter(|line| line.id == self.ids[to] && line.owns(slot)).map(|line| line.epoch).next()
@@ -173,7 +174,8 @@ impl Cluster {
         self.node(index).cmd::<()>(&[&["CLUSTER", "SETSLOT", &number], words].concat());
     }
 
-    /// Kills the owner and waits until its replica has taken over, for all nodes. Returns which.
+    /// Kills the owner and waits until all nodes know that its replica has taken over. Returns the
+    /// index of that.
     #[track_caller]
     pub fn fail_over_primary_of(&mut self, slot: u16) -> usize {
         let old = self.owner(slot);
@@ -183,11 +185,11 @@ impl Cluster {
         new
     }
 
-    /// Waits until all nodes that run say that the cluster is well, agree on who owns which slots,
-    /// reach each other, and the replicas follow their primaries.
+    /// Waits until all running nodes report that the cluster is ok, agree on the owners of the
+    /// slots and reach each other, and the replicas follow their primaries.
     #[track_caller]
     pub fn wait_ok(&self) {
-        wait_until("the cluster is well", || {
+        wait_until("the cluster is ok", || {
             let running: Vec<&str> = self.running().map(|(index, _)| self.ids[index].as_str()).collect();
             let mut agreed = None;
             self.running().all(|(_, node)| {
@@ -205,14 +207,14 @@ impl Cluster {
         });
     }
 
-    /// [`Server::assert_clean`] for all nodes that run.
+    /// [`Server::assert_clean`] for all running nodes.
     #[track_caller]
     pub fn assert_clean(&self) {
         self.running().for_each(|(_, node)| node.assert_clean());
     }
 }
 
-/// What a node knows of another one, or of itself: a line of `CLUSTER NODES`.
+/// What a node knows about another one, or about itself: a line of `CLUSTER NODES`.
 struct Line {
     id: String,
     myself: bool,
@@ -236,7 +238,7 @@ fn view(node: &Server) -> Vec<Line> {
 fn parse(line: &str) -> Line {
     let words: Vec<&str> = line.split(' ').collect();
     let flags = words[2];
-    // A slot that is under way is in brackets, beside the owner's.
+    // A slot that is being moved is in brackets, after the ranges of its owner.
     let slots = words[8..].iter().filter(|range| !range.starts_with('[')).map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         (first.parse().unwrap(), last.parse().unwrap())
@@ -250,13 +252,13 @@ fn parse(line: &str) -> Line {
     }
 }
 
-/// Unique on this machine, so that a node of another cluster is never taken for one of this.
+/// Unique on this machine, so that a node of another cluster is never mistaken for one of this.
 fn id(node: &Server) -> String {
     format!("{:032x}{:08x}", std::process::id(), node.port())
 }
 
-/// Nodes that do not run yet. Each finds a file that says what it would have written after the
-/// commands that form a cluster, so that nobody waits until all have heard of all.
+/// Nodes that do not run yet. Each finds the file that it would have written after the commands
+/// that form a cluster, so that no test waits for gossip to spread.
 fn nodes_of(options: &ClusterOptions<'_>) -> Vec<Server> {
     let timeout = options.node_timeout.to_string();
     let cluster =
@@ -283,7 +285,7 @@ fn nodes_of(options: &ClusterOptions<'_>) -> Vec<Server> {
                 false => ("slave", self::id(&nodes[primary]), String::new()),
             };
             let epoch = primary + 1;
-            // Without it Valkey does not find its own shard, and ends at the first SPUBLISH.
+            // Without it Valkey does not find its own shard, and crashes at the first SPUBLISH.
             let shard = if Server::is_valkey() { format!(",,shard-id={epoch:040x}") } else { String::new() };
             format!("{id} 127.0.0.1:{port}@{bus}{shard} {myself}{role} {of} 0 0 {epoch} connected{slots}\n")
         };

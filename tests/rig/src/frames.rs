@@ -1,4 +1,4 @@
-//! Reads requests and replies from a stream, in Redis' protocol or in PostgreSQL's.
+//! Reads requests and replies of Redis' or PostgreSQL's protocol from a stream.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -59,7 +59,7 @@ pub fn read_reply(protocol: Protocol, server: &mut UnixStream) -> Option<Vec<u8>
     };
     while !is_complete(&reply) {
         match server.read(&mut chunk) {
-            // The last words of a server that ends the connection.
+            // The last bytes of a server that ends the connection.
             Ok(0) if !reply.is_empty() => return Some(reply),
             Ok(0) | Err(_) => return None,
             Ok(n) => reply.extend_from_slice(&chunk[..n]),
@@ -85,15 +85,15 @@ fn reply_length(bytes: &[u8], from: usize) -> Option<usize> {
     }
 }
 
-/// Where the next message of PostgreSQL ends that has a type in front.
+/// Where the next PostgreSQL message with a type byte ends.
 fn message_end(bytes: &[u8], from: usize) -> Option<usize> {
     let length = bytes.get(from + 1..from + 5)?.try_into().ok().map(u32::from_be_bytes)?;
     let end = from + 1 + length as usize;
     (end <= bytes.len()).then_some(end)
 }
 
-/// The end of the first transaction: of the messages up to a sync, of a simple query, or of what a
-/// log-in sends. The first message of a connection has no type.
+/// The end of the first transaction: the messages up to a sync, a simple query, or a message of the
+/// log-in. The first message of a connection has no type byte.
 fn parse_transaction(bytes: &[u8]) -> Option<usize> {
     if bytes.first() == Some(&0) {
         let length = bytes.get(..4)?.try_into().ok().map(u32::from_be_bytes)? as usize;
@@ -109,7 +109,7 @@ fn parse_transaction(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether the server has answered: it is ready again, or asks for more of a log-in.
+/// Whether the server has answered: it is ready again, or asks for the next message of the log-in.
 fn answers_all(bytes: &[u8]) -> bool {
     let (mut at, mut is_over) = (0, false);
     while let Some(end) = message_end(bytes, at) {

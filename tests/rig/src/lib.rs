@@ -1,6 +1,6 @@
 //! Test fixtures: private servers, a proxy that breaks connections at a chosen point, child
-//! processes. They know nothing of the library. What opens clients of it at these servers is in
-//! `tests/support`.
+//! processes. They do not depend on the library. The fixtures that open its clients at these
+//! servers are in `tests/support`.
 
 mod acl_rule;
 mod certificates;
@@ -30,8 +30,8 @@ pub use sentinels::{MASTER_NAME, SentinelOptions, Sentinels, sentinel_of};
 pub use server::{CLIENT_INDEX, Listen, PROMPT_SYNC, Server, start_together};
 pub use tls_front::TlsFront;
 
-/// The longest that a test waits for something that must happen: longer than a busy machine takes,
-/// and shorter than the lease of a client that sets none.
+/// The longest time that a test waits for something that must happen: more than a busy machine
+/// needs, and less than the default lease.
 pub const CAP: Duration = Duration::from_secs(20);
 
 /// Far shorter than the leases and timers that would otherwise end a wait.
@@ -41,8 +41,8 @@ pub const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// Says that this test lacks a right that this user does not have. `tests/run.sh` names a file for
-/// that in `LEASEHOLD_SKIPPED`, and shows it in its summary; without one the test fails.
+/// Records that this user lacks a right that the test needs. `tests/run.sh` names a file for that
+/// in `LEASEHOLD_SKIPPED`, and shows it in its summary; without one the test fails.
 #[track_caller]
 pub fn cannot_run(why: &str) {
     use std::io::Write;
@@ -60,15 +60,15 @@ pub fn wait_until(what: &str, done: impl FnMut() -> bool) {
     wait_for(CAP, what, done);
 }
 
-/// The same for what takes longer, such as several waits of others.
+/// The same for what takes longer, such as several waits in a row.
 #[track_caller]
 pub fn wait_for(longest: Duration, what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
         let waited = start.elapsed();
         assert!(waited < longest, "waited {longest:?} in vain for: {what}");
-        // To look is often a request of its own, and tests beside this one need the processor: the
-        // longer it takes the less often.
+        // A poll is often a request of its own, and tests running in parallel need the processor:
+        // the longer the wait, the rarer the polls.
         std::thread::sleep((waited / 16).clamp(ms(1), ms(25)));
     }
 }
@@ -86,7 +86,7 @@ pub fn threads_named(prefix: &str) -> usize {
 }
 
 /// Sends a signal by name to a process. After STOP, returns once all of its threads have stopped:
-/// until the kernel schedules the thread it chose to take the signal, the others run on.
+/// the others run on until the kernel schedules the thread that it chose to handle the signal.
 pub fn signal(pid: u32, name: &str) {
     let status = std::process::Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
     assert!(status.success(), "kill -{name} {pid}");
@@ -96,7 +96,7 @@ pub fn signal(pid: u32, name: &str) {
             // `pid (comm) state ...`
             let stat =
                 |task: std::io::Result<std::fs::DirEntry>| std::fs::read_to_string(task.unwrap().path().join("stat"));
-            // A child of a process that is stopped stays a zombie when it ends.
+            // A child of a stopped process stays a zombie when it ends.
             tasks.map(stat).all(|stat| stat.is_ok_and(|stat| stat.contains(") T ") || stat.contains(") Z ")))
         });
     }

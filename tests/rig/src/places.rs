@@ -1,23 +1,24 @@
-//! Directories and ports that nobody else uses.
+//! Directories and ports that nothing else uses.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The range of the ports, outside of the one from which the kernel takes ports for outgoing
-/// connections: one of those could take the port of a server that a test starts again.
+/// The range of the ports lies outside of the one from which the kernel takes ports for outgoing
+/// connections: such a connection could take the port of a server that a test restarts.
 const FIRST: u32 = 10_000;
 const COUNT: u32 = 10_000;
-/// From the port of a cluster's node to the one of its bus.
+/// The distance from the port of a cluster node to the port of its bus.
 pub const TO_BUS: u16 = 10_000;
 
-/// Where what takes long to make is kept for later runs: `tmp` in the target directory that this
-/// program was built in, as cargo's `CARGO_TARGET_TMPDIR`, which only test targets are given.
+/// A directory for results that are expensive to make and kept for later runs: `tmp` in the target
+/// directory of this program. It equals cargo's `CARGO_TARGET_TMPDIR`, which only test targets
+/// receive.
 pub fn kept_dir() -> PathBuf {
     // target/debug/deps/program
     let program = std::env::current_exe().unwrap();
-    program.ancestors().nth(3).expect("cargo runs it").join("tmp")
+    program.ancestors().nth(3).expect("it is a program that cargo built").join("tmp")
 }
 
 pub fn fresh_dir() -> PathBuf {
@@ -28,8 +29,8 @@ pub fn fresh_dir() -> PathBuf {
     dir
 }
 
-/// A TCP port of 127.0.0.1 that is free, and the one of a cluster's bus that belongs to it too.
-/// This process gives each port once; another process may take it before the server does.
+/// A free TCP port of 127.0.0.1 whose port for a cluster's bus is free too. This process uses each
+/// port once; another process may take it before the server does.
 pub fn free_port() -> u16 {
     static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| AtomicU32::new(rand::random_range(0..COUNT)));
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();

@@ -1,6 +1,6 @@
-//! PostgreSQL on a Unix socket: a server that all tests of this process share, each with a database
-//! of its own, or a private one. A server ends with its test or with this process, also when that
-//! is killed.
+//! PostgreSQL on a Unix socket: one server shared by all tests of this process, each with its own
+//! database, or a private one. A server ends with its test or with this process, even if that is
+//! killed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,32 +14,33 @@ use parking_lot::Mutex;
 
 use super::{free_port, fresh_dir, signal, wait_until};
 
-/// PostgreSQL refuses to run as root: this is who it runs as then (nobody).
+/// The uid (nobody) under which the server runs if this process is root, because PostgreSQL refuses
+/// to.
 const NOBODY: u32 = 65534;
 
 pub struct Postgres {
     dir: PathBuf,
-    /// On 127.0.0.1; 0 if there is only the Unix socket.
+    /// The port on 127.0.0.1; 0 if there is only the Unix socket.
     port: u16,
     settings: String,
-    /// Where its tests connect to.
+    /// The database that its tests connect to.
     database: String,
-    /// None if the server belongs to all tests, and only the database to this one.
+    /// `None` if only the database belongs to this value and the server is shared.
     end: Option<End>,
-    /// A connection to look into the database that all share, kept for the next look. A private
-    /// server, which a test may fill or stop, has none.
+    /// A connection for inspecting the database of a shared server, kept for the next time. A
+    /// private server, which a test may fill or stop, has none.
     kept: Mutex<Option<postgres::Client>>,
 }
 
-/// Stops the server of a directory and removes that, when this value is dropped and when this
-/// process ends in whatever way: only it keeps the standard input of the shell open. A group of its
-/// own protects the shell from the signals of a terminal.
+/// Stops the server of a directory and removes the directory, when this value is dropped and when
+/// this process ends in any way: only this process keeps the shell's standard input open. Its own
+/// process group protects the shell from terminal signals.
 struct End(Child);
 
 impl End {
     fn of(dir: &Path) -> Self {
         use std::os::unix::process::CommandExt;
-        // One that is suspended would not stop.
+        // A suspended server would not stop.
         let script = r#"read -r _
             if [ -f "$1/data/postmaster.pid" ]; then
                 pid=$(head -n 1 "$1/data/postmaster.pid")
@@ -56,15 +57,16 @@ impl End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        // Closes its standard input before it waits.
+        // `wait` closes its standard input first.
         let _ = self.0.wait();
     }
 }
 
-/// What the library installs.
+/// The schema that the library installs.
 const SCHEMA: &str = include_str!("../../../src/store/postgres/schema.sql");
 
-/// What `initdb` makes, for all servers: a copy takes a tenth of the time. Made once for each version.
+/// The output of `initdb`, for all servers: a copy takes a tenth of the time. It is made once for
+/// each version.
 fn template() -> &'static Path {
     static MADE: LazyLock<PathBuf> = LazyLock::new(|| {
         let initdb_program = binaries().join("initdb");
@@ -72,13 +74,13 @@ fn template() -> &'static Path {
         let name: String =
             version.iter().map(|byte| if byte.is_ascii_alphanumeric() { *byte as char } else { '-' }).collect();
         let home = crate::kept_dir().join("postgres");
-        // Servers of root run as another user, to whom their data belong.
+        // Servers of root run as another user, who must own their data.
         let made = home.join(if is_root() { name + "root" } else { name });
         if !made.exists() {
             let dir = fresh_dir();
             give_away(&dir);
             initdb(&dir.join("data"));
-            // Moved to its place when it is complete: another process may make one beside this one.
+            // Moved to its place when it is complete: another process may make one concurrently.
             let unfinished = made.with_extension(std::process::id().to_string());
             fs::create_dir_all(&home).unwrap();
             run(Command::new("cp").arg("-a").arg(dir.join("data")).arg(&unfinished));
@@ -92,7 +94,7 @@ fn template() -> &'static Path {
     &MADE
 }
 
-/// The server of [`Postgres::shared`], with the database that the others are copies of.
+/// The server of [`Postgres::shared`], with the database of which the others are copies.
 fn shared_server() -> &'static Postgres {
     static SHARED: LazyLock<Postgres> = LazyLock::new(|| {
         let settings = "max_connections = 400\nshared_buffers = 64MB\nlog_line_prefix = '%m [%p] %d '";
@@ -105,7 +107,7 @@ fn shared_server() -> &'static Postgres {
 }
 
 /// The directory of `initdb` and `pg_ctl`: that of the variable `LEASEHOLD_POSTGRES`, of the path,
-/// or of Debian's package. Ends the test if there is none.
+/// or of Debian's package. Fails the test if there is none.
 #[track_caller]
 fn binaries() -> &'static Path {
     static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
@@ -119,7 +121,7 @@ fn binaries() -> &'static Path {
             None => Box::new(std::env::split_paths(&path).chain(debian)),
         };
         let found = all.find(|dir| dir.join("initdb").exists() && dir.join("pg_ctl").exists());
-        // A link may lead there, and the programs look for each other beside themselves.
+        // It may be a link, and the programs look for each other in their own directory.
         found.and_then(|dir| Some(fs::canonicalize(dir.join("pg_ctl")).ok()?.parent()?.to_owned()))
     };
     FOUND.get_or_init(find).as_deref().expect(
@@ -128,7 +130,7 @@ fn binaries() -> &'static Path {
     )
 }
 
-/// Where nobody can say, it is assumed.
+/// If the build options are unknown, TLS is assumed.
 fn has_tls(binaries: &Path) -> bool {
     let built = Command::new(binaries.join("pg_config")).arg("--configure").output();
     built.map_or(true, |built| String::from_utf8_lossy(&built.stdout).contains("ssl"))
@@ -145,7 +147,7 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
-/// A command as the user that the server runs as.
+/// A command that runs as the server's user.
 fn command(program: &Path) -> Command {
     if !is_root() {
         return Command::new(program);
@@ -156,7 +158,7 @@ fn command(program: &Path) -> Command {
     command
 }
 
-/// Gives a directory to the user that the server runs as.
+/// Makes the server's user the owner of a directory.
 fn give_away(dir: &Path) {
     if is_root() {
         std::os::unix::fs::chown(dir, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -179,8 +181,8 @@ impl Postgres {
         Self::start_with("")
     }
 
-    /// A database of its own on the server that all tests share, with the schema. For tests that do
-    /// nothing to the server, to its settings or to its roles, and that stop none of its processes.
+    /// A database of its own, with the schema, on the server that all tests share. For tests that
+    /// change neither the server nor its settings and roles, and that stop none of its processes.
     pub fn shared() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let own = shared_server().database(format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed)));
@@ -188,7 +190,7 @@ impl Postgres {
         own
     }
 
-    /// Another database of this server, which does not end with that value.
+    /// Another database of this server. Dropping the returned value does not stop the server.
     fn database(&self, database: String) -> Self {
         Self {
             dir: self.dir.clone(),
@@ -207,7 +209,7 @@ impl Postgres {
         server
     }
 
-    /// A server that does not run yet. Ends the test if it shall have TLS and was built without.
+    /// A server that does not run yet. Fails the test if it needs TLS and was built without.
     #[track_caller]
     pub fn prepare(settings: &str) -> Self {
         assert!(
@@ -220,7 +222,7 @@ impl Postgres {
         server
     }
 
-    /// Runs it on a free TCP port of 127.0.0.1 as well, with this certificate.
+    /// Also listens on a free TCP port of 127.0.0.1, with this certificate.
     pub fn listening_with(mut self, identity: &super::Identity) -> Self {
         use std::os::unix::fs::PermissionsExt;
         for (from, name) in [(&identity.certificate, "server.crt"), (&identity.key, "server.key")] {
@@ -236,8 +238,7 @@ impl Postgres {
         self
     }
 
-    /// A server of another database cluster than all others: with data that `initdb` has made for
-    /// it.
+    /// A server with a system identifier of its own: its data come from its own `initdb`.
     pub fn start_anew() -> Self {
         let server = Self::empty("");
         initdb(&server.data());
@@ -259,12 +260,12 @@ impl Postgres {
         }
     }
 
-    /// Gives a directory to the user that the server runs as.
+    /// Makes the server's user the owner of a directory.
     pub fn own(&self, dir: &Path) {
         give_away(dir);
     }
 
-    /// Makes this server, which was stopped, a standby of that one, which was its standby.
+    /// Makes this server, which was stopped, a standby of `primary`, which was its standby.
     pub fn follow(&self, primary: &Self) {
         fs::write(self.data().join("standby.signal"), "").unwrap();
         self.own(&self.data().join("standby.signal"));
@@ -276,7 +277,7 @@ impl Postgres {
         self.run();
     }
 
-    /// Whether its main process runs, which starts the others again after a crash if it can.
+    /// Whether its main process runs, which restarts the others after a crash if it can.
     pub fn runs(&self) -> bool {
         let text = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
         text.lines().next().is_some_and(|pid| Path::new("/proc").join(pid).exists())
@@ -293,8 +294,8 @@ impl Postgres {
     }
 
     pub fn run(&self) {
-        // A standby that has just lost its primary rests before it tries again, and may be promoted
-        // no sooner: 5 s by default, which is longer than the leases of the tests.
+        // A standby that has just lost its primary pauses before it retries, and can only be
+        // promoted after that: 5 s by default, which is longer than the leases of the tests.
         let mut text = format!(
             "listen_addresses = '{}'\nunix_socket_directories = '{}'\nfsync = off\nshared_buffers = 16MB\n\
              max_connections = 60\nmax_wal_senders = 4\nlog_min_messages = warning\nwal_retrieve_retry_interval = 100ms\n{}\n",
@@ -312,12 +313,12 @@ impl Postgres {
         }
         let mut start = command(&binaries().join("pg_ctl"));
         start.arg("-D").arg(self.data()).arg("-l").arg(self.dir.join("log")).args(["-w", "-t", "60", "start"]);
-        // Not read to its end: the server keeps the output open.
+        // The output is discarded rather than read to its end, because the server keeps it open.
         let status = start.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
         assert!(status.success(), "{}", fs::read_to_string(self.dir.join("log")).unwrap_or_default());
     }
 
-    /// `mode`: smart, fast or immediate, which is as a crash.
+    /// `mode`: smart, fast, or immediate, which is like a crash.
     pub fn stop(&self, mode: &str) {
         run(command(&binaries().join("pg_ctl")).arg("-D").arg(self.data()).args(["-m", mode, "-w", "stop"]));
     }
@@ -343,7 +344,7 @@ impl Postgres {
         self.dir.join(format!(".s.PGSQL.{}", self.number()))
     }
 
-    /// A number for another socket in its directory.
+    /// A port number for another socket in its directory.
     pub fn fresh_number() -> u16 {
         static NEXT: AtomicU16 = AtomicU16::new(6000);
         NEXT.fetch_add(1, Ordering::Relaxed)
@@ -353,18 +354,18 @@ impl Postgres {
         self.url_at(self.number())
     }
 
-    /// As the crate `postgres` understands it too, which takes no directory as a parameter.
+    /// In the form that the crate `postgres` accepts too, which takes no directory as a parameter.
     pub fn url_of_libpq(&self) -> String {
         let directory = self.dir.display().to_string().replace('/', "%2F");
         format!("postgres://leasehold@{directory}:{}/{}", self.number(), self.database)
     }
 
-    /// Of the socket with this number in its directory.
+    /// The URL for the socket with this number in its directory.
     pub fn url_at(&self, number: u16) -> String {
         format!("postgres://leasehold@/{}?host={}&port={number}", self.database, self.dir.display())
     }
 
-    /// Over TCP.
+    /// The URL for TCP.
     pub fn tcp_url(&self, user: &str, parameters: &str) -> String {
         assert!(self.port > 0);
         format!("postgres://{user}@127.0.0.1:{}/{}?{parameters}", self.port, self.database)
@@ -381,12 +382,12 @@ impl Postgres {
         config.connect_timeout(Duration::from_secs(5)).connect(postgres::NoTls)
     }
 
-    /// What `work` finds out on a connection that nobody else uses at that time.
+    /// Runs `work` on a connection that nothing else uses at that time.
     fn look<T>(&self, mut work: impl FnMut(&mut postgres::Client) -> Result<T, postgres::Error>) -> T {
         let kept = self.kept.lock().take();
         if let Some(mut kept) = kept {
             let found = work(&mut kept);
-            // Else somebody had ended its backend, which ran nothing then.
+            // A closed connection means that its backend was ended before it ran anything.
             if !kept.is_closed() {
                 *self.kept.lock() = Some(kept);
                 return found.unwrap();
@@ -430,7 +431,7 @@ impl Postgres {
         )
     }
 
-    /// What stands in the tables: holds, permits, places in queues.
+    /// The rows of the tables: holds, permits, queue entries.
     pub fn held(&self) -> Vec<String> {
         self.texts(
             "SELECT name FROM leasehold.lock WHERE holder IS NOT NULL AND ends > clock_timestamp() \
@@ -456,9 +457,9 @@ impl Postgres {
         std::iter::once(main).chain(all.filter(|pid| parent(*pid) == Some(main))).collect()
     }
 
-    /// Stops it without ending it.
+    /// Stops its processes without ending them.
     pub fn suspend(&self) {
-        // The first makes no more of the others then.
+        // The main process comes first, so that it starts no more children.
         signal(self.pid(), "STOP");
         self.processes().into_iter().skip(1).for_each(|pid| signal(pid, "STOP"));
     }
@@ -469,12 +470,12 @@ impl Postgres {
 
     fn try_resume(&self) -> bool {
         let kill = |pid: u32| Command::new("kill").args(["-CONT", &pid.to_string()]).status();
-        // The first goes on at once, and may end one of the others before its turn.
+        // The main process resumes at once, and may end a child before that is signalled.
         let resume = |pid| kill(pid).is_ok_and(|done| done.success() || !Path::new(&format!("/proc/{pid}")).exists());
         self.processes().into_iter().all(resume)
     }
 
-    /// Ends all backends of clients but that of the caller, and waits for that.
+    /// Ends all client backends but that of the caller, and waits for that.
     pub fn end_backends(&self) {
         self.run_sql(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity \
@@ -482,14 +483,14 @@ impl Postgres {
         );
     }
 
-    /// After its clients are gone: no hold, no place in a queue, no backend, and so no channel; and
-    /// of what only a sweep removes nothing that lasts.
+    /// For the time after its clients have ended: no hold, no queue entry, no backend and so no
+    /// channel is left; and a sweep removes everything else that does not expire.
     #[track_caller]
     pub fn assert_clean(&self) {
         wait_until("nothing is held", || self.held().is_empty());
         wait_until("no backend is left", || self.backends() == 0);
-        // If the server was slow when a client was closed, the record of that client expires instead
-        // of being deleted. With a default lease that takes longer than this waits.
+        // If the server was slow when a client was closed, the record of that client expires
+        // instead of being deleted. With a default lease that takes longer than this wait.
         wait_until("the records of the clients are gone", || {
             self.texts("SELECT id FROM leasehold.client WHERE ends > clock_timestamp()").is_empty()
         });
@@ -502,7 +503,7 @@ impl Postgres {
              UNION ALL SELECT 'a prepared transaction ' || gid FROM pg_prepared_xacts WHERE database = current_database()",
         );
         assert!(left.is_empty(), "{left:?}");
-        // Whatever is at rest goes, and nothing else stands there but counts.
+        // Everything unused is deleted, and only counters may remain.
         self.run_sql(
             "UPDATE leasehold.lock SET ends = '-infinity', wanted = '-infinity' WHERE number IS NULL; \
              UPDATE leasehold.once SET ends = '-infinity'; SELECT leasehold_v2.sweep(0, 1000000)",
@@ -521,7 +522,7 @@ impl Drop for Postgres {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
-            // The server that all share writes of which database a line is.
+            // The shared server logs the database that each line belongs to.
             let is_own = |line: &&str| self.end.is_some() || line.contains(&format!(" {} ", self.database));
             log.lines().filter(is_own).for_each(|line| eprintln!("{line}"));
             if self.end.is_some() && self.data().join("postmaster.pid").exists() {

@@ -1,31 +1,31 @@
-//! A master with two replicas, watched by three sentinels of which two decide.
+//! A master with two replicas, monitored by three sentinels with a quorum of two.
 
 use std::collections::HashMap;
 
 use super::{Certificates, Listen, PROMPT_SYNC, Server, start_together, wait_until};
 
 pub const MASTER_NAME: &str = "mymaster";
-/// What a sentinel knows of a server or another sentinel.
+/// What a sentinel knows about a server or another sentinel.
 type Facts = HashMap<String, String>;
 
 #[derive(Clone, Copy, Default)]
 pub struct SentinelOptions<'a> {
     /// For the master and the replicas: `&["--requirepass", "p", "--masterauth", "p"]`.
     pub server_args: &'a [&'a str],
-    /// Lines at the end of each sentinel's configuration, as `sentinel auth-pass mymaster p`, or
-    /// `requirepass q` for the sentinels themselves. They replace what the rig says: a busy
-    /// machine may need more than its `down-after-milliseconds` of 500.
+    /// Lines at the end of each sentinel's configuration, such as `sentinel auth-pass mymaster p`,
+    /// or `requirepass q` for the sentinels themselves. They override the rig's: a busy machine may
+    /// need more than its `down-after-milliseconds` of 500.
     pub sentinel_lines: &'a [&'a str],
-    /// All of them speak only TLS.
+    /// Servers and sentinels use only TLS.
     pub tls: Option<&'a Certificates>,
-    /// A proxy before each of the servers, at the address that the sentinels know and name. Not
-    /// with TLS.
+    /// Puts a proxy before each of the servers, at the address that the sentinels know and report.
+    /// Not with TLS.
     pub proxies: bool,
 }
 
-/// A sentinel that gives a server another role closes all connections to it, also one of
-/// [`Server::cmd`]. Each has a configuration file, so that one that is started again knows its
-/// role.
+/// A sentinel that changes the role of a server closes all connections to it, also those of
+/// [`Server::cmd`]. Each server has a configuration file, so that it knows its role after a
+/// restart.
 pub struct Sentinels {
     servers: Vec<Server>,
     sentinels: Vec<Server>,
@@ -51,7 +51,7 @@ impl Sentinels {
         rig
     }
 
-    /// Of the sentinels.
+    /// The URLs of the sentinels.
     pub fn urls(&self) -> Vec<String> {
         self.sentinels.iter().map(Server::url).collect()
     }
@@ -68,7 +68,7 @@ impl Sentinels {
         &self.sentinels[index]
     }
 
-    /// The server that most of the three sentinels name.
+    /// The server that most of the three sentinels name as the master.
     #[track_caller]
     pub fn master(&self) -> usize {
         let mut master = None;
@@ -84,11 +84,11 @@ impl Sentinels {
         self.server(self.master())
     }
 
-    /// Which servers the sentinels that run name, one for each.
+    /// The server that each running sentinel names as the master.
     fn named(&self) -> Vec<usize> {
         let name = |sentinel: &Server| {
             let (_, port): (String, u16) = sentinel.cmd(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER_NAME]);
-            self.servers.iter().position(|server| server.announced_port() == port).expect("a master of this rig")
+            self.servers.iter().position(|server| server.announced_port() == port).expect("a server of this rig")
         };
         self.running_sentinels().map(name).collect()
     }
@@ -97,22 +97,22 @@ impl Sentinels {
         self.sentinels.iter().filter(|sentinel| sentinel.runs())
     }
 
-    /// Makes a replica the master and returns which. The sentinels turn the old master, which takes
-    /// writes until then, into a replica some 10 s later.
+    /// Promotes a replica and returns its index. The old master accepts writes for about 10 s more,
+    /// until the sentinels make it a replica.
     #[track_caller]
     pub fn failover(&self) -> usize {
         let old = self.master_server().announced_port();
-        // Refused until a replica has been heard of lately.
+        // It is refused until the sentinel has recent information from a replica.
         wait_until("a failover begins", || {
-            let sentinel = self.running_sentinels().next().expect("a sentinel runs");
+            let sentinel = self.running_sentinels().next().expect("a sentinel is running");
             let words = ["FAILOVER", MASTER_NAME];
             redis::cmd("SENTINEL").arg(&words).exec(&mut sentinel.connect()).is_ok()
         });
         self.wait_for_other_master(old)
     }
 
-    /// Waits until all sentinels that run name a master that has not announced this port, and it
-    /// says so itself. Returns which.
+    /// Waits until all running sentinels name a master that announces another port than this, and
+    /// it reports that role itself. Returns its index.
     #[track_caller]
     pub fn wait_for_other_master(&self, than: u16) -> usize {
         let mut master = 0;
@@ -128,8 +128,8 @@ impl Sentinels {
         master
     }
 
-    /// One that was suspended for more than two seconds decides nothing for half a minute after
-    /// it runs again (TILT); it answers, and learns from the others.
+    /// A sentinel that was suspended for more than two seconds makes no decisions for half a minute
+    /// after it resumes (TILT); it answers, and learns from the others.
     pub fn suspend_sentinel(&self, index: usize) {
         self.sentinels[index].suspend();
     }
@@ -160,8 +160,8 @@ fn data_server(options: &SentinelOptions<'_>) -> Server {
     server
 }
 
-/// One sentinel that names what listens on this port, whatever happens to it, and the URL for it.
-/// The master has a name of its own: sentinels that watch one server under one name learn of each
+/// A sentinel that always names the server on this port, whatever happens to it, and the URL for
+/// it. The master's name is unique: sentinels that monitor one server under one name discover each
 /// other, and so would their clients.
 pub fn sentinel_of(port: u16) -> (Server, String) {
     let name = format!("master-{port}");
@@ -178,12 +178,12 @@ pub fn sentinel_of(port: u16) -> (Server, String) {
     (sentinel, url)
 }
 
-/// Sentinels that know everything from the start: to find each other would take two seconds.
+/// Sentinels that know everything from the start: discovery would take two seconds.
 fn sentinels_of(servers: &[Server], options: &SentinelOptions<'_>) -> Vec<Server> {
     let tls = options.tls.map_or(&[][..], |_| &["--tls-replication", "yes"]);
     let prepare = || Server::prepare(Listen::with(options.tls), tls).configured_by_file(&["--sentinel"]);
     let mut sentinels: Vec<Server> = std::iter::repeat_with(prepare).take(3).collect();
-    // Unique on this machine, so that a sentinel of another rig is never taken for one of these.
+    // Unique on this machine, so that a sentinel of another rig is never mistaken for one of these.
     let ids: Vec<(u16, String)> =
         sentinels.iter().map(|s| (s.port(), format!("{:032x}{:08x}", std::process::id(), s.port()))).collect();
     let (master, replicas) = servers.split_first().unwrap();
@@ -206,7 +206,7 @@ fn sentinels_of(servers: &[Server], options: &SentinelOptions<'_>) -> Vec<Server
     sentinels
 }
 
-/// Whether a sentinel has heard of all others, and well.
+/// Whether a sentinel knows all others and considers them healthy.
 fn knows_all(sentinel: &Server) -> bool {
     let of_master: Facts = sentinel.cmd(&["SENTINEL", "MASTER", MASTER_NAME]);
     let replicas: Vec<Facts> = sentinel.cmd(&["SENTINEL", "REPLICAS", MASTER_NAME]);

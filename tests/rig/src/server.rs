@@ -1,4 +1,4 @@
-//! A private server on a Unix socket or a free port. It ends when the test ends.
+//! A private server on a Unix socket or a free port. It ends with the test.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::{CAP, Certificates, Identity, Proxy, free_port, fresh_dir, ms, signal, wait_until};
 
-/// Where a server listens beside its Unix socket.
+/// Where a server listens besides its Unix socket.
 #[derive(Clone, Copy)]
 pub enum Listen<'a> {
     Nowhere,
@@ -22,17 +22,17 @@ impl<'a> Listen<'a> {
     }
 }
 
-/// The snapshot for a replica is sent and loaded at once; else both take until the next second.
+/// Sends and loads the snapshot for a replica at once; by default both wait until the next second.
 pub const PROMPT_SYNC: [&str; 4] = ["--repl-diskless-sync", "no", "--repl-diskless-load", "on-empty-db"];
 
 pub struct Server {
     dir: PathBuf,
     args: Vec<String>,
     process: Option<Child>,
-    /// On 127.0.0.1; 0 if there is only the Unix socket.
+    /// The port on 127.0.0.1; 0 if there is only the Unix socket.
     port: u16,
     tls: bool,
-    /// Of the default user, if the server began with one.
+    /// The password of the default user, if the server was started with one.
     password: Option<String>,
     proxy: Option<Arc<Proxy>>,
 }
@@ -47,8 +47,8 @@ fn binary() -> String {
     found.expect("no redis-server or valkey-server: install one, or run `sh tests/run.sh`, which does").to_owned()
 }
 
-/// Starts servers side by side, and makes all of them anew if one cannot start: another process may
-/// have taken its port.
+/// Starts servers in parallel, and creates all of them again if one cannot start: another process
+/// may have taken its port.
 pub fn start_together(make: impl Fn() -> Vec<Server>) -> Vec<Server> {
     for _ in 0..5 {
         let mut servers = make();
@@ -58,7 +58,7 @@ pub fn start_together(make: impl Fn() -> Vec<Server>) -> Vec<Server> {
         }
     }
     panic!(
-        "the servers end when they start: {:?}",
+        "the servers ended during startup: {:?}",
         make().iter().map(|server| server.args.clone()).collect::<Vec<_>>()
     );
 }
@@ -79,8 +79,8 @@ impl Server {
         Self::start_on(Listen::Tcp, args)
     }
 
-    /// On a free port of 127.0.0.1 with TLS and none without. Clients need no certificate, unless
-    /// the arguments say `--tls-auth-clients yes`.
+    /// Listens with TLS only, on a free port of 127.0.0.1. Clients need no certificate, unless the
+    /// arguments include `--tls-auth-clients yes`.
     pub fn start_tls(certificates: &Certificates, args: &[&str]) -> Self {
         Self::start_on(Listen::Tls(certificates), args)
     }
@@ -143,9 +143,9 @@ impl Server {
     }
 
     /// Puts a proxy before a server that does not run yet. `lines` of its configuration make it
-    /// announce that port as its own.
+    /// announce the proxy's port as its own.
     pub fn hide_behind_a_proxy(&mut self, lines: impl FnOnce(u16) -> Vec<String>) {
-        assert!(!self.tls, "the proxy does not know what is in a TLS connection");
+        assert!(!self.tls, "the proxy cannot read a TLS connection");
         let proxy = Proxy::before(self);
         self.configure(&lines(proxy.port()));
         self.proxy = Some(Arc::new(proxy));
@@ -159,12 +159,12 @@ impl Server {
         })
     }
 
-    /// Ends the test if the servers cannot do TLS.
+    /// Fails the test if the server binary was built without TLS.
     #[track_caller]
     fn assert_has_tls() {
         static HAS: OnceLock<bool> = OnceLock::new();
         let has = *HAS.get_or_init(|| {
-            // It ends because it has no certificate, or because it knows no such option.
+            // It ends because it has no certificate, or because it does not know the option.
             let output = Command::new(binary()).args(["--port", "0", "--tls-port", "1"]).output().unwrap();
             String::from_utf8_lossy(&output.stdout).contains("No tls-cert-file configured")
         });
@@ -172,16 +172,16 @@ impl Server {
         assert!(has, "{binary} is built without TLS: name another in LEASEHOLD_SERVER, or leave this out: --skip tls");
     }
 
-    /// From now on new connections see this certificate.
+    /// Presents this certificate on new connections.
     pub fn present(&self, identity: &Identity) {
         copy(identity, &self.dir);
-        // Reads both files, though they have the same names as before.
+        // Both files are read again, although their names are unchanged.
         self.cmd::<()>(&["CONFIG", "SET", "tls-cert-file", self.dir.join("server.pem").to_str().unwrap()]);
     }
 
     fn spawn(&mut self) {
         self.spawn_unready();
-        assert!(self.becomes_ready(), "the server ended when it started: {:?}", self.args);
+        assert!(self.becomes_ready(), "the server ended during startup: {:?}", self.args);
     }
 
     /// Waits until it answers. False if it ended instead.
@@ -229,7 +229,7 @@ impl Server {
         self.proxy.clone().expect("it was started with a proxy")
     }
 
-    /// Where others in its group look for it: the proxy's port if it has one.
+    /// The port under which others in its group find it: the proxy's if it has one.
     pub fn announced_port(&self) -> u16 {
         self.proxy.as_ref().map_or(self.port, |proxy| proxy.port())
     }
@@ -253,7 +253,7 @@ impl Server {
     }
 
     pub fn connect(&self) -> redis::Connection {
-        // A sentinel that gives a server another role closes the connections to it.
+        // A sentinel that changes the role of a server closes the connections to it.
         std::iter::repeat_with(|| self.try_connect()).take(3).flatten().next().expect("the server can be reached")
     }
 
@@ -273,7 +273,7 @@ impl Server {
     /// A field of `INFO`; empty if there is none.
     pub fn info(&self, section: &str, field: &str) -> String {
         let ask = || redis::cmd("INFO").arg(section).query::<String>(&mut self.try_connect()?).ok();
-        // As in `connect`.
+        // For the same reason as in `connect`.
         let info = std::iter::repeat_with(ask).take(3).find_map(|info| info).expect("the server answers INFO");
         let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         value.unwrap_or_default().to_owned()
@@ -283,7 +283,7 @@ impl Server {
         self.process.as_ref().unwrap().id()
     }
 
-    /// Whether the master knows this many replicas and sends them what is written.
+    /// Whether the master has this many replicas and streams its writes to them.
     pub fn feeds(&self, replicas: usize) -> bool {
         let online = |index| self.info("replication", &format!("slave{index}")).contains("state=online");
         (0..replicas).all(online)
@@ -335,8 +335,8 @@ impl Server {
         self.cmd(&["PTTL", key])
     }
 
-    /// All keys except those that are meant to stay for a while: token counters, a master's record
-    /// of its admission, idempotency keys that expire, and who the clients are that live.
+    /// All keys except those that are meant to stay for a while: token counters, a Redlock master's
+    /// quarantine record, idempotency keys that expire, and the records of clients.
     pub fn lock_keys(&self) -> Vec<String> {
         let keys: Vec<String> = self.cmd(&["KEYS", "*"]);
         let stays = |key: &str| {
@@ -348,14 +348,14 @@ impl Server {
         keys.into_iter().filter(|key| !stays(key)).collect()
     }
 
-    /// Of what clients have written of themselves, without the index of them.
+    /// The records that clients have written about themselves, without their index.
     pub fn client_keys(&self) -> Vec<String> {
         let mut keys: Vec<String> = self.cmd(&["KEYS", "leasehold_client:*"]);
         keys.retain(|key| key != CLIENT_INDEX);
         keys
     }
 
-    /// Those that somebody but a sentinel subscribes to.
+    /// The channels with a subscriber that is not a sentinel.
     pub fn channels(&self) -> Vec<String> {
         let mut channels: Vec<String> = self.cmd(&["PUBSUB", "CHANNELS"]);
         channels.retain(|channel| channel != "__sentinel__:hello");
@@ -367,7 +367,7 @@ impl Server {
         list.lines().map(str::to_owned).collect()
     }
 
-    /// How often each command ran, including commands inside scripts.
+    /// How often each command ran, including those in scripts.
     pub fn calls(&self) -> HashMap<String, u64> {
         let info: String = self.cmd(&["INFO", "commandstats"]);
         let calls = |line: &str| {
@@ -396,7 +396,7 @@ impl Server {
         }
     }
 
-    /// Keys of locks and clients, connections of clients that are no servers (without the one that
+    /// Keys of locks and clients, connections of clients that are not servers (without the one that
     /// asks), and channels.
     fn left(&self) -> Vec<String> {
         let mut clients: Vec<_> = self.client_lines().into_iter().filter(|line| !is_of_a_server(line)).collect();
@@ -410,8 +410,8 @@ impl Server {
     }
 }
 
-/// Whether a line of `CLIENT LIST` is of a replica, a master, a sentinel, or what `MIGRATE` keeps
-/// open for a while.
+/// Whether a line of `CLIENT LIST` describes a replica, a master, a sentinel, or a connection that
+/// `MIGRATE` keeps open for a while.
 fn is_of_a_server(line: &str) -> bool {
     line.split(' ').any(|field| match field.split_once('=') {
         Some(("flags", flags)) => flags.contains(['S', 'M']),

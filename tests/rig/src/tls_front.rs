@@ -1,4 +1,4 @@
-//! TLS in front of a Unix socket, as a cloud provider or stunnel puts it there.
+//! TLS in front of a Unix socket, as a cloud provider or stunnel offers it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -17,7 +17,7 @@ use super::{Certificates, Proxy};
 
 #[derive(Default)]
 struct State {
-    /// The most bytes in one record to the client; 0: no limit.
+    /// The maximum number of bytes in one record to the client; 0 for no limit.
     piece: AtomicUsize,
     stop: AtomicBool,
     streams: Mutex<Vec<TcpStream>>,
@@ -34,7 +34,8 @@ impl TlsFront {
         Self::listen(certificates, upstream, |_| Ok(()))
     }
 
-    /// In front of a PostgreSQL, whose clients ask whether there is TLS before they begin it.
+    /// In front of a PostgreSQL, whose clients ask whether the server supports TLS before they
+    /// start it.
     pub fn before_postgres(certificates: &Certificates, upstream: PathBuf) -> Self {
         Self::listen(certificates, upstream, |mut client| {
             client.read_exact(&mut [0; 8])?;
@@ -84,7 +85,7 @@ impl TlsFront {
         format!("postgres://{user}@127.0.0.1:{}/postgres?{parameters}", self.port)
     }
 
-    /// From now on a record to the client has this many bytes at most.
+    /// Limits records to the client to this many bytes from now on.
     pub fn send_in_pieces_of(&self, bytes: usize) {
         self.state.piece.store(bytes, Ordering::SeqCst);
     }
@@ -119,7 +120,7 @@ fn carry(mut session: ServerConnection, client: &TcpStream, server: &UnixStream,
     close(client, server);
 }
 
-/// Without a goodbye of TLS, as a server that dies.
+/// Closes without TLS's close_notify, like a server that dies.
 fn close(client: &TcpStream, server: &UnixStream) {
     let _ = client.shutdown(Shutdown::Both);
     let _ = server.shutdown(Shutdown::Both);

@@ -8,13 +8,13 @@ use crate::book::{As, pause};
 use crate::stage::{Stage, join_all};
 
 fn section(stage: &Stage, client: &LockClient) {
-    let guard = client.lock("job").expect("it is free some time");
+    let guard = client.lock("job").expect("it becomes free");
     let token = guard.fencing_token().expect("a mutex has tokens").get();
     stage.book.section("job", As::Writer, Some(token), &guard);
     guard.unlock().expect("it is held");
 }
 
-/// A call that is cancelled takes nothing along: those behind it get the lock.
+/// A cancelled call takes nothing with it: the waiters behind it get the lock.
 pub(crate) fn cancel() {
     let stage = Stage::new();
     let token = CancelToken::new();
@@ -37,7 +37,7 @@ pub(crate) fn cancel() {
 }
 
 /// The same within one client, whose threads hand the lock to each other: a call that is cancelled
-/// at that very moment has the lock, or the next one gets it.
+/// at that very moment either gets the lock, or the next waiter does.
 pub(crate) fn cancel_at_a_hand_over() {
     let stage = Stage::new();
     let token = CancelToken::new();
@@ -57,7 +57,8 @@ pub(crate) fn cancel_at_a_hand_over() {
     stage.end();
 }
 
-/// A client is closed while its threads hold, wait and come. The other one goes on.
+/// A client is closed while its threads hold the lock, wait for it and ask for it. The other client
+/// continues.
 pub(crate) fn close() {
     let stage = Stage::new();
     let closed = [(); 2].map(|()| {
@@ -93,7 +94,7 @@ pub(crate) fn close_twice() {
     stage.end();
 }
 
-/// Calls that wait are ended; what is held stays held, and the client goes on.
+/// Waiting calls are ended; holds are kept, and the client continues to work.
 pub(crate) fn stop_waiting() {
     let stage = Stage::new();
     let guard = stage.other.lock("job").expect("it is free");
@@ -114,12 +115,12 @@ pub(crate) fn stop_waiting() {
     stage.end();
 }
 
-/// A thread ends with a guard that it forgot: the lock goes to the next one.
+/// A thread ends with a guard that it forgot: the next waiter gets the lock.
 pub(crate) fn thread_exit() {
     let stage = Stage::new();
     let forgets = [true, false].map(|is_one| {
         stage.spawn(move |stage| {
-            let guard = stage.client(is_one).lock("job").expect("it is free some time");
+            let guard = stage.client(is_one).lock("job").expect("it becomes free");
             stage.book.section("job", As::Writer, None, &guard);
             std::mem::forget(guard);
         })
@@ -130,7 +131,8 @@ pub(crate) fn thread_exit() {
     stage.end();
 }
 
-/// The last handle of a client is dropped while its thread holds: no close, and nothing stays.
+/// The last handle of a client is dropped while its thread holds a lock, without a close, and
+/// nothing is left behind.
 pub(crate) fn last_handle() {
     let stage = Stage::new();
     let gone = LockClient::in_memory_shared(&stage.one).expect("it is in memory");

@@ -1,4 +1,4 @@
-//! Plain locks that nothing takes away.
+//! Plain locks whose holds are never lost.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::time::Duration;
@@ -10,15 +10,15 @@ use leasehold::testing::{Failure, Operation};
 use crate::book::{As, pause};
 use crate::stage::{OnPurpose, Stage, choose, join_all};
 
-/// Takes the lock, is inside, and releases it.
+/// Takes the lock, runs a section, and releases it.
 fn section(stage: &Stage, client: &LockClient) {
-    let guard = client.lock("job").expect("it is free some time");
+    let guard = client.lock("job").expect("it becomes free");
     let token = guard.fencing_token().expect("a mutex has tokens").get();
     stage.book.section("job", As::Writer, Some(token), &guard);
     guard.unlock().expect("it is held");
 }
 
-/// Three threads of a client.
+/// Three threads of one client.
 pub(crate) fn one_name() {
     let stage = Stage::new();
     join_all([(); 3].map(|()| stage.spawn(|stage| section(&stage, &stage.one))));
@@ -35,7 +35,7 @@ pub(crate) fn two_clients() {
     stage.end();
 }
 
-/// Threads that come back: hand-overs meet new callers.
+/// Threads that lock again and again, so that hand-overs meet new callers.
 pub(crate) fn rounds() {
     let stage = Stage::new();
     join_all([0, 1, 2].map(|n| stage.spawn(move |stage| (0..3).for_each(|_| section(&stage, stage.client(n != 2))))));
@@ -43,7 +43,8 @@ pub(crate) fn rounds() {
     stage.end();
 }
 
-/// Calls whose time is over about when the lock comes: it is theirs, or nobody's.
+/// Calls whose timeout ends about when the lock becomes free: either they take it, or it stays
+/// free.
 pub(crate) fn deadlines() {
     leasehold::os::deadlines_race();
     let stage = Stage::new();
@@ -60,14 +61,14 @@ pub(crate) fn deadlines() {
         })
     });
     join_all(threads);
-    // Nobody keeps it from who comes after them.
+    // Nothing keeps the lock from later callers.
     section(&stage, &stage.one);
     section(&stage, &stage.other);
     stage.end();
 }
 
-/// The leader of a queue and the one behind it give up at about the same time: the role is not lost
-/// between them, and who waits behind both gets the lock.
+/// The leader of a queue and the waiter behind it give up at about the same time: the role is not
+/// lost between them, and the waiter behind both gets the lock.
 pub(crate) fn same_deadline() {
     leasehold::os::deadlines_race();
     let stage = Stage::new();
@@ -85,13 +86,13 @@ pub(crate) fn same_deadline() {
     stage.end();
 }
 
-/// A thread enters once more what it holds, while others wait.
+/// A thread re-enters a lock that it holds, while others wait.
 pub(crate) fn re_entry() {
     let stage = Stage::new();
     join_all([true, true, false].map(|is_one| {
         stage.spawn(move |stage| {
             let client = stage.client(is_one);
-            let outer = client.lock("job").expect("it is free some time");
+            let outer = client.lock("job").expect("it becomes free");
             let token = outer.fencing_token().expect("a mutex has tokens").get();
             stage.book.enter("job", As::Writer, Some(token));
             let inner = client.try_lock("job").expect("the store answers").expect("its own thread has it");
@@ -114,12 +115,12 @@ pub(crate) fn re_entry() {
     stage.end();
 }
 
-/// Guards that are dropped on another thread than that which took them.
+/// Guards that are dropped on another thread than the one that took them.
 pub(crate) fn owned() {
     let stage = Stage::new();
     let threads = [true, true, false].map(|is_one| {
         stage.spawn(move |stage| {
-            let guard = stage.client(is_one).mutex("job").lock_owned().expect("it is free some time");
+            let guard = stage.client(is_one).mutex("job").lock_owned().expect("it becomes free");
             let token = guard.fencing_token().expect("a mutex has tokens").get();
             stage.book.section("job", As::Writer, Some(token), &guard);
             stage.spawn(move |_| drop(guard))
@@ -129,13 +130,13 @@ pub(crate) fn owned() {
     stage.end();
 }
 
-/// A section that panics releases what it held, while others wait for it.
+/// A section that panics releases its hold, while others wait for it.
 pub(crate) fn panics_in_a_section() {
     let stage = Stage::new();
     join_all([true, true, false].map(|is_one| {
         stage.spawn(move |stage| {
             let _ = catch_unwind(AssertUnwindSafe(|| {
-                let guard = stage.client(is_one).lock("job").expect("it is free some time");
+                let guard = stage.client(is_one).lock("job").expect("it becomes free");
                 let token = guard.fencing_token().expect("a mutex has tokens").get();
                 stage.book.section("job", As::Writer, Some(token), &guard);
                 if choose(2) == 0 {
@@ -148,28 +149,28 @@ pub(crate) fn panics_in_a_section() {
     stage.end();
 }
 
-/// A lock that stays taken for a while after its guard is gone. Nobody gets it before.
+/// A lock that stays taken for a while after its guard is dropped. Nobody gets it earlier.
 pub(crate) fn min_hold() {
     let stage = Stage::new();
     let least = Duration::from_millis(20);
     join_all([true, true, false].map(|is_one| {
         stage.spawn(move |stage| {
             let began = leasehold::os::now();
-            let guard = stage.client(is_one).mutex("job").min_hold(least).lock().expect("it is free some time");
+            let guard = stage.client(is_one).mutex("job").min_hold(least).lock().expect("it becomes free");
             let token = guard.fencing_token().expect("a mutex has tokens").get();
             stage.book.section("job", As::Writer, Some(token), &guard);
             guard.unlock().expect("it is held");
             leasehold::os::since(began)
         })
     }));
-    // It is kept a third time, and ends by itself.
+    // It is kept a third time, and becomes free by itself.
     let began = leasehold::os::now();
     section(&stage, &stage.other);
     assert!(leasehold::os::since(began) >= least / 2, "it was kept for the last of them");
     stage.end();
 }
 
-/// While three threads of a client leave the lock free for no moment, the one of another gets it.
+/// While three threads of one client never leave the lock free, the thread of another gets it.
 pub(crate) fn shares() {
     let stage = Stage::new();
     let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
@@ -178,9 +179,9 @@ pub(crate) fn shares() {
         let done = done.clone();
         stage.spawn(move |stage| {
             while !is_done(&done) {
-                let guard = stage.one.lock("job").expect("it is free some time");
-                // Time passes only when nobody else can go on: the other client is not kept from it
-                // by the scheduler.
+                let guard = stage.one.lock("job").expect("it becomes free");
+                // Time passes only when no thread can run, so the scheduler cannot keep the other
+                // client from the lock.
                 sleep(Duration::from_millis(1));
                 guard.unlock().expect("it is held");
             }
@@ -194,7 +195,7 @@ pub(crate) fn shares() {
     stage.end();
 }
 
-/// The same for one that receives no messages: three times in a row.
+/// The same for a client that receives no messages, three times in a row.
 pub(crate) fn shares_with_the_deaf() {
     let stage = Stage::new();
     (0..500).for_each(|_| stage.faults.fail_next(Operation::Subscribe, Failure::BeforeItRan));
@@ -203,7 +204,7 @@ pub(crate) fn shares_with_the_deaf() {
         let done = done.clone();
         stage.spawn(move |stage| {
             while !done.load(std::sync::atomic::Ordering::SeqCst) {
-                let guard = stage.one.lock("job").expect("it is free some time");
+                let guard = stage.one.lock("job").expect("it becomes free");
                 sleep(Duration::from_millis(1));
                 guard.unlock().expect("it is held");
             }
@@ -213,7 +214,7 @@ pub(crate) fn shares_with_the_deaf() {
     let taken =
         [(); 3].map(|()| stage.other.try_lock_for("job", Duration::from_secs(2)).expect("the store answers").is_some());
     done.store(true, std::sync::atomic::Ordering::SeqCst);
-    assert_eq!(taken, [true; 3], "a client that hears nothing gets its share");
+    assert_eq!(taken, [true; 3], "a client without messages gets its share");
     join_all(busy);
     stage.end();
 }

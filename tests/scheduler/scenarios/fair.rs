@@ -7,7 +7,7 @@ use leasehold::ErrorKind;
 use crate::book::As;
 use crate::stage::{Stage, choose, join_all, wait_until};
 
-/// In the order in which they came, whichever client they belong to.
+/// Waiters are served in the order of their arrival, whichever client they belong to.
 pub(crate) fn order() {
     let stage = Stage::new();
     let guard = stage.other.fair("job").lock().expect("it is free");
@@ -22,8 +22,8 @@ pub(crate) fn order() {
             stage.book.section("job", As::Writer, Some(token), &guard);
             guard.unlock().expect("it is held");
         }));
-        // It stands in the queue before the next one comes.
-        wait_until("it has its place", || stage.one.fair("job").queue_len().expect("the store answers") > n);
+        // It is in the queue before the next one arrives.
+        wait_until("it is in the queue", || stage.one.fair("job").queue_len().expect("the store answers") > n);
     }
     guard.unlock().expect("it is held");
     join_all(threads);
@@ -31,7 +31,7 @@ pub(crate) fn order() {
     stage.end();
 }
 
-/// Without a word on who came first: threads of two clients, one of which gives up.
+/// Threads of two clients, one of which gives up; the order is not checked.
 pub(crate) fn gives_up() {
     leasehold::os::deadlines_race();
     let stage = Stage::new();

@@ -1,4 +1,4 @@
-//! Replies that are lost, and stores that cannot be reached.
+//! Lost replies, and stores that cannot be reached.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use leasehold::{ErrorKind, LockClient};
 use crate::book::{As, pause};
 use crate::stage::{Stage, choose, join_all};
 
-/// Takes the lock if the store can be asked, is inside, and gives it up. A release that nobody
-/// answered goes on in the background.
+/// Takes the lock if the store is reachable, runs a section, and releases it. A release without a
+/// reply is repeated in the background.
 fn section_if_reached(stage: &Stage, client: &LockClient) {
     let guard = match client.lock("job") {
         Ok(guard) => guard,
@@ -23,7 +23,7 @@ fn section_if_reached(stage: &Stage, client: &LockClient) {
     }
 }
 
-/// What nobody answered is settled long before a lease ends.
+/// Requests of unknown outcome are resolved long before a lease ends.
 fn is_free(stage: &Stage) {
     for client in [&stage.one, &stage.other] {
         let guard = client.try_lock_for("job", Duration::from_secs(10)).expect("the store answers again");
@@ -35,7 +35,7 @@ fn any_failure() -> Failure {
     [Failure::BeforeItRan, Failure::AfterItRan][choose(2)]
 }
 
-/// Two requests fail, whichever they are.
+/// Any two requests fail.
 pub(crate) fn lost_replies() {
     let stage = Stage::new();
     (0..2).for_each(|_| stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], any_failure()));
@@ -74,7 +74,7 @@ pub(crate) fn lost_replies_of_readers() {
     stage.end();
 }
 
-/// The same for a fair lock, whose places are left behind.
+/// The same for a fair lock, whose queue entries are left behind.
 pub(crate) fn lost_replies_in_a_queue() {
     let stage = Stage::new();
     (0..2).for_each(|_| stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], any_failure()));
@@ -96,8 +96,8 @@ pub(crate) fn lost_replies_in_a_queue() {
     stage.end();
 }
 
-/// Grants that no replica confirmed are taken back by releases that run late. The holder is spent:
-/// asked for again, it would be granted what such a release then removes.
+/// Grants that no replica confirmed are undone by releases that run late. The holder must not be
+/// used again: a new grant to it would be removed by such a release.
 pub(crate) fn unconfirmed() {
     let stage = Stage::new();
     (0..2).for_each(|_| stage.faults.fail_next(Operation::Acquire, Failure::NotConfirmed));
@@ -124,7 +124,7 @@ pub(crate) fn unconfirmed() {
     stage.end();
 }
 
-/// Nobody reaches the store for a while, and all subscriptions end.
+/// The store is unreachable for a while, and all subscriptions end.
 pub(crate) fn cut() {
     let stage = Stage::new();
     let threads = [true, true, false]
@@ -137,14 +137,14 @@ pub(crate) fn cut() {
     stage.end();
 }
 
-/// A client that cannot subscribe for a while gets the lock all the same.
+/// A client that cannot subscribe for a while gets the lock nevertheless.
 pub(crate) fn unheard() {
     let stage = Stage::new();
     (0..3).for_each(|_| stage.faults.fail_next(Operation::Subscribe, any_failure()));
     let busy = [(); 2].map(|()| {
         stage.spawn(|stage| {
             for _ in 0..200 {
-                let guard = stage.one.lock("job").expect("it is free some time");
+                let guard = stage.one.lock("job").expect("it becomes free");
                 sleep(Duration::from_millis(1));
                 guard.unlock().expect("it is held");
             }

@@ -1,4 +1,4 @@
-//! Loggers and listeners of a user that panic, or take their time.
+//! Loggers and listeners of a user that panic or are slow.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use leasehold::testing::{Failure, Operation};
 use crate::book::As;
 use crate::stage::{OnPurpose, Stage, choose, join_all};
 
-/// The threads of a scenario have no name, those of the library do.
+/// Threads of a scenario have no name; those of the library do.
 fn is_of_the_scenario() -> bool {
     !current().name().is_some_and(|name| name.starts_with("lh-"))
 }
@@ -40,12 +40,13 @@ pub(crate) fn install_logger() {
     log::set_max_level(log::LevelFilter::Debug);
 }
 
-/// After a scenario that failed while the logger panicked.
+/// For use after a scenario that failed while the logger panicked.
 pub(crate) fn calm_logger() {
     LOGGER_PANICS.store(false, Ordering::SeqCst);
 }
 
-/// A logger that panics in the middle of an acquire or a release keeps nobody from the lock.
+/// A logger that panics in the middle of an acquire or a release blocks nobody's access to the
+/// lock.
 pub(crate) fn panicking_logger() {
     let stage = Stage::new();
     let failure = [Failure::BeforeItRan, Failure::AfterItRan][choose(2)];
@@ -68,7 +69,7 @@ pub(crate) fn panicking_logger() {
     stage.end();
 }
 
-/// Panics in some of its calls; or sleeps when a thread waits behind one that waits already.
+/// Panics in some of its calls, or sleeps when a thread queues behind another waiter.
 struct Rude {
     sleeps: Option<Duration>,
     waits: AtomicU32,
@@ -103,12 +104,12 @@ impl Listener for Rude {
     }
 }
 
-/// A listener that panics changes nothing.
+/// A listener that panics has no effect.
 pub(crate) fn panicking_listener() {
     let stage = Stage::with(|builder| builder.listener(Arc::new(Rude { sleeps: None, waits: AtomicU32::new(0) })));
     join_all([true, true, false].map(|is_one| {
         stage.spawn(move |stage| {
-            let guard = stage.client(is_one).lock("job").expect("it is free some time");
+            let guard = stage.client(is_one).lock("job").expect("it becomes free");
             stage.book.section("job", As::Writer, None, &guard);
             guard.unlock().expect("it is held");
         })
@@ -116,16 +117,16 @@ pub(crate) fn panicking_listener() {
     stage.end();
 }
 
-/// A thread that is still inside its listener gets no hold: it would lie idle, and keep all others
-/// from the lock.
+/// A thread that is still inside its listener is given no hold: the hold would be idle and block
+/// all others.
 pub(crate) fn slow_listener() {
     let sleeps = Some(Duration::from_millis(400));
     let stage = Stage::with(|builder| builder.listener(Arc::new(Rude { sleeps, waits: AtomicU32::new(0) })));
     let guard = stage.one.lock("job").expect("it is free");
-    // The first leads the queue, the second stands behind it, inside of its listener.
+    // The first one leads the queue; the second one is queued behind it, inside its listener.
     let waiting = [(); 2].map(|()| {
         let thread = stage.spawn(|stage| {
-            stage.one.lock("job").expect("it is free some time").unlock().expect("it is held");
+            stage.one.lock("job").expect("it becomes free").unlock().expect("it is held");
         });
         sleep(Duration::from_millis(1));
         thread
@@ -133,7 +134,7 @@ pub(crate) fn slow_listener() {
     guard.unlock().expect("it is held");
     sleep(Duration::from_millis(20));
     let guard = stage.other.try_lock("job").expect("the store answers");
-    guard.expect("nobody is there to use it").unlock().expect("it is held");
+    guard.expect("no thread could use the hold").unlock().expect("it is held");
     join_all(waiting);
     stage.end();
 }

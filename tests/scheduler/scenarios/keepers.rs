@@ -1,4 +1,5 @@
-//! A hold that a thread of its client has left to one that does not take it: it is never nobody's.
+//! A hold is passed to a thread of its client that does not take it: it is never left without an
+//! owner.
 
 use std::time::Duration;
 
@@ -11,13 +12,13 @@ use crate::stage::{Stage, join_all};
 const SHORT: Duration = Duration::from_millis(1);
 
 fn section(stage: &Stage, client: &LockClient) {
-    let guard = client.lock("job").expect("it is free some time");
+    let guard = client.lock("job").expect("it becomes free");
     let token = guard.fencing_token().expect("a mutex has tokens").get();
     stage.book.section("job", As::Writer, Some(token), &guard);
     guard.unlock().expect("it is held");
 }
 
-/// Those that wait for it give up at the moment at which it is left to them.
+/// The waiters give up at the moment when the hold is passed to them.
 pub(crate) fn times_out() {
     leasehold::os::deadlines_race();
     let stage = Stage::new();
@@ -38,7 +39,7 @@ pub(crate) fn times_out() {
     stage.end();
 }
 
-/// The client is closed beside the hand-over.
+/// The client is closed during the hand-over.
 pub(crate) fn is_closed() {
     let stage = Stage::new();
     let guard = stage.one.lock("job").expect("it is free");
@@ -56,7 +57,7 @@ pub(crate) fn is_closed() {
     stage.end();
 }
 
-/// The client waits no more, and holds on to what it has.
+/// The client stops its waiting calls, and keeps its holds.
 pub(crate) fn waits_no_more() {
     let stage = Stage::new();
     let guard = stage.one.lock("job").expect("it is free");
@@ -72,11 +73,11 @@ pub(crate) fn waits_no_more() {
     stage.end();
 }
 
-/// The lock is freed by force while nobody uses the hold: who gets it then is alone.
+/// The lock is freed by force while the hold is unused: the next one to get it is alone.
 pub(crate) fn is_forced() {
     let stage = Stage::new();
     let threads = [(); 3].map(|()| {
-        stage.spawn(|stage| match stage.one.lock("job").expect("it is free some time").unlock() {
+        stage.spawn(|stage| match stage.one.lock("job").expect("it becomes free").unlock() {
             Ok(()) => {}
             Err(e) => assert_eq!(e.kind(), ErrorKind::Lost, "{e}"),
         })

@@ -10,10 +10,10 @@ use leasehold::{ErrorKind, LockClient, OwnedMutexGuard};
 use crate::book::{As, pause};
 use crate::stage::{Stage, choose, join_all, wait_until};
 
-/// Far less than a third of a lease, after which renewal would tell of a loss anyway.
+/// Far less than a third of a lease, after which renewal would report a loss anyway.
 const TOLD: Duration = Duration::from_millis(50);
 
-/// Takes the lock, and checks while it is inside what a holder may believe.
+/// Takes the lock, and checks inside what its holder may believe.
 fn believe(
     stage: &Stage,
     take: impl FnOnce() -> leasehold::Result<OwnedMutexGuard>,
@@ -21,7 +21,7 @@ fn believe(
 ) {
     let guard = match take() {
         Ok(guard) => Arc::new(guard),
-        // The clock jumped while the answer was on its way.
+        // The clock jumped before the reply arrived.
         Err(e) => return assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}"),
     };
     stage.book.believes(&guard);
@@ -32,12 +32,12 @@ fn believe(
     let guard = Arc::into_inner(guard).expect("nobody else looks at it");
     let believed = guard.is_held();
     match guard.unlock() {
-        Ok(()) => assert!(believed, "unlock says that it was held to the end"),
+        Ok(()) => assert!(believed, "unlock reported that it was held to the end"),
         Err(e) => assert_eq!(e.kind(), ErrorKind::Lost, "{e}"),
     }
 }
 
-/// Nobody else believes beside it.
+/// No other guard believes while this one does.
 fn alone(stage: &Stage, take: impl FnOnce() -> leasehold::Result<OwnedMutexGuard>) {
     believe(stage, take, |guard| stage.book.check_alone(guard));
 }
@@ -46,9 +46,9 @@ fn owned(client: &LockClient) -> leasehold::Result<OwnedMutexGuard> {
     client.mutex("job").lock_owned()
 }
 
-/// The client frees a lock by force that its own threads hand over to each other. Once the call has
-/// returned, none of them believes beside another client that has the lock. (Until then one may:
-/// the store has freed it, and the client does not know.)
+/// The client frees by force a lock that its own threads hand over to each other. Once the call has
+/// returned, none of them believes while another client has the lock. (Until then one may: the
+/// store has freed it, and the client does not know yet.)
 pub(crate) fn forced_by_its_client() {
     let stage = Stage::new();
     let works = |_: &Arc<OwnedMutexGuard>| sleep([Duration::ZERO, 2 * TOLD][choose(2)]);
@@ -68,11 +68,12 @@ pub(crate) fn forced_by_its_client() {
     stage.end();
 }
 
-/// Another client frees it by force: the holder is told by its next renewal, and nobody waits.
+/// Another client frees it by force: the holder's next renewal reports the loss, and nobody keeps
+/// waiting.
 pub(crate) fn forced_by_another() {
     let stage = Stage::new();
     let threads = [true, true, false].map(|is_one| {
-        stage.spawn(move |stage| match stage.client(is_one).lock("job").expect("it is free some time").unlock() {
+        stage.spawn(move |stage| match stage.client(is_one).lock("job").expect("it becomes free").unlock() {
             Ok(()) => {}
             Err(e) => assert_eq!(e.kind(), ErrorKind::Lost, "{e}"),
         })
@@ -83,8 +84,8 @@ pub(crate) fn forced_by_another() {
     stage.end();
 }
 
-/// The clock jumps past all leases, as after the machine was suspended: whatever was granted
-/// before, or was on its way, is nobody's.
+/// The clock jumps past all leases, as after a suspend of the machine: every hold that was granted
+/// before, or whose grant was still in transit, is lost.
 pub(crate) fn suspended() {
     let stage = Stage::new();
     let threads = [true, true, false]
@@ -95,7 +96,7 @@ pub(crate) fn suspended() {
     stage.end();
 }
 
-/// Fixed leases that end about when they are handed over.
+/// Fixed leases that end at about the time when they are handed over.
 pub(crate) fn fixed_leases() {
     leasehold::os::deadlines_race();
     let stage = Stage::new();
@@ -113,12 +114,12 @@ pub(crate) fn fixed_leases() {
     stage.end();
 }
 
-/// Leases that end while they are held, although they are renewed: nothing is lost.
+/// Leases that are shorter than the section but renewed: nothing is lost.
 pub(crate) fn renewed() {
     let stage = Stage::with(|builder| builder.lease(Duration::from_millis(300)));
     join_all([true, true, false].map(|is_one| {
         stage.spawn(move |stage| {
-            let guard = stage.client(is_one).lock("job").expect("it is free some time");
+            let guard = stage.client(is_one).lock("job").expect("it becomes free");
             stage.book.enter("job", As::Writer, None);
             sleep(Duration::from_millis(500));
             assert!(guard.is_held());
@@ -129,10 +130,10 @@ pub(crate) fn renewed() {
     stage.end();
 }
 
-/// A hold passes to another thread of its client while the store cannot be asked. That thread
-/// believes no longer than the store has confirmed: just after that another client gets the lock.
+/// A hold is passed to another thread of its client during an outage of the store. That thread
+/// believes no longer than the store has confirmed: right after that another client gets the lock.
 pub(crate) fn passed_on_in_an_outage() {
-    // Without tokens: the first acquire draws none for a second turn.
+    // Tokens are off: the first acquire draws none for a second turn.
     let stage = Stage::with(|builder| builder.lease(Duration::from_millis(300)).fencing(false));
     let first = owned(&stage.one).expect("it is free");
     let next = [true, false].map(|is_one| {
@@ -153,15 +154,16 @@ pub(crate) fn passed_on_in_an_outage() {
         })
     });
     sleep(Duration::from_millis(12));
-    // Over a moment before the lease ends in the store, so that the other client can ask.
+    // The outage ends shortly before the lease ends in the store, so that the other client can
+    // acquire.
     stage.faults.cut(Duration::from_millis(286));
-    // Released in the background if nobody waits for it yet.
+    // The release continues in the background if nobody waits for the lock yet.
     let _ = first.unlock();
     join_all(next);
     stage.end();
 }
 
-/// The store loses the lock. The callback runs if and only if `unlock` says that it was lost.
+/// The store loses the lock. The callback runs if and only if `unlock` reports the loss.
 pub(crate) fn callbacks() {
     let stage = Stage::with(|builder| builder.lease(Duration::from_millis(300)));
     let told = Arc::new(AtomicU32::new(0));
@@ -176,10 +178,10 @@ pub(crate) fn callbacks() {
         }
     });
     let next = stage.spawn(|stage| {
-        // The loss leaves the lock to it.
-        match stage.other.lock("job").expect("it is free some time").unlock() {
+        // The loss lets it take the lock.
+        match stage.other.lock("job").expect("it becomes free").unlock() {
             Ok(()) => {}
-            // The store lost it a moment later.
+            // The store lost the lock later.
             Err(e) => assert_eq!(e.kind(), ErrorKind::Lost, "{e}"),
         }
     });
@@ -191,20 +193,20 @@ pub(crate) fn callbacks() {
     sleep(Duration::from_millis([0, 99, 101, 200][choose(4)]));
     let was_lost = was_lost.load(Ordering::SeqCst);
     let unlocked = guard.unlock();
-    assert!(!was_lost || unlocked.is_err(), "`unlock` says that nothing was lost");
+    assert!(!was_lost || unlocked.is_err(), "`unlock` reported no loss");
     join_all([loses]);
     join_all([next]);
     stage.end();
     let expected = u32::from(unlocked.is_err_and(|e| e.kind() == ErrorKind::Lost));
-    assert_eq!(told.load(Ordering::SeqCst), expected, "it runs when `unlock` says so");
+    assert_eq!(told.load(Ordering::SeqCst), expected, "it runs when `unlock` reports the loss");
 }
 
-/// Readers of one client join a hold that the store loses.
+/// Readers of one client share a hold that the store loses.
 pub(crate) fn lost_reads() {
     let stage = Stage::with(|builder| builder.lease(Duration::from_millis(300)));
     let readers = [(); 3].map(|()| {
         stage.spawn(|stage| {
-            let guard = stage.one.rw_lock("job").read().expect("it is free some time");
+            let guard = stage.one.rw_lock("job").read().expect("it becomes free");
             sleep(Duration::from_millis([0, 5, 150][choose(3)]));
             match guard.unlock() {
                 Ok(()) => {}
@@ -215,7 +217,7 @@ pub(crate) fn lost_reads() {
     pause();
     let was_held = stage.faults.lose("job");
     if was_held && let Some(writer) = stage.other.rw_lock("job").try_write().expect("the store answers") {
-        // After a third of the lease every reader of before has been told.
+        // After a third of the lease every earlier reader has been notified.
         sleep(Duration::from_millis(120));
         let snapshot = stage.one.snapshot();
         let believes = snapshot.holds().iter().any(leasehold::observe::HoldInfo::is_held);
@@ -226,13 +228,13 @@ pub(crate) fn lost_reads() {
     stage.end();
 }
 
-/// A guard whose hold is lost is still there: it keeps nobody of its client from the lock.
+/// A guard that outlives its lost hold keeps nobody in its client from the lock.
 pub(crate) fn its_guard_lives() {
     let stage = Stage::with(|builder| builder.lease(Duration::from_millis(300)));
     let guard = stage.one.lock("job").expect("it is free");
     let waits = [true, true, false].map(|is_one| {
         stage.spawn(move |stage| {
-            let guard = stage.client(is_one).lock("job").expect("it is free some time");
+            let guard = stage.client(is_one).lock("job").expect("it becomes free");
             stage.book.section("job", As::Writer, None, &guard);
             guard.unlock().expect("it is held");
         })
@@ -240,13 +242,13 @@ pub(crate) fn its_guard_lives() {
     pause();
     assert!(stage.faults.lose("job"), "the guard holds it");
     join_all(waits);
-    wait_until("it is told", || !guard.is_held());
+    wait_until("the loss is noticed", || !guard.is_held());
     assert_eq!(guard.unlock().map_err(|e| e.kind()), Err(ErrorKind::Lost));
     stage.end();
 }
 
-/// Leases end while nobody can be asked, and nobody asks the guards: each loss is counted, whenever
-/// its end comes.
+/// Leases end during an outage, and nobody asks the guards: each loss is counted, whenever the
+/// lease ends.
 pub(crate) fn counted() {
     let stage = Stage::with(|builder| builder.lease(Duration::from_millis(300)));
     let guards = ["a", "b"].map(|name| stage.one.mutex(name).lock_owned().expect("it is free"));
@@ -254,7 +256,7 @@ pub(crate) fn counted() {
     let time = stage.spawn(|stage| (0..40).for_each(|_| stage.faults.advance(Duration::from_millis(10))));
     wait_until("all are counted", || stage.one.stats().total().lost() == 2);
     join_all([time]);
-    // The store answers again, and what may stand there is undone.
+    // The store answers again, and requests of unknown outcome are undone.
     sleep(Duration::from_secs(2));
     for guard in guards {
         assert_eq!(guard.unlock().map_err(|e| e.kind()), Err(ErrorKind::Lost));

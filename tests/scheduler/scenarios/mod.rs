@@ -1,4 +1,4 @@
-//! What is run, each with two to four threads.
+//! The scenarios, each with two to four threads.
 
 mod ending;
 mod exclusive;
@@ -20,7 +20,7 @@ pub(crate) use self::foreign_code::{calm_logger, install_logger};
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) run: fn(),
-    /// By the clock of the execution.
+    /// The time limit by the clock of the execution.
     pub(crate) limit: Duration,
 }
 

@@ -3,12 +3,12 @@
 use crate::book::As;
 use crate::stage::{Stage, join_all};
 
-/// In any order of the names, beside a plain lock of one of them: no deadlock, all or none.
+/// Names in any order, in competition with a plain lock on one of them: no deadlock, all or none.
 pub(crate) fn several() {
     let stage = Stage::new();
     let all = [(true, ["a", "b"]), (false, ["b", "a"])].map(|(is_one, names)| {
         stage.spawn(move |stage| {
-            let guard = stage.client(is_one).multi(names).lock().expect("they are free some time");
+            let guard = stage.client(is_one).multi(names).lock().expect("they become free");
             stage.book.enter("b", As::Writer, None);
             stage.book.section("a", As::Writer, None, &guard);
             stage.book.leave("b", As::Writer);
@@ -17,7 +17,7 @@ pub(crate) fn several() {
     });
     let single = [("a", true), ("b", true)].map(|(name, is_one)| {
         stage.spawn(move |stage| {
-            let guard = stage.client(is_one).lock(name).expect("it is free some time");
+            let guard = stage.client(is_one).lock(name).expect("it becomes free");
             stage.book.section(name, As::Writer, None, &guard);
             guard.unlock().expect("it is held");
         })
@@ -27,20 +27,20 @@ pub(crate) fn several() {
     stage.end();
 }
 
-/// Beside threads of its client that hand one of the names to each other.
+/// In competition with threads of its client that hand one of the names to each other.
 pub(crate) fn beside_a_hand_over() {
     let stage = Stage::new();
     let single = [(); 2].map(|()| {
         stage.spawn(|stage| {
             for _ in 0..2 {
-                let guard = stage.one.lock("a").expect("it is free some time");
+                let guard = stage.one.lock("a").expect("it becomes free");
                 stage.book.section("a", As::Writer, None, &guard);
                 guard.unlock().expect("it is held");
             }
         })
     });
     let all = stage.spawn(|stage| {
-        let guard = stage.one.multi(["a", "b"]).lock().expect("they are free some time");
+        let guard = stage.one.multi(["a", "b"]).lock().expect("they become free");
         stage.book.section("a", As::Writer, None, &guard);
         guard.unlock().expect("they are held");
     });

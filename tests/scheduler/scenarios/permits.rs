@@ -9,7 +9,7 @@ pub(crate) fn semaphore() {
     stage.one.semaphore("pool").try_set_permits(2).expect("the store answers");
     join_all([true, true, false, false].map(|is_one| {
         stage.spawn(move |stage| {
-            let permit = stage.client(is_one).semaphore("pool").acquire().expect("one is free some time");
+            let permit = stage.client(is_one).semaphore("pool").acquire().expect("one becomes free");
             stage.book.section("pool", As::Permit(2), None, &permit);
             permit.release().expect("it is held");
         })
@@ -18,14 +18,14 @@ pub(crate) fn semaphore() {
     stage.end();
 }
 
-/// Permits without leases: many at once beside few.
+/// Permits without leases: calls that take several permits compete with calls that take few.
 pub(crate) fn counting() {
     let stage = Stage::new();
     stage.one.counting_semaphore("pool").try_set_permits(2).expect("the store answers");
     join_all([(true, 2), (true, 1), (false, 2)].map(|(is_one, permits)| {
         stage.spawn(move |stage| {
             let semaphore = stage.client(is_one).counting_semaphore("pool");
-            let taken = semaphore.acquire_many(permits).expect("they are free some time");
+            let taken = semaphore.acquire_many(permits).expect("they become free");
             (0..permits).for_each(|_| stage.book.enter("pool", As::Permit(2), None));
             pause();
             (0..permits).for_each(|_| stage.book.leave("pool", As::Permit(2)));
@@ -54,7 +54,7 @@ pub(crate) fn added() {
     stage.end();
 }
 
-/// All that wait go on with the last count.
+/// All waiters continue after the last count.
 pub(crate) fn latch() {
     let stage = Stage::new();
     stage.one.latch("start").set_count(2).expect("the store answers");

@@ -9,13 +9,13 @@ use crate::book::{As, pause};
 use crate::stage::{Stage, choose, join_all, wait_until};
 
 fn read(stage: &Stage, client: &LockClient) {
-    let guard = client.rw_lock("job").read().expect("it is free some time");
+    let guard = client.rw_lock("job").read().expect("it becomes free");
     stage.book.section("job", As::Reader, None, &guard);
     guard.unlock().expect("it is held");
 }
 
 fn write(stage: &Stage, client: &LockClient) {
-    let guard = client.rw_lock("job").write().expect("it is free some time");
+    let guard = client.rw_lock("job").write().expect("it becomes free");
     stage.book.section("job", As::Writer, None, &guard);
     guard.unlock().expect("it is held");
 }
@@ -39,8 +39,8 @@ pub(crate) fn readers_of_two() {
     stage.end();
 }
 
-/// A writer waits between two readers of its client: the second one joins the hold of the first one
-/// past nobody.
+/// A writer waits between two readers of its client: the second reader must not join the hold of
+/// the first one past the writer.
 pub(crate) fn nobody_passes_a_writer() {
     let stage = Stage::new();
     let earlier = stage.other.rw_lock("job").write().expect("it is free");
@@ -54,14 +54,14 @@ pub(crate) fn nobody_passes_a_writer() {
     let waiters = [
         queue_up(1, |stage, _| read(stage, &stage.one)),
         queue_up(2, |stage, has_written| {
-            let guard = stage.one.rw_lock("job").write().expect("it is free some time");
+            let guard = stage.one.rw_lock("job").write().expect("it becomes free");
             has_written.store(true, Ordering::Release);
             stage.book.section("job", As::Writer, None, &guard);
             guard.unlock().expect("it is held");
         }),
         queue_up(3, |stage, has_written| {
-            let guard = stage.one.rw_lock("job").read().expect("it is free some time");
-            assert!(has_written.load(Ordering::Acquire), "a reader has passed the writer that waits before it");
+            let guard = stage.one.rw_lock("job").read().expect("it becomes free");
+            assert!(has_written.load(Ordering::Acquire), "a reader has passed the writer queued before it");
             guard.unlock().expect("it is held");
         }),
     ];
@@ -72,11 +72,11 @@ pub(crate) fn nobody_passes_a_writer() {
     stage.end();
 }
 
-/// A writer becomes a reader, beside readers that wait and writers that wait.
+/// A writer becomes a reader while other readers and writers wait.
 pub(crate) fn downgrade() {
     let stage = Stage::new();
     let writer = stage.spawn(|stage| {
-        let guard = stage.one.rw_lock("job").write().expect("it is free some time");
+        let guard = stage.one.rw_lock("job").write().expect("it becomes free");
         stage.book.section("job", As::Writer, None, &guard);
         let guard = guard.downgrade().expect("it is held");
         stage.book.section("job", As::Reader, None, &guard);
@@ -88,12 +88,12 @@ pub(crate) fn downgrade() {
     stage.end();
 }
 
-/// Owned read guards of a shared hold, which end on other threads.
+/// Owned read guards of a shared hold, which are dropped on other threads.
 pub(crate) fn owned_readers() {
     let stage = Stage::new();
     let readers = [true, true, false].map(|is_one| {
         stage.spawn(move |stage| {
-            let guard = stage.client(is_one).rw_lock("job").read_owned().expect("it is free some time");
+            let guard = stage.client(is_one).rw_lock("job").read_owned().expect("it becomes free");
             stage.book.section("job", As::Reader, None, &guard);
             stage.spawn(move |_| {
                 pause();
@@ -107,9 +107,9 @@ pub(crate) fn owned_readers() {
     stage.end();
 }
 
-/// A reader that leaves sends the acquire of the writer behind it, and is answered "busy" because a
-/// reader of the other client is there. When that one leaves, its message goes to the waiters of a
-/// queue that is gone: the writer has not listened yet.
+/// A reader that leaves sends the acquire of the writer behind it, and the reply is "busy" because
+/// a reader of the other client holds the lock. When that one leaves, its message goes to the
+/// waiters of a queue that no longer exists: the writer has not subscribed yet.
 pub(crate) fn answered_before_it_listens() {
     let stage = Stage::new();
     let earlier = stage.other.rw_lock("job").write().expect("it is free");

@@ -1,4 +1,5 @@
-//! No two believe at a time in what only one can have; readers and writers; permits.
+//! No two guards believe at the same time in what only one can hold; also checks readers against
+//! writers, and the number of permits.
 
 use super::{Violation, holds_of, in_millis};
 use crate::event::Kind;
@@ -43,19 +44,19 @@ fn of_name(history: &History, name: &str) -> Vec<Violation> {
     found
 }
 
-/// Permits count: each is beside each other one.
+/// Permits are counted: all of them conflict.
 fn conflict(a: &Attempt, b: &Attempt) -> bool {
     let counts = a.kind == Kind::Permit && b.kind == Kind::Permit;
     counts || a.kind.is_exclusive() || b.kind.is_exclusive()
 }
 
-/// A fault that breaks a documented limit: the first had it before the end of the fault, and stops
-/// believing within the time that the limit gives it.
+/// A fault that breaks a documented limit: the first holder had the lock before the end of the
+/// fault, and stops believing within the time that the limit allows.
 fn is_excused(history: &History, first: &Attempt, second: &Attempt) -> bool {
     let (Some((held_from, held_to)), Some((from, to))) = (first.belief(), second.belief()) else { return false };
     let excuses = |fault: &Disturbance| {
         let Some(overlap) = fault.overlap else { return false };
-        // One whose lease is not renewed is looked for every 10 s at most.
+        // A hold with a fixed lease is checked at the server every 10 s at most.
         let overlap = if first.fixed.is_some() { overlap.max(crate::event::millis(10_500)) } else { overlap };
         let meant = fault.names.is_empty() || fault.names.iter().any(|name| first.takes(name) && second.takes(name));
         meant && held_from <= fault.to && from >= fault.from && held_to.min(to) <= fault.to + overlap
@@ -82,13 +83,13 @@ mod tests {
     fn two_holders_of_one_name_are_found_and_neighbours_are_not() {
         assert_eq!(count(vec![plain(0, 10, 20), plain(1, 20, 30), plain(0, 31, 40)]), 0);
         assert_eq!(count(vec![plain(0, 10, 20), plain(1, 19, 30)]), 1);
-        // Also behind a short one, and when one is within the other.
+        // Also after a short belief, and when one belief is within another.
         assert_eq!(count(vec![plain(0, 10, 90), plain(1, 20, 21), plain(1, 30, 31)]), 2);
-        // Of two names.
+        // Beliefs in two names do not conflict.
         let mut other = plain(1, 15, 25);
         other.names = vec!["b".to_owned()];
         assert_eq!(count(vec![plain(0, 10, 20), other]), 0);
-        // A multi-lock has each of its names.
+        // A multi-lock holds each of its names.
         let mut both = plain(1, 15, 25);
         (both.kind, both.names) = (Kind::Multi, vec!["b".to_owned(), "a".to_owned()]);
         assert_eq!(count(vec![plain(0, 10, 20), both]), 1);
@@ -126,7 +127,7 @@ mod tests {
         assert_eq!(excused(vec![plain(0, 10, 900), plain(1, 70, 2000)], Some(1000)), 0);
         assert_eq!(excused(vec![plain(0, 10, 1100), plain(1, 70, 2000)], Some(1000)), 1);
         assert_eq!(excused(vec![plain(0, 10, 900), plain(1, 70, 2000)], None), 1);
-        // Both after it, or both before.
+        // Both held it after the fault, or both before.
         assert_eq!(excused(vec![plain(0, 65, 900), plain(1, 70, 2000)], Some(1000)), 1);
         assert_eq!(excused(vec![plain(0, 10, 900), plain(1, 40, 2000)], Some(1000)), 1);
     }

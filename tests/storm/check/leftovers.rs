@@ -1,9 +1,9 @@
-//! What processes leave behind, and what should not have happened at all.
+//! What processes leave behind, and what must never happen.
 
 use super::{Violation, settle, unrest};
 use crate::history::{History, Outcome};
 
-/// Threads and sockets at the end of each process, and that it came to its end.
+/// Checks the threads and sockets of each process at its end, and that it ended at all.
 pub(super) fn check(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     for process in history.processes.iter().filter(|process| process.killed.is_none()) {
@@ -26,7 +26,7 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
     found
 }
 
-/// Panics, errors that no fault explains, and a run in which nothing happened.
+/// Finds panics, errors that no fault explains, and a run in which nothing happened.
 pub(super) fn unexpected(history: &History) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut bad = |check, at, text| found.push(Violation { check, at, text });
@@ -39,10 +39,10 @@ pub(super) fn unexpected(history: &History) -> Vec<Violation> {
     for attempt in &history.attempts {
         let Outcome::Failed { at, error, message } = &attempt.outcome else { continue };
         let explained = unrest.iter().any(|(from, to)| *from < *at && attempt.asked < *to);
-        // After `stop_waiting`, and by a token.
+        // These are caused by `stop_waiting` and by tokens.
         let wanted = error == "Cancelled" || (error == "Closed" && *at >= history.over);
         let never = ["InvalidInput", "Unsupported", "Closed", "Denied", "Forked", "Tls"].contains(&error.as_str());
-        // A lease of a fraction of a second, and an answer that took as long.
+        // The reply took longer than a very short lease.
         let short = attempt.fixed.is_some() && message.contains("after its lease had ended");
         if !wanted && !short && (never || !explained) {
             let text =
@@ -50,10 +50,10 @@ pub(super) fn unexpected(history: &History) -> Vec<Violation> {
             bad("errors", *at, text);
         }
     }
-    // Who does nothing makes no mistakes.
+    // A run without acquisitions finds no bugs.
     let last = history.faults.iter().map(|fault| fault.to + settle(history)).max().unwrap_or(0);
     if !history.attempts.iter().any(|attempt| attempt.got().is_some_and(|at| at > last)) {
-        bad("progress", history.over, "nobody got anything after the last fault".to_owned());
+        bad("progress", history.over, "nothing was acquired after the last fault".to_owned());
     }
     found
 }
@@ -108,7 +108,7 @@ mod tests {
         history.attempts.pop();
         other.process = 1;
         history.attempts.push(other);
-        assert_eq!(count(&history), 0, "the server stood still");
+        assert_eq!(count(&history), 0, "the server did not answer anybody");
         let Outcome::Failed { at, .. } = &mut history.attempts[2].outcome else { unreachable!() };
         *at += millis(501);
         assert_eq!(count(&history), 2, "at another time");

@@ -1,4 +1,4 @@
-//! A loss is told, in every way in which it can be, and nothing else is called one.
+//! A loss is reported in every possible way, and nothing else is reported as one.
 
 use super::{Violation, in_millis};
 use crate::event::{Nanos, millis};
@@ -6,7 +6,7 @@ use crate::history::{Attempt, History};
 
 const CHECK: &str = "loss told";
 
-/// How long after the unlock a callback may come: it has a thread of its own.
+/// How long after the unlock a callback may run: it has a thread of its own.
 const LATE: Nanos = millis(5000);
 
 fn is_loss(answer: &str) -> bool {
@@ -24,7 +24,7 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
     }
     for process in &history.processes {
         for (at, held, answer) in process.forks.iter().filter(|(_, held, answer)| *held || answer != "Some(Forked)") {
-            let text = format!("a fork of {} holds it: {held}; a lock answers {answer}", process.label);
+            let text = format!("a fork of {} holds it: {held}; an acquire returned {answer}", process.label);
             found.push(Violation { check: "forks", at: *at, text });
         }
     }
@@ -36,25 +36,25 @@ fn faults_of(history: &History, attempt: &Attempt) -> Vec<String> {
     if attempt.revived {
         wrong.push("is_held() was true after it had been false".to_owned());
     }
-    // Killed before it gave it up, or the run ended there.
+    // It was killed before it released, or the run ended.
     let Some((_, until, answer)) = &attempt.given else { return wrong };
     if attempt.doubted.is_some() && !is_loss(answer) {
-        wrong.push(format!("it was lost, and unlock said {answer}"));
+        wrong.push(format!("it was lost, and unlock returned {answer}"));
     }
     match &attempt.told {
         Some((_, reason)) if !is_loss(answer) => {
-            wrong.push(format!("the callback said {reason}, and unlock {answer}"));
+            wrong.push(format!("the callback reported {reason}, and unlock {answer}"));
         }
         Some((at, _)) if *at > until + (LATE as f64 * history.load) as Nanos => {
-            wrong.push(format!("the callback came {} after the unlock", in_millis(at - until)));
+            wrong.push(format!("the callback ran {} after the unlock", in_millis(at - until)));
         }
         None if is_loss(answer) && had_time(history, attempt, *until) => {
-            wrong.push(format!("unlock said {answer}, and the callback was not called"));
+            wrong.push(format!("unlock returned {answer}, and the callback was not called"));
         }
         _ => {}
     }
     if attempt.signalled && !is_loss(answer) {
-        wrong.push(format!("its channel was ready, and unlock said {answer}"));
+        wrong.push(format!("its channel was ready, and unlock returned {answer}"));
     }
     wrong
 }

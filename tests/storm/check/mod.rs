@@ -1,4 +1,4 @@
-//! Judges a history: pure, so that each check is tested by histories made by hand.
+//! Checks a history. It has no side effects, so each check is tested with handmade histories.
 
 mod exclusion;
 mod leftovers;
@@ -12,7 +12,7 @@ mod waits;
 use crate::event::{Nanos, millis};
 use crate::history::{Attempt, History, Outcome};
 
-/// What is wrong.
+/// One violation.
 #[derive(Debug, Clone)]
 pub(crate) struct Violation {
     pub(crate) check: &'static str,
@@ -20,13 +20,13 @@ pub(crate) struct Violation {
     pub(crate) text: String,
 }
 
-/// How long after a fault everything may still be slow: leases of what died have to end, and
-/// waiters to find the servers again.
+/// How long after a fault everything may still be slow: leases of dead holders must end, and
+/// waiters must find the servers again.
 fn settle(history: &History) -> Nanos {
     2 * history.lease + millis(2500)
 }
 
-/// Everything that is wrong with a history, by time.
+/// All violations in a history, by time.
 pub(crate) fn judge(history: &History) -> Vec<Violation> {
     let checks = [
         exclusion::check,
@@ -42,21 +42,20 @@ pub(crate) fn judge(history: &History) -> Vec<Violation> {
     found
 }
 
-/// A machine with so many times more work than it can do leaves a server without an answer for an
-/// I/O timeout.
+/// From this load on a server may fail to answer within an I/O timeout.
 const BUSY: f64 = 2.0;
 
-/// More than this is not allowed to a machine however busy it is: with twice of it a wake-up that
-/// is lost would look like a slow one.
+/// The largest factor for a busy machine: with twice this a lost wake-up would look like a slow
+/// one.
 const MOST_LOAD: f64 = 1.6;
 
-/// How far apart two processes give up a request to a server that stands still: an I/O timeout at
+/// How far apart two processes may give up their requests to a stalled server: an I/O timeout at
 /// most, because it answers neither.
 const AT_ONCE: Nanos = millis(500);
 
-/// When a server stood still, if this attempt shows that: the machine was too busy for it, or
-/// another process gave up waiting for an answer at about the same moment, and the two share
-/// nothing but the servers.
+/// When a server was stalled, if this attempt proves it: the machine was too busy, or another
+/// process gave up waiting for a reply at about the same time, and the two share nothing but the
+/// servers.
 fn stalled(history: &History, attempt: &Attempt) -> Option<(Nanos, Nanos)> {
     let at = unanswered(attempt)?;
     let as_well = |other: &Attempt| {
@@ -73,7 +72,7 @@ fn unanswered(attempt: &Attempt) -> Option<Nanos> {
 }
 
 /// The times in which faults may explain what happens, sorted and without overlaps: from each fault
-/// to when all is at rest again.
+/// until everything has recovered.
 fn unrest(history: &History) -> Vec<(Nanos, Nanos)> {
     let rest = settle(history);
     let faults = history.faults.iter().map(|fault| (fault.from, fault.to));
@@ -90,7 +89,7 @@ fn unrest(history: &History) -> Vec<(Nanos, Nanos)> {
     merged
 }
 
-/// The longest part of a span that none of the others, which are sorted, touches.
+/// The longest part of a span that overlaps none of the others, which are sorted.
 fn longest_rest(span: (Nanos, Nanos), others: &[(Nanos, Nanos)]) -> (Nanos, Nanos) {
     let (mut longest, mut from) = ((span.0, span.0), span.0);
     for (begin, end) in others.iter().copied().chain([(span.1, span.1)]) {
@@ -103,7 +102,7 @@ fn longest_rest(span: (Nanos, Nanos), others: &[(Nanos, Nanos)]) -> (Nanos, Nano
     longest
 }
 
-/// Of the attempts that take a name, those that got it.
+/// The successful attempts on a name.
 fn holds_of<'a>(history: &'a History, name: &str) -> Vec<&'a Attempt> {
     let name = name.to_owned();
     history.attempts.iter().filter(|attempt| attempt.takes(&name) && attempt.got().is_some()).collect()

@@ -1,4 +1,4 @@
-//! A fair lock is given in the order of arrival, among those that waited undisturbed.
+//! A fair lock is granted in the order of arrival, among the calls that waited undisturbed.
 
 use super::{MOST_LOAD, Violation, holds_of, in_millis, unrest};
 use crate::event::{Kind, Nanos, millis};
@@ -6,8 +6,8 @@ use crate::history::{Attempt, History};
 
 const CHECK: &str = "order";
 
-/// So much earlier a call has to begin to be sure of its place: its request and that of the other
-/// one are on their way at the same time, on a busy machine.
+/// How much earlier a call must begin for its order to be certain: on a busy machine two requests
+/// may be in transit at the same time.
 const AHEAD: Nanos = millis(400);
 
 pub(super) fn check(history: &History) -> Vec<Violation> {
@@ -26,13 +26,13 @@ fn of_name(history: &History, name: &str) -> Vec<Violation> {
     let ahead = (AHEAD as f64 * history.load.min(MOST_LOAD)) as Nanos;
     for early in &holds {
         let overtaken = |late: &&&Attempt| {
-            // By the tokens, which are drawn where the order is made.
+            // Compares tokens, which are drawn where the order is decided.
             early.asked + ahead < late.asked && late.token_of(name) < early.token_of(name)
         };
         if let Some(late) = holds.iter().find(overtaken) {
             let before = in_millis(late.asked - early.asked);
             let text = format!(
-                "{} came to {name} {before} before {}, and was served after it (tokens {:?} and {:?})",
+                "{} asked for {name} {before} before {}, and got it later (tokens {:?} and {:?})",
                 history.who(early),
                 history.who(late),
                 early.token_of(name),
@@ -63,9 +63,9 @@ mod tests {
         let holder = turn(0, 0, 1, 1);
         assert_eq!(count(vec![holder.clone(), turn(1, 10, 2000, 2), turn(0, 700, 2100, 3)]), 0);
         assert_eq!(count(vec![holder.clone(), turn(1, 10, 2100, 3), turn(0, 700, 2000, 2)]), 1);
-        // Together is no order.
+        // Simultaneous calls have no order.
         assert_eq!(count(vec![holder.clone(), turn(1, 10, 2100, 3), turn(0, 100, 2000, 2)]), 0);
-        // A plain lock has none.
+        // A plain lock has no order.
         let plain = |mut attempt: Attempt| {
             attempt.kind = Kind::Plain;
             attempt

@@ -1,10 +1,10 @@
-//! Histories made by hand, for the tests of the checks.
+//! Handmade histories for the tests of the checks.
 
 use crate::event::{Kind, Nanos, millis};
 use crate::fault::{Disturbance, Fault};
 use crate::history::{Attempt, Ending, History, Outcome, Process};
 
-/// Two processes, a lease of 3 s, no faults; over after ten seconds.
+/// Two processes, a lease of 3 s, no faults; ends after ten seconds.
 pub(super) fn history(attempts: Vec<Attempt>) -> History {
     let process = |label: &str| Process {
         label: label.to_owned(),
@@ -22,7 +22,8 @@ pub(super) fn history(attempts: Vec<Attempt>) -> History {
     }
 }
 
-/// Of thread 0 of a process: asked and got, held and given up without trouble, in milliseconds.
+/// An attempt of thread 0 of a process: when it asked, got the lock and released it, in
+/// milliseconds.
 pub(super) fn held(process: usize, kind: Kind, name: &str, [asked, got, to]: [Nanos; 3], token: u64) -> Attempt {
     let mut attempt = Attempt::new(process, 0, kind, &[name], millis(asked));
     let tokens = if kind.is_exclusive() { vec![token] } else { Vec::new() };
@@ -32,7 +33,7 @@ pub(super) fn held(process: usize, kind: Kind, name: &str, [asked, got, to]: [Na
     attempt
 }
 
-/// On all names, in milliseconds.
+/// A fault on all names, in milliseconds.
 pub(super) fn fault(fault: Fault, from: Nanos, to: Nanos, overlap: Option<Nanos>) -> Disturbance {
     let (from, to) = (millis(from), millis(to));
     Disturbance { fault, from, to, names: Vec::new(), overlap: overlap.map(millis), target: String::new() }

@@ -1,4 +1,5 @@
-//! The fencing tokens of a name grow in the order in which its holders believed, over all faults.
+//! The fencing tokens of a name increase in the order in which its holders believed, across all
+//! faults.
 
 use super::{Violation, holds_of};
 use crate::history::{Attempt, History};
@@ -9,7 +10,7 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
     history.names().iter().flat_map(|name| of_name(history, name)).collect()
 }
 
-/// Only holders that believed count: a grant whose answer came late may be older than it looks.
+/// Only holders that believed count: a grant whose reply was late may be older than it looks.
 fn of_name(history: &History, name: &str) -> Vec<Violation> {
     let mut holds: Vec<&Attempt> = holds_of(history, name).into_iter().filter(|hold| hold.belief().is_some()).collect();
     holds.retain(|hold| hold.kind.is_exclusive());
@@ -20,7 +21,7 @@ fn of_name(history: &History, name: &str) -> Vec<Violation> {
     holds.sort_by_key(|hold| hold.got());
     let (mut ended, mut largest) = (by_end.into_iter().peekable(), None::<(u64, &Attempt)>);
     for hold in holds {
-        let from = hold.got().expect("it has a belief");
+        let from = hold.got().expect("it believed");
         let Some(token) = hold.token_of(name) else {
             bad(from, format!("{} has {name} without a token", history.who(hold)));
             continue;
@@ -55,7 +56,7 @@ mod tests {
         assert_eq!(count([5, 6, 9]), 0);
         assert_eq!(count([5, 5, 9]), 1);
         assert_eq!(count([5, 4, 9]), 1);
-        // Not only beside the one right before.
+        // Not only compared with its predecessor.
         assert_eq!(count([7, 8, 7]), 1);
         assert_eq!(count([9, 4, 5]), 2);
     }

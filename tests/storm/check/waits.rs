@@ -1,7 +1,7 @@
-//! Nobody waits on while the name is free, and nobody starves while it is handed on.
+//! Nobody keeps waiting while the name is free, and nobody starves while it is handed on.
 //!
-//! Only time in which no fault may explain it counts. A lost wake-up costs a waiter the rest of the
-//! lease of whoever had the lock, so what is allowed is less than a lease.
+//! Only the time that no fault can explain counts. A lost wake-up delays a waiter by the rest of
+//! the holder's lease, so the limit is less than a lease.
 
 use std::collections::HashMap;
 
@@ -11,10 +11,10 @@ use crate::history::{Attempt, History};
 
 const CHECK: &str = "waits";
 
-/// Of the waiting while others have it in turns.
+/// The limit while others take turns.
 const STARVES: Nanos = millis(15_000);
 
-/// A wait that is over at once shows nothing.
+/// The limit while the name is free; a wait that ends at once proves nothing.
 fn longest_while_free(history: &History) -> Nanos {
     (history.lease as f64 / 2.0 * history.load.min(MOST_LOAD)) as Nanos
 }
@@ -46,19 +46,19 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
     found
 }
 
-/// Several locks are only had when all of them are free; a permit goes to whoever asks first.
+/// A multi-lock needs all its names to be free at once; a permit goes to whoever asks first.
 fn can_starve(kind: Kind) -> bool {
     !matches!(kind, Kind::Multi | Kind::Permit)
 }
 
-/// When it stopped waiting, at the latest with its process or with the run.
+/// When it stopped waiting, at the latest when its process or the run ended.
 fn end(history: &History, attempt: &Attempt) -> Nanos {
     let killed = history.processes[attempt.process].killed;
     attempt.answered().or(killed).unwrap_or(history.over).max(attempt.asked)
 }
 
-/// When each name may have been somebody's: from the grant that was told to the end of the unlock,
-/// or of the lease of one that was never given up.
+/// When each name may have been held: from the reply that granted it to the end of the unlock, or
+/// of the lease if it was never released.
 fn taken(history: &History) -> HashMap<String, Spans> {
     let of_name = |name: String| {
         let holds: Vec<_> = history.attempts.iter().filter(|attempt| attempt.takes(&name)).collect();
@@ -67,7 +67,7 @@ fn taken(history: &History) -> HashMap<String, Spans> {
         (name, times_of(most, &spans))
     };
     let mut taken: HashMap<String, Spans> = history.names().into_iter().map(of_name).collect();
-    // A chain of as many multi-locks as there are names.
+    // Multi-locks can block each other in a chain as long as the number of names.
     for _ in 0..if history.queues_all { 3 } else { 0 } {
         let before = taken.clone();
         for waits in history.attempts.iter().filter(|attempt| attempt.names.len() > 1) {
@@ -75,7 +75,7 @@ fn taken(history: &History) -> HashMap<String, Spans> {
             for (name, other) in waits.names.iter().flat_map(|name| waits.names.iter().map(move |other| (name, other)))
             {
                 let in_its_way = before[other].iter().map(|(from, to)| ((*from).max(span.0), (*to).min(span.1)));
-                let blocks = taken.get_mut(name).expect("all names are there");
+                let blocks = taken.get_mut(name).expect("all names are listed");
                 blocks.extend(in_its_way.filter(|(from, to)| from < to && name != other));
             }
         }
@@ -84,7 +84,7 @@ fn taken(history: &History) -> HashMap<String, Spans> {
     taken
 }
 
-/// Sorted and without overlaps.
+/// Sorts the spans and merges overlaps.
 fn joined(spans: Spans) -> Spans {
     times_of(1, &spans)
 }
@@ -92,14 +92,14 @@ fn joined(spans: Spans) -> Spans {
 fn held(history: &History, attempt: &Attempt) -> Option<(Nanos, Nanos)> {
     let from = attempt.got()?;
     let last = attempt.believed.unwrap_or(from);
-    // One that was lost or never given up may stand at the store for as long as a lease more.
+    // A hold that was lost or never released may last at the store for one more lease.
     let never_given = attempt.given.as_ref().is_none_or(|given| given.2 != "ok");
     let to = attempt.given.as_ref().map_or(last, |given| given.1);
     let lease = attempt.fixed.unwrap_or(0).max(history.lease);
     Some((from, if never_given { to.max(last).saturating_add(lease + millis(2500)) } else { to }))
 }
 
-/// When at least so many of the spans are at the same time.
+/// When at least `count` of the spans overlap.
 fn times_of(count: usize, spans: &[(Nanos, Nanos)]) -> Spans {
     // At the same instant an end comes before a beginning.
     let mut changes: Vec<(Nanos, i32)> = spans.iter().flat_map(|(from, to)| [(*from, 1), (*to, -1)]).collect();
@@ -139,10 +139,10 @@ mod tests {
         let before = hold(0, Kind::Plain, "a", [0, 1, 100], 1);
         assert_eq!(count(vec![before.clone(), waiter(50, 120)]), 0);
         assert_eq!(count(vec![before.clone(), waiter(50, 1900)]), 1);
-        // It was somebody else's in between.
+        // Another client held it in between.
         let between = hold(0, Kind::Plain, "a", [900, 1000, 1800], 2);
         assert_eq!(count(vec![before.clone(), between, waiter(50, 1900)]), 0);
-        // In vain is as bad, and for ever as well.
+        // A wait that times out or never ends is just as bad.
         let mut vain = waiter(50, 1900);
         vain.outcome = Outcome::Vain { at: millis(1900) };
         assert_eq!(count(vec![before.clone(), vain.clone()]), 1);

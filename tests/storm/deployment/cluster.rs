@@ -1,4 +1,4 @@
-//! A cluster of three primaries with a replica each.
+//! A cluster of three primaries with one replica each.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::worker::{Address, Mode};
 pub(super) struct Cluster {
     rig: Rig,
     lines: Lines,
-    /// The node that the fault under way has met.
+    /// The node that the current fault affects.
     met: usize,
 }
 
@@ -25,7 +25,8 @@ impl Cluster {
     pub(super) fn start(slots: usize) -> Self {
         let rig = Rig::start_with(ClusterOptions { proxies: true, ..ClusterOptions::default() });
         let mut lines = Lines::new(WORDS, FRAMES);
-        // The nodes name one address for all clients, so what meets one client meets all.
+        // The nodes announce one address for all clients, so a fault of one client's connections
+        // affects all.
         let proxies: Vec<_> = (0..NODES).map(|index| rig.node(index).shared_proxy()).collect();
         (0..slots).for_each(|_| lines.add(proxies.iter().map(Arc::clone).collect()));
         Self { rig, lines, met: 0 }
@@ -67,7 +68,8 @@ impl Deployment for Cluster {
                 let others: Vec<usize> = self.primaries().into_iter().filter(|index| *index != self.met).collect();
                 let to = others[rng.random_range(0..others.len())];
                 self.rig.begin_migration(slot, to);
-                // Half-moved for a moment: some keys of the lock are here, some there.
+                // The slot is half-moved for a moment: some keys of the lock are on one node, some
+                // on the other.
                 std::thread::sleep(crate::rig::ms(rng.random_range(0..300)));
                 self.rig.move_keys(slot, to);
                 self.rig.finish_migration(slot, to);
@@ -82,7 +84,7 @@ impl Deployment for Cluster {
         self.lines.end(slot);
         match fault {
             Fault::KillServer => {
-                // One that starts again without its data must not own its slots any more.
+                // A node that restarts without its data must no longer own its slots.
                 self.rig.wait_ok();
                 self.rig.node_mut(self.met).start_again();
             }
@@ -95,7 +97,7 @@ impl Deployment for Cluster {
     }
 
     fn assert_clean(&self) {
-        // A replica answers no question about its keys.
+        // A replica does not answer for its keys.
         self.primaries().into_iter().for_each(|index| self.rig.node(index).assert_clean());
     }
 }

@@ -1,4 +1,4 @@
-//! The connections of each process: proxies of its own in front of the servers.
+//! The connections of each process, through its own proxies in front of the servers.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use crate::fault::Fault;
 use crate::rig::{Fault as OfProxy, Proxy, ms};
 
 pub(crate) struct Lines {
-    /// By process.
+    /// Indexed by process.
     slots: Vec<Vec<Arc<Proxy>>>,
-    /// Parts of requests by which one is chosen that a fault meets.
+    /// Parts of requests; a fault affects a request that contains one of them.
     words: &'static [&'static str],
-    /// And of messages that answer no request, where a proxy can tell.
+    /// The same for messages that answer no request, where a proxy can identify them.
     messages: &'static [&'static str],
-    /// Frames that answer nothing.
+    /// Frames that answer no request.
     frames: &'static [&'static [u8]],
 }
 
-/// What every deployment can have happen to its connections.
+/// The faults that affect the connections of every deployment.
 pub(crate) const OF_CONNECTIONS: [Fault; 10] = [
     Fault::Cut,
     Fault::HalfOpen,
@@ -42,7 +42,7 @@ impl Lines {
         Self { messages, ..self }
     }
 
-    /// The proxies of the next process.
+    /// Adds the proxies of the next process.
     pub(crate) fn add(&mut self, proxies: Vec<Arc<Proxy>>) {
         self.slots.push(proxies);
     }
@@ -51,7 +51,7 @@ impl Lines {
         &self.slots[slot]
     }
 
-    /// Whether it is a fault of connections, which has begun now.
+    /// Whether this is a fault of connections, which has then begun.
     pub(crate) fn begin(&self, fault: Fault, slot: usize, rng: &mut StdRng) -> bool {
         let proxies = &self.slots[slot];
         let each = |act: &dyn Fn(&Proxy)| proxies.iter().for_each(|proxy| act(proxy));

@@ -1,4 +1,4 @@
-//! A store in memory: one process of several clients, whose faults it injects itself.
+//! A store in memory: one process with several clients, which injects the faults itself.
 
 use rand::RngExt;
 use rand::rngs::StdRng;

@@ -1,4 +1,4 @@
-//! Where the locks live in a run, and what can be done to it.
+//! The stores of the locks in a run, and their faults.
 
 mod cluster;
 mod lines;
@@ -18,43 +18,43 @@ use crate::worker::Address;
 
 /// Servers that were started for one run.
 pub(crate) trait Deployment {
-    /// What its clients can take.
+    /// The kinds of locks that its clients can take.
     fn kinds(&self) -> Vec<Kind> {
         Kind::ALL.to_vec()
     }
 
-    /// Whether a lock can stay taken after its guard.
+    /// Whether it supports a minimum hold time.
     fn has_min_hold(&self) -> bool {
         true
     }
 
-    /// Whether every waiter has a place in a queue of the store.
+    /// Whether every waiter has an entry in a queue of the store.
     fn queues_all(&self) -> bool {
         false
     }
 
-    /// For the process in this slot, through proxies of its own.
+    /// The address for the process in this slot, through its own proxies.
     fn address(&self, slot: usize) -> Address;
 
-    /// For operators, without proxies. `None` where all is within one process, which sets it up
-    /// and looks for what is left itself.
+    /// The address for operators, without proxies. `None` for a store within one process, which
+    /// prepares the store and checks for leftovers itself.
     fn direct(&self) -> Option<Address>;
 
-    /// What may happen to it beside what happens to processes.
+    /// The faults that it adds to those of processes.
     fn faults(&self) -> Vec<Fault>;
 
-    /// Injects one of its faults. Says whom it met.
+    /// Injects one of its faults. Returns whom it affects.
     fn begin(&mut self, fault: Fault, slot: usize, rng: &mut StdRng) -> String;
 
-    /// For a fault that happens within a process: the line that tells the process.
+    /// For a fault that happens within a process: the command to send to the process.
     fn line(&self, _fault: Fault, _rng: &mut StdRng) -> Option<String> {
         None
     }
 
-    /// Undoes it, and returns when everything serves again.
+    /// Ends the fault, and returns once everything works again.
     fn end(&mut self, fault: Fault, slot: usize);
 
-    /// When all clients are gone: panics if something is left.
+    /// For the time after all clients have ended: panics if something is left.
     fn assert_clean(&self);
 }
 
@@ -72,7 +72,7 @@ pub(crate) const NAMES: [&str; 10] = [
     "memory",
 ];
 
-/// Starts one for so many processes. Panics with the remedy where a server is missing.
+/// Starts one for this many processes. Panics with the remedy if a server is missing.
 pub(crate) fn start(name: &str, slots: usize) -> Box<dyn Deployment> {
     match name {
         "redis" => Box::new(redis::Redis::start(slots)),

@@ -13,7 +13,7 @@ use crate::worker::Address;
 /// The names, which are parameters of the statements.
 pub(super) const WORDS: &[&str] = &["m0", "m1", "f0", "r0", "s0"];
 
-/// A notice, a row, the end of a command, and that it is ready.
+/// A notice, a row, the end of a command, and "ready for query".
 pub(super) const FRAMES: &[&[u8]] =
     &[b"N\0\0\0\x0bSNOTE\0\0", b"D\0\0\0\x0b\0\x01\0\0\0\x017", b"C\0\0\0\x0dSELECT 1\0", b"Z\0\0\0\x05I"];
 
@@ -32,14 +32,14 @@ impl Postgres {
     }
 }
 
-/// What a single server can suffer.
+/// Faults that affect a single server.
 pub(super) fn begin(server: &Rig, fault: Fault) {
     match fault {
         Fault::KillServer => server.stop("immediate"),
         Fault::StopServer => server.suspend(),
         Fault::EndBackends => server.end_backends(),
         Fault::MakeReadOnly => {
-            // For sessions that begin from now on.
+            // Affects sessions that begin from now on.
             server.run_sql("ALTER DATABASE postgres SET default_transaction_read_only = on");
             server.end_backends();
         }

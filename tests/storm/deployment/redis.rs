@@ -1,4 +1,4 @@
-//! One Redis that writes everything to a file, and so has its data when it is started again.
+//! One Redis that writes everything to a file, and so has its data after a restart.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::fault::Fault;
 use crate::rig::{Proxy, Server};
 use crate::worker::Address;
 
-/// Requests: those of scripts, and those of a name.
+/// Parts of requests: those of scripts, and those that contain a name.
 pub(super) const WORDS: &[&str] = &["EVALSHA", "EVALSHA", "m0", "m1", "f0", "r0", "s0"];
 
-/// Replies of the kinds that scripts send. None of them grants a lock: that would be a forgery, which
-/// nobody can tell from the answer that it comes before.
+/// Replies of the kinds that scripts send. None of them grants a lock: that would be a forgery,
+/// indistinguishable from the real reply.
 pub(super) const FRAMES: &[&[u8]] =
     &[b":7\r\n", b"+OK\r\n", b"$-1\r\n", b"*2\r\n:5\r\n:77\r\n", b"*0\r\n", b"-ERR x\r\n"];
 
@@ -25,8 +25,8 @@ pub(super) struct Redis {
 
 impl Redis {
     pub(super) fn start(slots: usize) -> Self {
-        // Killed, not unplugged: what it has written is there without a sync, which takes long on a
-        // busy disk.
+        // The server is killed but the machine is not, so its writes survive without a sync, which
+        // is slow on a busy disk.
         let server = Server::start_tcp(&["--appendonly", "yes", "--appendfsync", "no"]);
         let mut lines = Lines::new(WORDS, FRAMES);
         (0..slots).for_each(|_| lines.add(vec![Arc::new(Proxy::before(&server))]));
@@ -34,7 +34,7 @@ impl Redis {
     }
 }
 
-/// What a single server of Redis can suffer.
+/// Faults that affect any single Redis server.
 pub(super) fn begin(server: &mut Server, fault: Fault) {
     match fault {
         Fault::KillServer => server.kill(),

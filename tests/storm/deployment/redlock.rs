@@ -19,7 +19,7 @@ const MASTERS: usize = 3;
 pub(super) struct Redlock {
     rig: Masters,
     lines: Lines,
-    /// The master that the fault under way has met.
+    /// The master that the current fault affects.
     met: usize,
 }
 
@@ -49,7 +49,7 @@ impl Deployment for Redlock {
     }
 
     fn faults(&self) -> Vec<Fault> {
-        // Each of them meets one master: a minority.
+        // Each of them affects one master: a minority.
         let own = [
             Fault::EmptyServer,
             Fault::StopServer,

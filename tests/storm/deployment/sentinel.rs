@@ -14,27 +14,28 @@ use crate::worker::{Address, Mode};
 pub(super) struct Sentinel {
     rig: Sentinels,
     lines: Lines,
-    /// How many replicas have to have a grant.
+    /// The number of replicas that must have a grant.
     replicas: u32,
-    /// The server that the fault under way has met.
+    /// The server that the current fault affects.
     met: usize,
 }
 
 impl Sentinel {
-    /// With `replicas`, all of them: whichever is promoted has what was granted.
+    /// `replicas`, if used, is all of them: whichever is promoted has every grant.
     pub(super) fn start(slots: usize, replicas: u32) -> Self {
-        // A failover that no fault has asked for leaves the replicas incomplete for ten seconds.
+        // A failover that no fault caused leaves the replicas incomplete for ten seconds.
         let patient = &["sentinel down-after-milliseconds mymaster 2000"];
         let options = SentinelOptions { proxies: true, sentinel_lines: patient, ..SentinelOptions::default() };
         let rig = Sentinels::start_with(options);
         let mut lines = Lines::new(WORDS, FRAMES);
-        // The sentinels name one address for all clients, so what meets one client meets all.
+        // The sentinels announce one address for all clients, so a fault of one client's
+        // connections affects all.
         let proxies: Vec<_> = (0..3).map(|index| rig.server(index).shared_proxy()).collect();
         (0..slots).for_each(|_| lines.add(proxies.iter().map(Arc::clone).collect()));
         Self { rig, lines, replicas, met: 0 }
     }
 
-    /// One master, which has both replicas.
+    /// Waits for a single master with both replicas.
     fn wait_until_well(&self) {
         wait_until("the master feeds both replicas", || {
             let master = self.rig.master_server();
@@ -54,7 +55,7 @@ impl Deployment for Sentinel {
 
     fn faults(&self) -> Vec<Fault> {
         let own = [Fault::Failover, Fault::KillServer, Fault::StopServer, Fault::StopReplica, Fault::EndBackends];
-        // Both are forgotten by all three at once, whoever waits for whom.
+        // All three servers forget their data at once, whichever replicas a grant waited for.
         let forgets = if self.replicas == 0 { &[Fault::Flush][..] } else { &[] };
         [&OF_CONNECTIONS[..], &own, forgets].concat()
     }
@@ -79,7 +80,7 @@ impl Deployment for Sentinel {
     fn end(&mut self, fault: Fault, slot: usize) {
         self.lines.end(slot);
         match fault {
-            // One that starts again without its data must not be the master any more.
+            // A server that restarts without its data must no longer be the master.
             Fault::KillServer => {
                 let port = self.rig.server(self.met).announced_port();
                 self.rig.wait_for_other_master(port);
@@ -88,8 +89,8 @@ impl Deployment for Sentinel {
             Fault::StopReplica => self.rig.server(self.met).resume(),
             fault => redis::end(self.rig.server_mut(self.met), fault),
         }
-        // The old master becomes a replica some ten seconds after a failover, and a failover can
-        // follow any fault: some of them end the connections of the sentinels as well.
+        // The old master becomes a replica about ten seconds after a failover, and a failover can
+        // follow any fault: some of them also end the connections of the sentinels.
         self.wait_until_well();
     }
 

@@ -26,7 +26,7 @@ fn is_synchronous(primary: &Rig) -> bool {
     })
 }
 
-/// Nothing is granted without the standby from now on.
+/// From now on nothing is granted without the standby.
 fn ask_for_a_synchronous_one(primary: &Rig) {
     let mut db = primary.connect();
     // The change itself must not wait for a standby.
@@ -57,8 +57,8 @@ impl Standby {
         format!("postgres://leasehold@/postgres?host={hosts}&port={ports}")
     }
 
-    /// The one that was the primary follows the new one, with a copy of its data: what it had
-    /// written and nobody had confirmed may differ.
+    /// The old primary follows the new one, with a copy of its data: its own unconfirmed writes may
+    /// differ.
     fn follow(&self, old: usize) {
         let (old, new) = (&self.servers[old], &self.servers[1 - old]);
         let copy = new.standby("");
@@ -97,10 +97,10 @@ impl Deployment for Standby {
         }
         match fault {
             Fault::Failover => {
-                // As a tool does that promotes: the old one is stopped for sure.
+                // As a promotion tool does: the old primary is certainly stopped.
                 self.servers[self.primary].stop("immediate");
                 self.primary = 1 - self.primary;
-                // Before anybody is granted anything: the copy of its settings is older.
+                // Before anything is granted: the settings that it copied are older.
                 let primary = &self.servers[self.primary];
                 primary.promote();
                 ask_for_a_synchronous_one(primary);

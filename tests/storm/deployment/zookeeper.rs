@@ -13,19 +13,19 @@ use crate::rig::zookeeper::{Ensemble, EnsembleOptions, ZooKeeper as Rig};
 use crate::rig::{Proxy, ms};
 use crate::worker::Address;
 
-/// Requests, and the nodes of names.
+/// Parts of requests, and the nodes of names.
 const WORDS: &[&str] = &["create", "delete", "multi", "sync", "getChildren", "ping", "check", "/m0", "/f0", "/r0"];
 
-/// About watches.
+/// Messages about watches.
 const MESSAGES: &[&str] = &["event", "event", "event"];
 
-/// A reply to a request that nobody sent, and a frame of an impossible length.
+/// A reply to a request that was never sent, and a frame of an impossible length.
 const FRAMES: &[&[u8]] = &[&[0, 0, 0, 16, 0, 0, 0, 99, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0], &[0xff, 0, 0, 0]];
 
-/// A short tick, so that sessions may be short, and expire soon after their end.
+/// A short tick allows short sessions, which then expire soon after their end.
 const SETTINGS: &str = "tickTime=100\nmaxSessionTimeout=300000";
 
-/// The connections of all faults but one: messages have no connection of their own.
+/// All faults of connections but one: messages have no connection of their own.
 fn of_connections() -> Vec<Fault> {
     OF_CONNECTIONS.into_iter().filter(|fault| *fault != Fault::HalfOpenSubscribers).collect()
 }
@@ -100,7 +100,7 @@ pub(super) struct Three {
     rig: Ensemble,
     lines: Lines,
     slots: usize,
-    /// The server that the fault under way has met.
+    /// The server that the current fault affects.
     met: usize,
 }
 
@@ -117,7 +117,7 @@ impl Three {
         Self { rig, lines, slots, met: 0 }
     }
 
-    /// One client can reach the leader alone, and the others all but the leader.
+    /// One client can reach only the leader, and the others everything but the leader.
     fn divide(&self, slot: usize, leader: usize) {
         for own in 0..self.slots {
             for (index, proxy) in self.lines.of(own).iter().enumerate() {
@@ -127,7 +127,7 @@ impl Three {
                 }
             }
         }
-        // Until it is connected there.
+        // Long enough for it to connect there.
         std::thread::sleep(ms(300));
     }
 }

@@ -1,4 +1,4 @@
-//! The worker processes of a run, the dead ones included.
+//! The worker processes of a run, including the dead ones.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ struct Worker {
     journal: PathBuf,
 }
 
-/// Those that `STORM_ONLY` names, if it names any: `plain,fair`.
+/// The kinds in `STORM_ONLY`, if it is set: `plain,fair`.
 fn chosen(kinds: Vec<Kind>) -> Vec<Kind> {
     let Ok(only) = std::env::var("STORM_ONLY") else { return kinds };
     let kinds: Vec<Kind> = kinds.into_iter().filter(|kind| only.split(',').any(|word| word == kind.word())).collect();
@@ -30,7 +30,7 @@ fn chosen(kinds: Vec<Kind>) -> Vec<Kind> {
     kinds
 }
 
-/// One that was killed by a fault.
+/// A process that a fault killed.
 struct Dead {
     label: String,
     journal: PathBuf,
@@ -41,10 +41,10 @@ pub(super) struct Crew {
     dir: PathBuf,
     seed: u64,
     shape: Shape,
-    /// By slot.
+    /// Indexed by slot.
     workers: Vec<Worker>,
     dead: Vec<Dead>,
-    /// How many processes there were so far.
+    /// The number of processes started so far.
     spawned: u64,
 }
 
@@ -77,7 +77,7 @@ impl Crew {
         Worker { label, child: Child::spawn("worker::working_process", &env), journal }
     }
 
-    /// SIGKILL; another one takes its slot.
+    /// Kills the process with SIGKILL, and starts another one in its slot.
     pub(super) fn replace(&mut self, slot: usize, deployment: &dyn Deployment) {
         let next = self.spawn(slot, deployment);
         let mut old = std::mem::replace(&mut self.workers[slot], next);
@@ -94,13 +94,13 @@ impl Crew {
         self.workers[slot].child.say(line);
     }
 
-    /// Tells a process of a fault, and waits until it has happened.
+    /// Sends a process the command for a fault, and waits until the fault has happened.
     pub(super) fn tell(&mut self, slot: usize, line: &str) {
         self.say(slot, line);
         self.workers[slot].child.expect("done");
     }
 
-    /// Has a process force a name out of the hands of whoever has it.
+    /// Lets a process free a name by force, whoever holds it.
     pub(super) fn force(&mut self, slot: usize, kinds: &[Kind], rng: &mut StdRng) -> String {
         let names = if kinds.contains(&Kind::Fair) { &["m0", "m1", "f0"][..] } else { &["m0", "m1"] };
         let name = names[rng.random_range(0..names.len())];
@@ -109,7 +109,7 @@ impl Crew {
         name.to_owned()
     }
 
-    /// Has all end, and waits for that. One that hangs says what it waits for.
+    /// Ends all processes, and waits for that. One that hangs prints what it waits for.
     pub(super) fn stop(&mut self) {
         self.workers.iter_mut().for_each(|worker| worker.child.say("stop"));
         for worker in &mut self.workers {

@@ -1,5 +1,5 @@
 //! One run: starts a deployment and its workers, injects the faults of a plan, ends everything, and
-//! has the history judged.
+//! checks the history.
 
 mod crew;
 
@@ -23,22 +23,22 @@ use crate::rig::ms;
 use crate::timeline;
 use crate::worker::{LATCH, PERMITS, builder, names_of};
 
-/// What happens to processes, wherever their locks live; twice what has found most.
+/// The faults of processes, on every deployment; the most effective one is listed twice.
 const OF_PROCESSES: [Fault; 5] = [Fault::Kill, Fault::Stop, Fault::Stop, Fault::Fork, Fault::Force];
 
 pub(crate) struct Report {
     pub(crate) store: String,
     pub(crate) seed: u64,
-    /// How often each came.
+    /// How often each fault was injected.
     pub(crate) faults: BTreeMap<Fault, usize>,
     pub(crate) acquisitions: usize,
     pub(crate) longest_wait: Duration,
     pub(crate) violations: Vec<Violation>,
-    /// The time line of a run that failed.
+    /// The timeline of a failed run.
     pub(crate) picture: Option<PathBuf>,
 }
 
-/// Where a run leaves what it wrote.
+/// The directory for the files of a run.
 fn directory(store: &str, seed: u64) -> PathBuf {
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("storm").join(format!("{store}-{seed}"));
     let _ = std::fs::remove_dir_all(&dir);
@@ -57,15 +57,16 @@ struct Run {
     load: f64,
 }
 
-/// How many times more threads want a core than there are cores, within the last minute.
+/// The number of threads that want a core divided by the number of cores, averaged over the last
+/// minute.
 fn load_now() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let threads: f64 = text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0);
     threads / std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64)
 }
 
-/// The same as [`run`], but what the rig panics about (a server that does not start, an election that
-/// does not end) is a verdict as well.
+/// The same as [`run`], but a panic of the rig (a server that does not start, an election that does
+/// not end) counts as a violation.
 pub(crate) fn attempt(store: &str, seed: u64, shape: Shape) -> Report {
     catch_unwind(AssertUnwindSafe(|| run(store, seed, shape))).unwrap_or_else(|panic| Report {
         store: store.to_owned(),
@@ -83,7 +84,7 @@ fn said(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
-/// Runs one storm on a store. It leaves its files where it failed, and nothing otherwise.
+/// Runs one storm on a store. It keeps its files only if it failed.
 pub(crate) fn run(store: &str, seed: u64, mut shape: Shape) -> Report {
     let dir = directory(store, seed);
     let deployment = deployment::start(store, shape.slots);
@@ -132,7 +133,7 @@ impl Run {
     fn weather(&mut self) {
         let mut faults = [self.deployment.faults(), OF_PROCESSES.to_vec()].concat();
         if self.deployment.direct().is_none() {
-            // It would take the store with it.
+            // It would destroy the store as well.
             faults.retain(|fault| *fault != Fault::Kill);
         }
         let faults: Vec<Fault> = chosen(faults);
@@ -141,7 +142,7 @@ impl Run {
         for burst in bursts {
             burst.iter().for_each(|step| self.step(step));
             std::thread::sleep(self.shape.rest);
-            // Half as much again is what the storm is itself.
+            // A load of 1.5 is the storm's own.
             self.load = self.load.max(load_now() / 1.5);
         }
     }
@@ -149,7 +150,8 @@ impl Run {
     fn step(&mut self, step: &Step) {
         std::thread::sleep(step.after);
         if step.keeps {
-            // Who has a lock has it all the while: what a fault takes away shows while it is believed in.
+            // Holders keep their locks during the fault: an early end of a hold shows only while a
+            // guard believes in it.
             self.crew.say(step.slot, &format!("keep {}", step.lasts.as_millis() + 700));
             std::thread::sleep(ms(50));
         }
@@ -174,7 +176,7 @@ impl Run {
         self.disturbances.push(Disturbance { fault, from, to: now(), names, overlap, target });
     }
 
-    /// Whom it meets, and which names if not all.
+    /// Returns whom the fault affects, and which names if not all.
     fn begin(&mut self, fault: Fault, slot: usize) -> (String, Vec<String>) {
         match fault {
             Fault::Kill => self.crew.replace(slot, &*self.deployment),
@@ -206,7 +208,7 @@ impl Run {
         }
     }
 
-    /// Says how many permits there are, until the store takes it.
+    /// Sets the number of permits, and retries until the store accepts it.
     fn set_permits(&self) {
         if !self.deployment.kinds().contains(&Kind::Permit) {
             return;
@@ -216,14 +218,14 @@ impl Run {
         });
     }
 
-    /// What an operator does until it has succeeded.
+    /// Runs an operator's work, and retries until it succeeds.
     fn operate(&self, mut work: impl FnMut(&leasehold::LockClient) -> bool) {
         let Some(address) = self.deployment.direct() else { return };
         let client = builder(&address, self.shape.lease).build().unwrap();
         crate::rig::wait_until("the store serves an operator", || work(&client));
     }
 
-    /// What is left behind once all workers have ended.
+    /// Checks what is left behind once all workers have ended.
     fn clean_up(&self) -> Vec<Violation> {
         let clean = catch_unwind(AssertUnwindSafe(|| {
             if self.deployment.kinds().contains(&Kind::Permit) {
@@ -254,12 +256,12 @@ impl Run {
     }
 }
 
-/// Those that `STORM_FAULTS` names, if it names any: `Kill,Stop`.
+/// The faults in `STORM_FAULTS`, if it is set: `Kill,Stop`.
 fn chosen(faults: Vec<Fault>) -> Vec<Fault> {
     let Ok(only) = std::env::var("STORM_FAULTS") else { return faults };
     let names: Vec<&str> = only.split(',').collect();
     let chosen: Vec<Fault> =
         faults.into_iter().filter(|fault| names.contains(&format!("{fault:?}").as_str())).collect();
-    assert!(!chosen.is_empty(), "none of {only} happens here");
+    assert!(!chosen.is_empty(), "none of the faults {only} exists here");
     chosen
 }

@@ -1,4 +1,4 @@
-//! The log of a worker, in a file beside its journal, with the clock of the journal.
+//! The log of a worker, in a file next to its journal, with the journal's clock.
 
 use std::fs::File;
 use std::io::Write;
@@ -23,7 +23,7 @@ impl log::Log for ToFile {
     fn flush(&self) {}
 }
 
-/// At the level that `STORM_LOG` names, else what is worth a look.
+/// At the level in `STORM_LOG`, otherwise only what may need attention.
 pub(super) fn to_file(path: &Path) {
     let level = std::env::var("STORM_LOG").ok().and_then(|level| level.parse().ok()).unwrap_or(log::LevelFilter::Info);
     let logger = Box::leak(Box::new(ToFile(File::create(path).unwrap())));

@@ -1,4 +1,4 @@
-//! A process whose store is in its own memory: several clients of it, and the faults of that store.
+//! A process whose store is in its own memory: several clients, and the faults of that store.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::turn::{PERMITS, names_of};
 use crate::event::Kind;
 use crate::rig::ms;
 
-/// That share one store, in which the permits are set.
+/// Clients that share one store, with the permits set.
 pub(super) fn clients(count: usize, lease: Duration) -> Vec<LockClient> {
     let builder =
         || LockClient::builder().lease(lease).waiter_timeout(WAITER_TIMEOUT).outage_timeout(Duration::from_secs(60));
@@ -23,11 +23,11 @@ pub(super) fn clients(count: usize, lease: Duration) -> Vec<LockClient> {
     std::iter::once(first).chain(others).collect()
 }
 
-/// The operations that threads and the background send all the time.
+/// The operations that threads and background work send all the time.
 const OPERATIONS: [Operation; 5] =
     [Operation::Acquire, Operation::Release, Operation::Renew, Operation::Subscribe, Operation::Count];
 
-/// Does what a line says. False if it says nothing of a fault.
+/// Carries out the command in a line. False if it is not a fault.
 pub(super) fn obey(client: &LockClient, word: &str, rest: &str) -> bool {
     let faults = Faults::of(client).unwrap();
     let number = |text: &str| text.parse::<u64>().unwrap();
@@ -45,13 +45,13 @@ pub(super) fn obey(client: &LockClient, word: &str, rest: &str) -> bool {
     true
 }
 
-/// Once all threads have ended: panics if somebody still holds something or waits.
+/// For use after all threads have ended: panics if a hold or a waiter is left.
 pub(super) fn assert_clean(client: &LockClient) {
     let faults = Faults::of(client).unwrap();
-    // A fault that has met nobody yet would meet this.
+    // A fault that has not happened yet would affect this check.
     faults.cut(Duration::ZERO);
     crate::rig::wait_until("nothing is held or waited for", || {
-        // What a lost client held ends with its lease.
+        // Holds of a lost client end with their lease.
         faults.advance(ms(500));
         faults.held().is_empty()
     });

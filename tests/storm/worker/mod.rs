@@ -1,4 +1,4 @@
-//! A process of several threads that take locks, until it is told to end.
+//! A process with several threads that take locks, until it is told to end.
 
 mod log;
 mod memory;
@@ -19,10 +19,10 @@ pub(crate) use self::turn::{LATCH, PERMITS, names_of};
 use crate::event::{Journal, What, millis, now};
 use crate::rig::ms;
 
-/// Of the one process, where the store is in memory.
+/// The number of clients of the single process whose store is in memory.
 const CLIENTS_IN_MEMORY: usize = 3;
 
-/// How many threads this process has, and how many sockets.
+/// The number of threads and of sockets of this process.
 fn footprint() -> (i64, i64) {
     let count = |dir: &str| std::fs::read_dir(dir).unwrap();
     let threads = count("/proc/self/task").count();
@@ -43,7 +43,7 @@ fn report_panics(journal: &Arc<Journal>) {
     }));
 }
 
-/// The threads of each client take locks until it is over.
+/// Runs the threads of each client until the end of the storm.
 fn storm(places: &[Arc<turn::Place>], settings: &Settings) {
     let threads = 0..settings.threads * u32::try_from(places.len()).unwrap();
     std::thread::scope(|s| {
@@ -53,7 +53,7 @@ fn storm(places: &[Arc<turn::Place>], settings: &Settings) {
             s.spawn(move || {
                 while !place.over.load(Ordering::SeqCst) {
                     turn::take(place, thread, &mut rng);
-                    // Now and then a rest, after which a name may have been free for long.
+                    // Occasional longer pauses leave a name free for a while.
                     let rest = if rng.random_bool(0.02) { ms(400) } else { ms(rng.random_range(0..25)) };
                     std::thread::sleep(rest);
                 }
@@ -76,8 +76,8 @@ fn place(client: LockClient, journal: &Arc<Journal>, settings: &Settings) -> Arc
     })
 }
 
-/// What the orchestrator says on standard input; at its end, with the orchestrator, the process
-/// ends too.
+/// Obeys the orchestrator's commands on standard input; when that closes, because the orchestrator
+/// has ended, this process ends too.
 fn obey(places: &[Weak<turn::Place>], snapshot: &Path) {
     for line in std::io::stdin().lines().map_while(Result::ok) {
         let places: Vec<_> = places.iter().filter_map(Weak::upgrade).collect();
@@ -97,7 +97,7 @@ fn obey(places: &[Weak<turn::Place>], snapshot: &Path) {
                 };
                 println!("@@forced {answer:?}");
             }
-            // Of a process that hangs: what it waits for.
+            // Shows what a process that hangs waits for.
             "snapshot" => {
                 let of =
                     |client: &LockClient| format!("{}\n{}\n{:#?}\n", client.snapshot(), client.stats(), client.nodes());
@@ -128,10 +128,10 @@ fn working_process() {
     };
     let places: Vec<_> = clients.into_iter().map(|client| place(client, &journal, &settings)).collect();
     let snapshot = settings.journal.with_extension("snapshot");
-    // It must not keep the client.
+    // This thread must not keep the client alive.
     let weak: Vec<_> = places.iter().map(Arc::downgrade).collect();
     std::thread::spawn(move || obey(&weak, &snapshot));
-    // With that thread, and without those of the client, which start at the first lock.
+    // Includes that thread but not those of the client, which start at the first lock.
     let ended = footprint();
     println!("@@ready");
     storm(&places, &settings);
@@ -140,9 +140,9 @@ fn working_process() {
     }
     let close = places.iter().try_for_each(|place| place.client.close(Duration::from_secs(10)));
     let close = close.map_or_else(|e| format!("{:?}", e.kind()), |()| "ok".to_owned());
-    // What wakes its threads goes with its last handle.
+    // What wakes its threads is dropped with its last handle.
     drop(places);
-    // A thread that has ended may be listed for a moment.
+    // A thread that has just ended may still be listed.
     let (start, mut now_has) = (Instant::now(), footprint());
     while now_has != ended && start.elapsed() < Duration::from_secs(5) {
         std::thread::sleep(ms(5));

@@ -1,4 +1,4 @@
-//! What a worker is told in its environment.
+//! The settings of a worker, passed in its environment.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use leasehold::{Builder, Cluster, LockClient, Redlock, Sentinel};
 use crate::event::Kind;
 use crate::rig::MASTER_NAME;
 
-/// What the URLs lead to.
+/// The kind of deployment that the URLs lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     One,
@@ -31,7 +31,7 @@ const MODES: [(Mode, &str); 5] = [
 pub(crate) struct Address {
     pub(crate) mode: Mode,
     pub(crate) urls: Vec<String>,
-    /// See `Builder::replicas`; 0 for none.
+    /// See `Builder::replicas`; 0 if unused.
     pub(crate) replicas: u32,
 }
 
@@ -44,7 +44,7 @@ impl Address {
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) address: Address,
-    /// Files are beside it whose names begin as this one.
+    /// Other files whose names begin like this one are in the same directory.
     pub(crate) journal: PathBuf,
     pub(crate) seed: u64,
     pub(crate) threads: u32,
@@ -54,13 +54,13 @@ pub(crate) struct Settings {
     pub(crate) min_hold: bool,
 }
 
-/// How long a waiter that died may hold up the others.
+/// How long a dead waiter may block the others.
 pub(crate) const WAITER_TIMEOUT: Duration = Duration::from_millis(1500);
 
 impl Settings {
     pub(crate) fn to_env(&self) -> Vec<(&'static str, String)> {
         let Address { mode, urls, replicas } = &self.address;
-        let mode = MODES.iter().find(|(one, _)| one == mode).expect("all are there").1;
+        let mode = MODES.iter().find(|(one, _)| one == mode).expect("all modes are listed").1;
         let kinds: Vec<&str> = self.kinds.iter().map(|kind| kind.word()).collect();
         vec![
             ("STORM_MODE", mode.to_owned()),
@@ -96,7 +96,7 @@ impl Settings {
     }
 }
 
-/// A client of any store but the one in memory.
+/// A client of any store except the one in memory.
 pub(crate) fn builder(address: &Address, lease: Duration) -> Builder {
     let builder = match address.mode {
         Mode::One => LockClient::builder().url(&address.urls[0]),
@@ -111,6 +111,6 @@ pub(crate) fn builder(address: &Address, lease: Duration) -> Builder {
         Mode::Redlock => LockClient::builder().redlock(Redlock::new(&address.urls).longest_lease(lease)),
         Mode::Memory => LockClient::builder(),
     };
-    // Longer than any fault, so that whoever waits goes on.
+    // Longer than any fault, so that waiters continue.
     builder.lease(lease).waiter_timeout(WAITER_TIMEOUT).outage_timeout(Duration::from_secs(60)).connect_lazily()
 }

@@ -1,4 +1,4 @@
-//! One acquire attempt of a thread, what it does with its hold, and how it gives it up.
+//! One acquire attempt of a thread, its use of the hold, and the release.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ pub(crate) struct Place {
     pub(crate) kinds: Vec<Kind>,
     pub(crate) lease: Duration,
     pub(crate) min_hold: bool,
-    /// The next that gets a lock forks.
+    /// The next thread that gets a lock forks.
     pub(crate) fork: AtomicBool,
-    /// Who has a lock keeps it at least until then, if it is not lost before.
+    /// Until this time a holder keeps its lock, unless it is lost earlier.
     pub(crate) keep_until: AtomicU64,
-    /// Take no more.
+    /// Stop acquiring.
     pub(crate) over: AtomicBool,
     pub(crate) attempts: AtomicU64,
 }
@@ -40,10 +40,10 @@ pub(crate) fn names_of(kind: Kind) -> &'static [&'static [&'static str]] {
 /// The name of the one latch.
 pub(crate) const LATCH: &str = "l0";
 
-/// How many permits there are.
+/// The number of permits.
 pub(crate) const PERMITS: u32 = 2;
 
-/// What one attempt does.
+/// The parameters of one attempt.
 struct Turn<'a> {
     place: &'a Place,
     thread: u32,
@@ -51,13 +51,13 @@ struct Turn<'a> {
     names: &'static [&'static str],
     /// How long it works.
     section: Duration,
-    /// Goes on after a loss, as a careless program.
+    /// Continues after a loss, like a careless program.
     careless: bool,
     reenters: bool,
     extends: bool,
 }
 
-/// How one waits.
+/// How long a call waits.
 #[derive(Clone, Copy)]
 enum Patience {
     None,
@@ -85,7 +85,7 @@ impl Patience {
     }
 }
 
-/// Calls the form of a method that waits for so long.
+/// Calls the form of a method that waits this long.
 macro_rules! ask {
     ($handle:expr, $patience:expr, $lock:ident, $try_now:ident, $try_for:ident) => {
         match $patience {
@@ -96,7 +96,7 @@ macro_rules! ask {
     };
 }
 
-/// Mostly short; seldom longer than a lease.
+/// Mostly short; rarely longer than a lease.
 fn random_section(rng: &mut StdRng, lease: Duration) -> Duration {
     match rng.random_range(0..100) {
         0..60 => ms(rng.random_range(0..5)),
@@ -107,8 +107,8 @@ fn random_section(rng: &mut StdRng, lease: Duration) -> Duration {
     }
 }
 
-/// A latch has no holder, so the checker has nothing to judge but that nobody panics, hangs, or
-/// leaves something.
+/// A latch has no holder, so all that can be checked is that nobody panics, hangs or leaves
+/// anything behind.
 fn use_latch(place: &Place, rng: &mut StdRng) {
     let latch = place.client.latch(LATCH);
     let outcome = match rng.random_range(0..4) {
@@ -122,9 +122,9 @@ fn use_latch(place: &Place, rng: &mut StdRng) {
     }
 }
 
-/// One attempt of the thread, from asking to having given up.
+/// One attempt of the thread, from the call to the release.
 pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
-    // Where there are permits there are latches.
+    // A deployment with permits also has latches.
     if place.kinds.contains(&Kind::Permit) && rng.random_bool(0.03) {
         return use_latch(place, rng);
     }
@@ -132,7 +132,7 @@ pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
     let names = names_of(kind);
     let names = names[rng.random_range(0..names.len())];
     let is_lock = !matches!(kind, Kind::Permit);
-    // A lease of its own, which it often needs to its end.
+    // Has a fixed lease, which it often uses to its end.
     let fixed = (is_lock && rng.random_bool(0.06)).then(|| ms(rng.random_range(150..700)));
     let whole = fixed.filter(|_| rng.random_bool(0.5)).map(|lease| lease.mul_f64(rng.random_range(0.8..1.4)));
     let turn = Turn {
@@ -146,7 +146,7 @@ pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
         extends: rng.random_bool(0.03),
     };
     let patience = Patience::random(rng);
-    // A time for which it stays taken; an end from outside.
+    // Some have a minimum hold time, some are cancelled from outside.
     let least = (place.min_hold && kind == Kind::Plain && fixed.is_none() && rng.random_bool(0.03)).then(|| ms(300));
     let cancel = rng.random_bool(0.04).then(|| ms(rng.random_range(1..300)));
     let moves = rng.random_bool(0.05);
@@ -168,7 +168,7 @@ pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
             if let Some(lease) = fixed { handle.with_lease(lease) } else { handle }
         }};
     }
-    // Ends the wait of this attempt, unless that is over before.
+    // Cancels the wait of this attempt, unless it ends earlier.
     let done = AtomicBool::new(false);
     std::thread::scope(|s| {
         if let Some(after) = cancel {
@@ -247,7 +247,7 @@ impl Turn<'_> {
         }
     }
 
-    /// The guard goes to another thread.
+    /// Moves the guard to another thread.
     fn elsewhere<G: Held + Send>(&self, won: Result<Option<G>>, tokens: impl FnOnce(&G) -> Vec<u64> + Send) {
         std::thread::scope(|s| drop(s.spawn(|| self.goes_on(won, tokens)).join()));
     }
@@ -289,16 +289,16 @@ impl Turn<'_> {
         held
     }
 
-    /// What a program may do besides while it has the lock.
+    /// What a program may do in addition while it has the lock.
     fn on_the_way(&self, guard: &impl Held) {
         if self.place.fork.swap(false, Ordering::SeqCst) {
             self.fork(guard);
         }
         if self.extends {
-            // Whether it works shows in the looks that follow.
+            // The following calls of `is_held` show whether it worked.
             let _ = guard.extend(self.place.lease);
         }
-        // Only by the thread that took it.
+        // Only the thread that took it can re-enter.
         if self.reenters && guard.hold_count() == 1 {
             self.reenter(guard);
         }
@@ -307,11 +307,11 @@ impl Turn<'_> {
     fn reenter(&self, guard: &impl Held) {
         match self.place.client.mutex(self.names[0]).try_lock() {
             Ok(Some(inner)) => drop(inner.unlock()),
-            // The thread of an owned guard has nothing to enter once more.
+            // An owned guard does not belong to its thread, which cannot re-enter.
             Ok(None) => {}
             Err(e) => {
                 let fine = e.is_outage() || matches!(e.kind(), ErrorKind::Lost | ErrorKind::Closed);
-                assert!(fine || !guard.is_held(), "entering once more: {e}");
+                assert!(fine || !guard.is_held(), "re-entering: {e}");
             }
         }
     }
@@ -320,7 +320,8 @@ impl Turn<'_> {
         match fork::fork() {
             Ok(fork::Fork::Child) => {
                 let held = guard.is_held();
-                // One that takes itself for its parent could wait for ever for one of its mutexes.
+                // A child that mistakes itself for its parent could wait forever for one of its
+                // mutexes.
                 let answer = match held {
                     true => "not-asked".to_owned(),
                     false => format!("{:?}", self.place.client.try_lock("other").err().map(|e| e.kind())),
@@ -331,8 +332,8 @@ impl Turn<'_> {
             Ok(fork::Fork::Parent(pid)) => {
                 let ended = AtomicBool::new(false);
                 std::thread::scope(|s| {
-                    // One that takes itself for its parent may hang when it ends, and would outlive the
-                    // run.
+                    // A child that mistakes itself for its parent may hang on exit, and would
+                    // outlive the run.
                     s.spawn(|| {
                         sleep_unless(ms(3000), &ended);
                         if !ended.load(Ordering::SeqCst) {

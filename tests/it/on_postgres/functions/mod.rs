@@ -1,16 +1,16 @@
-//! Every function may run twice: in each state of its row the second run answers as the first, or
-//! says that it has been done, and changes nothing more.
+//! Every function may run twice: in each state of its row the second run returns the same result as
+//! the first, or reports that it has been done, and changes nothing more.
 
 mod tables;
 
 use self::tables::{STATES, Then, calls};
 use super::server;
 
-/// Empties all tables: what a test makes is all that stands there.
+/// Empties all tables, so that only the rows of the test exist.
 const EMPTY: &str = "DELETE FROM leasehold.lock; DELETE FROM leasehold.share; DELETE FROM leasehold.waiter; \
                      DELETE FROM leasehold.once; DELETE FROM leasehold.fenced;";
 
-/// Writes out what stands for something in a table.
+/// Expands the abbreviations used in the tables.
 fn expand(sql: &str) -> String {
     let end = |table: &str| format!("UPDATE leasehold.{table} SET ends = now() - interval '1 s' WHERE ends > now()");
     let dead = "UPDATE leasehold.waiter SET deadline = now() - interval '1 s' WHERE holder = 'third'";
@@ -26,7 +26,7 @@ fn expand(sql: &str) -> String {
     calls.join("; ")
 }
 
-/// What a call answers; of an error its SQLSTATE.
+/// The result of a call; for an error its SQLSTATE.
 fn run<S: ?Sized + postgres::ToStatement>(db: &mut postgres::Client, sql: &S) -> String {
     match db.query_one(sql, &[]) {
         Ok(row) => row.get::<_, Option<String>>(0).unwrap_or_default(),
@@ -34,7 +34,7 @@ fn run<S: ?Sized + postgres::ToStatement>(db: &mut postgres::Client, sql: &S) ->
     }
 }
 
-/// All rows, with what may differ from run to run left out: times, and tokens. And the token.
+/// All rows without the values that may differ from run to run (times and tokens), and the token.
 const PICTURE: &str = "SELECT 'lock ' || concat_ws(' ', name, kind, coalesce(holder, '-'), level, \
                    ends > clock_timestamp() + interval '45 s', ends > clock_timestamp() + interval '75 s', \
                    number, wants, tokens, barred > clock_timestamp(), bars), \
@@ -54,7 +54,7 @@ fn picture(db: &mut postgres::Client, prepared: &postgres::Statement) -> (Vec<St
     (rows.iter().map(|row| row.get(0)).collect(), token.unwrap_or(0))
 }
 
-/// The first value of an answer, of an array the last.
+/// The first value of a result; of an array, the last.
 fn status(answer: &str) -> &str {
     match answer.strip_prefix('{') {
         Some(array) => array.trim_end_matches('}').rsplit(',').next().unwrap(),
@@ -62,7 +62,7 @@ fn status(answer: &str) -> &str {
     }
 }
 
-/// One character for an answer.
+/// One character for a result.
 fn sign(answer: &str) -> char {
     status(answer).chars().next().unwrap_or('.')
 }
@@ -71,7 +71,7 @@ fn sign(answer: &str) -> char {
 fn each_function_may_run_twice_in_every_state() {
     let server = server!();
     let mut db = server.connect();
-    // Its many errors are what it answers.
+    // The many errors are expected results.
     db.batch_execute("SET log_min_messages = fatal; SET synchronous_commit = off").unwrap();
     let all = db.prepare(PICTURE).unwrap();
     let mut differ = String::new();
@@ -86,8 +86,8 @@ fn each_function_may_run_twice_in_every_state() {
             let second = run(&mut db, &sql);
             let what = format!("{call}, {state}: {first}, then {second}");
             signs.push(sign(&first));
-            // Nobody could keep its place there, so none lost it by that: the first to ask again
-            // has a live place from then on, and goes before the others with its next try.
+            // No waiter could keep its entry there, so none lost it by that: the first to ask again
+            // has a live entry from then on, and goes first with its next attempt.
             if *state == "free, all are dead" && first.starts_with("(0,1,") && call.contains(", 60000, 0, 'c', null") {
                 assert_eq!(status(&second), "1", "{what}");
                 continue;
@@ -107,10 +107,10 @@ fn each_function_may_run_twice_in_every_state() {
             differ += &format!("{call}\n  {signs}\n  {wanted}\n");
         }
     }
-    assert!(differ.is_empty(), "the answers of these calls differ, the table second:\n{differ}");
+    assert!(differ.is_empty(), "the results of these calls differ; the second line is the table's:\n{differ}");
 }
 
-/// What a late request must not do: each is refused behind its not-after, and takes nothing.
+/// Late requests are refused after their not-after, and acquire nothing.
 #[test]
 fn late_requests_take_nothing() {
     let server = server!();
@@ -118,14 +118,15 @@ fn late_requests_take_nothing() {
     for (call, ..) in calls().iter().filter(|(call, ..)| call.contains("$late")) {
         db.batch_execute(EMPTY).unwrap();
         let answer = run(&mut db, &expand(call));
-        // A semaphore that is not there has no permits, whenever it is asked.
+        // A semaphore that does not exist has no permits, whenever it is asked.
         let wanted = if call.starts_with("$permit") { "4" } else { "3" };
         assert_eq!(status(&answer), wanted, "{call}");
         assert!(server.held().is_empty(), "{call}");
     }
 }
 
-/// Of a grant with several tokens each is fenced as the grant is, and none before or behind it.
+/// Each token of a grant with several tokens can be fenced like the grant, and none before or after
+/// them.
 #[test]
 fn each_token_of_a_grant_is_fenced() {
     let server = server!();
@@ -139,12 +140,12 @@ fn each_token_of_a_grant_is_fenced() {
             let fenced: Vec<bool> = (-1..=5).map(|more| holds(first + more)).collect();
             assert_eq!(fenced, [false, true, true, true, true, true, false], "{acquire}, {fence}");
         }
-        // One level more is of the same grant.
+        // One more level belongs to the same grant.
         db.execute("SELECT leasehold_v2.acquire('k', 'me', 60000, 1, 0, null)", &[]).unwrap();
         db.execute("SELECT leasehold_v2.fence('k', $1)", &[&(first + 4)]).unwrap();
         let sql = "SELECT value FROM leasehold_v2.acquire('k', 'me', 60000, 0, 0, null)";
         let next: i64 = db.query_one(sql, &[]).unwrap().get(0);
-        assert!(next > first + 4, "{acquire}: no token is given twice");
+        assert!(next > first + 4, "{acquire}: no token is issued twice");
         assert!(db.execute("SELECT leasehold_v2.fence('k', $1)", &[&(first + 4)]).is_err());
     }
 }

@@ -1,6 +1,6 @@
-//! The states of a name, and what each function answers in each of them.
+//! The states of a name, and the result of each function in each of them.
 
-/// What stands for a state: the statements that make it.
+/// The name of each state, and the statements that create it.
 pub(super) const STATES: &[(&str, &str)] = &[
     ("nothing", ""),
     // Plain locks.
@@ -114,11 +114,11 @@ pub(super) const STATES: &[(&str, &str)] = &[
     ),
 ];
 
-/// What the second run must answer.
+/// The expected result of the second run.
 pub(super) enum Then {
-    /// The same, to the last value.
+    /// The same, including all values.
     Same,
-    /// The same, with values that differ: another token, fewer milliseconds.
+    /// The same, with different values: another token, fewer milliseconds.
     AsBefore,
     /// The same, or this: the first run has done it.
     Done(&'static str),
@@ -128,7 +128,7 @@ use Then::{AsBefore, Done, Same};
 
 const TOKEN: &str = "(SELECT coalesce(max(token), 7) FROM leasehold.lock WHERE name = 'k')";
 
-/// A call, what its second run must answer, and the first answer in each of the states, one
+/// A call, the expected result of its second run, and the first result in each of the states, one
 /// character each; `L` is the error LH001.
 pub(super) fn calls() -> Vec<(String, Then, &'static str)> {
     let fenced = |call: &str| call.replace("TOKEN", TOKEN);
@@ -364,7 +364,7 @@ pub(super) fn calls() -> Vec<(String, Then, &'static str)> {
             "-xxxxx-xxx---xx-----rr-r-rrrr-rrssssccc-ll-",
         ),
         (call("$queue('k', 'c')"), Same, "0000000000000112222100000000000000000000000"),
-        // Sent once: a repeat could force out the next holder.
+        // It is sent only once: a repeat could force out the next holder.
         (call("$force('k', 'x', 'w')"), Done("0"), "0111110111000110000055050555505555555550550"),
         (call("$force('k', 'r', 'w')"), Done("0"), "0555550555000550000011010111101155555550550"),
         (call("$sweep(0, 100)"), Done("0"), "0000001000100000012000101000020000010001001"),

@@ -28,18 +28,18 @@ pub enum Fault {
     CutAfterApplied,
     /// The server runs the request; this many bytes of the reply arrive.
     CutReplyAt(usize),
-    /// The server runs the request; the connection stays up and delivers nothing any more.
+    /// The server runs the request; the connection stays up and delivers nothing more.
     BlackHoleReply,
-    /// The reply comes this much later.
+    /// The reply arrives this much later.
     StallReply(Duration),
     /// The server runs the request; the connection ends this much later, without a reply.
     StallThenCut(Duration),
-    /// Held back while the client sees a silent connection. Sent by `release_held`, whether or not
-    /// the client is still connected.
+    /// The request is held back while the client sees a silent connection. `release_held` sends it,
+    /// whether or not the client is still connected.
     Hold,
     /// The server never receives the request; the client receives this reply.
     Reply(&'static [u8]),
-    /// The server never receives the request; the client is told this error of ZooKeeper.
+    /// The server never receives the request; the client receives this ZooKeeper error.
     Refuse(i32),
     /// The client receives bytes that are not RESP.
     Garbage,
@@ -67,21 +67,21 @@ struct State {
     held_over: AtomicBool,
     /// See `keep_backends`.
     keep_backends: AtomicBool,
-    /// How long the last reply was of which only a part was forwarded.
+    /// The length of the last reply that was only partly forwarded.
     reply_length: AtomicUsize,
     /// How many requests have no reply yet.
     under_way: AtomicU32,
     refuse: AtomicBool,
     silent: AtomicBool,
     servers_cut_off: AtomicBool,
-    /// The number of connections that have subscribed so far, and the number of the last one that
-    /// is half open.
+    /// The number of connections that have subscribed so far, and the number of the last of them
+    /// that is half open.
     subscribers: AtomicU32,
     half_open: AtomicU32,
-    /// One frame in so many ends its connection to a ZooKeeper; 0 for none.
+    /// One frame in this many ends its connection to a ZooKeeper; 0 for none.
     cut_one_in: AtomicU32,
     stop: AtomicBool,
-    /// Each with whether a server is at its other end.
+    /// The sockets, each with whether its peer is a server.
     streams: Mutex<Vec<(Arc<AtomicBool>, UnixStream)>>,
 }
 
@@ -97,10 +97,10 @@ impl State {
     }
 }
 
-/// Who is at the other end of a connection to the proxy.
+/// The kind of peer at the other end of a connection to the proxy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Peer {
-    /// Only `AUTH` and `PING` came so far.
+    /// It has sent only `AUTH` and `PING` so far.
     Unknown,
     Client,
     /// A replica or a sentinel.
@@ -121,18 +121,18 @@ impl Peer {
 enum Address {
     Unix(PathBuf),
     Tcp(u16),
-    /// The socket, and the URL that leads to it.
+    /// The socket, and the URL that connects to it.
     Postgres(PathBuf, String),
 }
 
-/// Sockets are alike in all that is done with them here.
+/// All uses of sockets here work the same on both kinds.
 fn as_unix(stream: TcpStream) -> UnixStream {
     stream.set_nodelay(true).unwrap();
     UnixStream::from(OwnedFd::from(stream))
 }
 
-/// In front of a server of a group, faults, silence, refusals and cuts meet its clients; its
-/// replicas and the sentinels only `cut_off_servers`.
+/// In front of a server of a group, faults, silence, refusals and cuts affect its clients; its
+/// replicas and the sentinels are only affected by `cut_off_servers`.
 pub struct Proxy {
     address: Address,
     state: Arc<State>,
@@ -157,7 +157,7 @@ impl Proxy {
         Self::listen(address, accept, to_socket(server.socket()), carries(Protocol::Postgres, Peer::Client))
     }
 
-    /// On a port of its own, which a server that will run in a group can announce.
+    /// A proxy on a port of its own, which a server that will run in a group can announce.
     pub fn before(server: &Server) -> Self {
         Self::listen_on_a_port(to_socket(server.socket()), carries(Protocol::Redis, Peer::Unknown))
     }
@@ -195,7 +195,7 @@ impl Proxy {
                 let carry = carry.clone();
                 std::thread::spawn(move || {
                     carry(client, server, &state, &of_server);
-                    // Thousands of connections come and go in a test.
+                    // A test opens and closes thousands of connections.
                     if !state.keep_backends.load(Ordering::SeqCst) {
                         state.streams.lock().retain(|(flag, _)| !Arc::ptr_eq(flag, &of_server));
                     }
@@ -213,7 +213,7 @@ impl Proxy {
         }
     }
 
-    /// 0 on a Unix socket.
+    /// The port; 0 on a Unix socket.
     pub fn port(&self) -> u16 {
         match self.address {
             Address::Tcp(port) => port,
@@ -224,12 +224,12 @@ impl Proxy {
     pub fn path(&self) -> &std::path::Path {
         match &self.address {
             Address::Unix(path) => path,
-            _ => panic!("it is no Unix socket of Redis"),
+            _ => panic!("not a Unix socket of Redis"),
         }
     }
 
-    /// The next request that contains `word` gets the fault, once. The text of a script does not
-    /// count.
+    /// Injects the fault once, into the next request that contains `word`. The text of a script
+    /// does not count.
     pub fn inject(&self, word: &str, fault: Fault) {
         self.inject_after(word, 0, fault);
     }
@@ -238,8 +238,8 @@ impl Proxy {
         self.set(word, skip, 1, fault);
     }
 
-    /// The next `times` requests that contain `word` get the fault, including repeats of the first
-    /// one.
+    /// Injects the fault into the next `times` requests that contain `word`, including repeats of
+    /// the first one.
     pub fn inject_times(&self, word: &str, times: u32, fault: Fault) {
         self.set(word, 0, times, fault);
     }
@@ -258,7 +258,7 @@ impl Proxy {
         self.state.hits.load(Ordering::SeqCst)
     }
 
-    /// The last fault that happened was only to prepare another one.
+    /// Does not count the last fault, which only prepared another one.
     pub fn forget_hit(&self) {
         self.state.hits.fetch_sub(1, Ordering::SeqCst);
     }
@@ -274,13 +274,13 @@ impl Proxy {
         wait_until("the held request is over", || self.state.held_over.load(Ordering::SeqCst));
     }
 
-    /// Sets whether a fault that ends a connection ends it only for the client, as where a router
-    /// in between dies: at the server its request runs on, and the other end seems to be there.
+    /// Sets whether a fault that ends a connection ends it only for the client, as if a router in
+    /// between died: the server continues to run the request, and its end seems to be connected.
     pub fn keep_backends(&self, keep: bool) {
         self.state.keep_backends.store(keep, Ordering::SeqCst);
     }
 
-    /// How long the reply was that a fault cut last.
+    /// The full length of the last reply that a fault cut.
     pub fn reply_length(&self) -> usize {
         self.state.reply_length.load(Ordering::SeqCst)
     }
@@ -290,14 +290,14 @@ impl Proxy {
         self.state.refuse.store(refuse, Ordering::SeqCst);
     }
 
-    /// Sets whether everything sent from now on is dropped, on new connections too. Once false, new
-    /// connections work again.
+    /// Sets whether everything sent from now on is dropped, also on new connections. After setting
+    /// it to false, new connections work again.
     pub fn silence(&self, silent: bool) {
         self.state.silent.store(silent, Ordering::SeqCst);
     }
 
     /// Drops all packets, in both directions, of the connections that have subscribed so far. Other
-    /// connections go on.
+    /// connections continue.
     pub fn leave_subscribers_half_open(&self) {
         self.state.half_open.store(self.subscribers(), Ordering::SeqCst);
     }
@@ -310,17 +310,17 @@ impl Proxy {
         self.state.shut(false);
     }
 
-    /// Whether each request has its reply.
+    /// Whether each request has received its reply.
     pub fn is_at_rest(&self) -> bool {
         self.state.under_way.load(Ordering::SeqCst) == 0
     }
 
-    /// Sets whether all packets between the server on one side and its replicas and the sentinels
-    /// on the other are dropped. Clients and the bus of a cluster go on.
+    /// Sets whether all packets between the server and its replicas and the sentinels are dropped.
+    /// Clients and the bus of a cluster are not affected.
     pub fn cut_off_servers(&self, cut_off: bool) {
         self.state.servers_cut_off.store(cut_off, Ordering::SeqCst);
         if !cut_off {
-            // In what they have received a part is missing.
+            // A part of what they have received is missing.
             self.state.shut(true);
         }
     }
@@ -363,7 +363,7 @@ fn carries(protocol: Protocol, peer: Peer) -> impl Fn(UnixStream, UnixStream, &S
     move |client, server, state, of_server| carry(client, server, state, protocol, peer, of_server)
 }
 
-/// Forwards request by request until the client subscribes or the replica has its snapshot; from
+/// Forwards one request at a time until the client subscribes or the replica has its snapshot; from
 /// then on bytes flow freely both ways.
 fn carry(
     mut client: UnixStream,
@@ -421,7 +421,7 @@ fn carry(
         state.under_way.fetch_sub(1, Ordering::SeqCst);
         if !done {
             if fault.is_some() && state.keep_backends.load(Ordering::SeqCst) {
-                // The server's end stays open: `streams` has it too.
+                // The server's end stays open, because `streams` holds it too.
                 let _ = client.shutdown(std::net::Shutdown::Both);
                 return;
             }
@@ -433,7 +433,7 @@ fn carry(
 fn take_fault(state: &State, words: &[Vec<u8>]) -> Option<Fault> {
     let mut place = state.rule.lock();
     let rule = place.as_mut()?;
-    // The text of a script names no lock, and may have the word of a test in it.
+    // The text of a script names no lock, and may contain the word of a test.
     let text = if words.first().is_some_and(|word| word == b"EVAL") { 1 } else { usize::MAX };
     let has_word = |w: &Vec<u8>| w.windows(rule.word.len().max(1)).any(|part| part == rule.word);
     if !words.iter().enumerate().any(|(at, word)| at != text && has_word(word)) {
@@ -451,7 +451,7 @@ fn take_fault(state: &State, words: &[Vec<u8>]) -> Option<Fault> {
     Some(fault)
 }
 
-/// False if the connection is over.
+/// Applies a fault to a request. False if the connection is over.
 fn meet(
     fault: Fault,
     protocol: Protocol,

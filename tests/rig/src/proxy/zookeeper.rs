@@ -1,5 +1,5 @@
-//! In front of a ZooKeeper: frames flow both ways at any time, so a fault is kept with the number
-//! of its request until the reply comes.
+//! The proxy in front of a ZooKeeper: frames flow both ways at any time, so a fault is kept with
+//! the number of its request until the reply arrives.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -13,41 +13,41 @@ use super::{Fault, Proxy, State, as_unix, close, take_fault};
 use crate::wait_until;
 use crate::zookeeper::ZooKeeper;
 
-/// The number of the request that connects, which carries none.
+/// Stands in for the number of the connect request, which carries none.
 const CONNECT: i32 = i32::MIN;
 
-/// The number of a message about a watch, which answers no request.
+/// The number of a watch event, which answers no request.
 const WATCH: i32 = -1;
 
-/// The request that a node exists, which clients send in transactions.
+/// The request that checks that a node exists, which clients send in transactions.
 const CHECK: i32 = 13;
 
 /// One connection.
 struct Connection<'a> {
     state: &'a State,
-    /// Faults that meet the reply, by the number of the request.
+    /// Faults for replies, by the number of the request.
     faults: Mutex<HashMap<i32, Fault>>,
-    /// Something was swallowed: what would follow makes no sense.
+    /// Something was swallowed, so whatever follows would make no sense.
     is_dead: AtomicBool,
 }
 
 impl Proxy {
-    /// In front of a ZooKeeper, on a port of its own. The word of a fault may be a part of a path
-    /// (`/job`), the name of a request (`connect`, `create2`, `sync`, ...) or both (`delete /job`).
-    /// A transaction that only checks a node is a `check`, and a message about a watch an `event`.
+    /// A proxy in front of a ZooKeeper, on a port of its own. The word of a fault may be a part of
+    /// a path (`/job`), the name of a request (`connect`, `create2`, `sync`, ...) or both (`delete
+    /// /job`). A transaction that only checks a node is a `check`, and a watch event an `event`.
     pub fn before_zookeeper(server: &ZooKeeper) -> Self {
         let port = server.port();
         let connect = move || Some(as_unix(TcpStream::connect(("127.0.0.1", port)).ok()?));
         Self::listen_on_a_port(connect, |client, server, state, _| carry(&client, &server, state))
     }
 
-    /// The URL of a ZooKeeper behind it.
+    /// The URL of the ZooKeeper behind this proxy.
     pub fn zookeeper_url(&self) -> String {
         format!("zookeeper://127.0.0.1:{}", self.port())
     }
 
-    /// From now on one frame in so many ends its connection, half of them with the first half of
-    /// the frame delivered, the others with nothing of it. 0 stops that.
+    /// From now on one frame in `frames` ends its connection; half of these are delivered up to
+    /// their middle, the others not at all. 0 stops that.
     pub fn cut_one_in(&self, frames: u32) {
         self.state.cut_one_in.store(frames, Ordering::SeqCst);
     }
@@ -154,12 +154,12 @@ impl Connection<'_> {
         self.state.held_over.store(true, Ordering::SeqCst);
     }
 
-    /// A request is held, which must reach the server though its client is gone.
+    /// A request is held, which must reach the server although its client is gone.
     fn holds(&self) -> bool {
         self.faults.lock().values().any(|fault| *fault == Fault::Hold)
     }
 
-    /// What becomes of a reply. False if the connection is over.
+    /// Applies a fault to a reply. False if the connection is over.
     fn meet(&self, fault: Fault, reply: &[u8], client: &mut UnixStream) -> bool {
         match fault {
             Fault::CutAfterApplied => false,
@@ -217,7 +217,7 @@ impl Connection<'_> {
     }
 }
 
-/// With the length in front.
+/// Including its length prefix.
 fn next_frame(from: &mut UnixStream) -> Option<Vec<u8>> {
     let mut frame = vec![0; 4];
     from.read_exact(&mut frame).ok()?;
@@ -231,7 +231,7 @@ fn int(frame: &[u8], at: usize) -> i32 {
     frame.get(at..at + 4).map_or(0, |bytes| i32::from_be_bytes(bytes.try_into().unwrap()))
 }
 
-/// The name of the request, the name with the path, and all of it.
+/// The name of the request, the name with the path, and the whole frame.
 fn words(frame: &[u8], is_first: bool) -> Vec<Vec<u8>> {
     let name = if is_first { "connect" } else { name_of(int(frame, 8)) };
     // A transaction begins with its first request, not with a path.

@@ -14,8 +14,8 @@ const ELECTION: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy)]
 pub struct EnsembleOptions {
     pub tick: Duration,
-    /// For how long a follower that hears nothing from its leader goes on. If a busy machine
-    /// stops for longer, there is an election that no test has asked for.
+    /// How long a follower that receives nothing from its leader waits before it looks for another
+    /// one. If a busy machine stalls for longer, there is an election that no test asked for.
     pub patience: Duration,
     /// Further lines of the configuration of each server.
     pub settings: &'static str,
@@ -27,17 +27,18 @@ impl Default for EnsembleOptions {
     }
 }
 
-/// Three servers. What one sends to another goes through pipes of its own, so that any of them can
-/// be cut off from the others, or follow with a delay.
+/// Three servers. They reach each other through pipes of their own, so that any of them can be cut
+/// off from the others, or follow with a delay.
 pub struct Ensemble {
     servers: Vec<ZooKeeper>,
-    /// By the server that connects and the one that it connects to; none to itself.
+    /// Indexed by the server that connects and the one that it connects to; `None` from a server to
+    /// itself.
     pipes: Vec<Vec<Option<Pipes>>>,
 }
 
 /// From one server to another.
 struct Pipes {
-    /// To the port where it leads.
+    /// To the port on which it leads.
     lead: Pipe,
     /// To its port for elections.
     elect: Pipe,
@@ -61,7 +62,7 @@ impl Ensemble {
         &self.servers
     }
 
-    /// With the hosts in this order.
+    /// The URL with the hosts in this order.
     pub fn url_of(&self, order: &[usize]) -> String {
         let hosts: Vec<String> = order.iter().map(|index| self.servers[*index].address()).collect();
         format!("zookeeper://{}", hosts.join(","))
@@ -83,14 +84,14 @@ impl Ensemble {
         found.unwrap()
     }
 
-    /// Those that are not the leader.
+    /// The servers that are not the leader.
     #[track_caller]
     pub fn followers(&self) -> [usize; SIZE - 1] {
         let leader = self.leader();
         std::array::from_fn(|n| (leader + 1 + n) % SIZE)
     }
 
-    /// Waits until all three serve, one of them as the leader.
+    /// Waits until all three serve clients, one of them as the leader.
     #[track_caller]
     pub fn wait_for_all(&self) {
         wait_for(ELECTION, "all servers serve", || {
@@ -103,7 +104,7 @@ impl Ensemble {
         self.servers.iter().for_each(ZooKeeper::kill);
     }
 
-    /// Starts those that were killed, and waits until all three serve.
+    /// Starts those that were killed, and waits until all three serve clients.
     #[track_caller]
     pub fn start_all_again(&self) {
         for server in self.servers.iter().filter(|server| !server.runs()) {
@@ -112,9 +113,9 @@ impl Ensemble {
         self.wait_for_all();
     }
 
-    /// Sets whether nothing arrives any more between this server and the others. Leader and
-    /// followers learn of it when their patience is over, and answer their clients until then.
-    /// Connections of clients go on.
+    /// Sets whether everything between this server and the others is swallowed. Leader and
+    /// followers notice when their patience has run out, and serve their clients until then.
+    /// Connections of clients stay up.
     pub fn cut_off(&self, index: usize, cut_off: bool) {
         for pipes in self.pipes_of(index) {
             pipes.lead.silence(cut_off);
@@ -122,8 +123,8 @@ impl Ensemble {
         }
     }
 
-    /// The same for a leader, but the others learn of it at once and elect another one. The leader
-    /// learns of it when its patience is over, and serves its clients until then.
+    /// The same for a leader, but the others notice at once and elect another one. The leader
+    /// notices when its patience has run out, and serves its clients until then.
     pub fn depose(&self, leader: usize) {
         self.cut_off(leader, true);
         self.pipes
@@ -132,7 +133,7 @@ impl Ensemble {
             .for_each(|pipes| pipes.lead.leave_target_half_open());
     }
 
-    /// Those from and to this server.
+    /// The pipes from and to this server.
     fn pipes_of(&self, index: usize) -> impl Iterator<Item = &Pipes> {
         self.pipes.iter().enumerate().flat_map(move |(from, pipes)| {
             let meant = move |(to, _): &(usize, &Option<Pipes>)| from == index || *to == index;
@@ -140,18 +141,18 @@ impl Ensemble {
         })
     }
 
-    /// How much later this server, while it follows, learns of what the leader has committed.
+    /// Sets how much later this server, as a follower, receives what the leader has committed.
     pub fn lag(&self, index: usize, delay: Duration) {
         self.pipes[index].iter().flatten().for_each(|pipes| pipes.lead.delay(delay));
     }
 
-    /// After all clients are gone: no session, connection, watch or node.
+    /// For the time after all clients have ended: no session, connection, watch or node is left.
     #[track_caller]
     pub fn assert_clean(&self) {
         self.assert_clean_but(&[]);
     }
 
-    /// The same, but these nodes may stay, and those above them.
+    /// The same, but these nodes and their parents may stay.
     #[track_caller]
     pub fn assert_clean_but(&self, stay: &[&str]) {
         self.servers.iter().for_each(|server| server.assert_clean_but(stay));
@@ -161,7 +162,7 @@ impl Ensemble {
 type Prepared = (ZooKeeper, Vec<Option<Pipes>>);
 
 fn prepare(options: EnsembleOptions) -> Vec<Prepared> {
-    // For clients, for followers, for elections.
+    // The ports for clients, for followers and for elections.
     let ports: [[u16; 3]; SIZE] = std::array::from_fn(|_| std::array::from_fn(|_| free_port()));
     let pipe = |[_, lead, elect]: [u16; 3]| Pipes { lead: Pipe::to(lead), elect: Pipe::to(elect) };
     let pipes_from = |own: usize| (0..SIZE).map(|index| (index != own).then(|| pipe(ports[index]))).collect();

@@ -1,5 +1,5 @@
-//! The jars that ZooKeeper and Curator run from: fetched and built by Maven when something has
-//! changed, so that later runs need no network and no time.
+//! The jars that ZooKeeper and Curator run from. Maven fetches and builds them again only if
+//! something has changed, so that later runs need neither the network nor time.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -8,22 +8,22 @@ use std::sync::OnceLock;
 
 use crate::kept_dir;
 
-/// What every Java program of the tests is started with: small, and quick to start.
+/// Options for every Java program of the tests: a small heap and a quick start.
 const SMALL: [&str; 4] = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"];
 
 fn chosen(variable: &str, default: &str) -> String {
     std::env::var(variable).unwrap_or_else(|_| default.to_owned())
 }
 
-/// A command that runs this class, with the level of its log lines.
+/// A command that runs this class, with these options.
 pub fn java(class: &str, options: &[String]) -> Command {
     let mut command = Command::new("java");
     command.args(SMALL).args(options).arg("-cp").arg(jar()).arg(class);
     command
 }
 
-/// The jar with its libraries beside it. Ends the test if there is no JDK, no Maven, or no jar to be
-/// had.
+/// The jar, with its libraries beside it. Fails the test if there is no JDK or Maven, or if the jar
+/// cannot be built.
 pub fn jar() -> &'static Path {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     BUILT.get_or_init(build).as_ref().unwrap_or_else(|why| {
@@ -50,7 +50,7 @@ fn build() -> Result<PathBuf, String> {
         return Ok(jar);
     }
     run("mvn", Command::new("mvn").arg("-version"))?;
-    // Moved to its place when it is complete: another test binary may build beside this one.
+    // Moved to its place when it is complete: another test binary may build it concurrently.
     let unfinished = home.join(format!("{name}.{}", std::process::id()));
     let mut maven = Command::new("mvn");
     maven.args(["-q", "-B", "-f"]).arg(source.join("pom.xml"));

@@ -1,4 +1,4 @@
-//! Servers that go from test to test: to start one takes longer than most tests.
+//! Servers that are reused by one test after another: starting one takes longer than most tests.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -9,20 +9,20 @@ use parking_lot::Mutex;
 use super::{Mode, ZooKeeper};
 use crate::ms;
 
-/// Those that no test has at the moment, with their settings. As many as had one at a time. They end
-/// with this process.
+/// The servers that no test uses at the moment, with their settings. Their number is the largest
+/// number of tests that used one at a time. They end with this process.
 static IDLE: Mutex<Vec<(&'static str, ZooKeeper)>> = Mutex::new(Vec::new());
 
-/// A server that one test has to itself, without nodes and sessions of others. The next test gets it
-/// when the sessions of this one have ended.
+/// A server for one test alone, without nodes and sessions of others. The next test gets it when
+/// the sessions of this one have ended.
 pub struct Lent {
     settings: &'static str,
     server: Option<ZooKeeper>,
 }
 
 impl ZooKeeper {
-    /// `settings`: lines of its configuration, and all that the test
-    /// may have of that: what it changes would change it for others.
+    /// `settings`: lines of its configuration. A test must not change it in any other way, because
+    /// the change would affect later tests.
     pub fn lend(settings: &'static str) -> Lent {
         let idle = {
             let mut idle = IDLE.lock();
@@ -41,7 +41,7 @@ impl ZooKeeper {
         SHARED.get_or_init(|| Arc::new(Self::start_with(settings))).clone()
     }
 
-    /// Removes all nodes. Whether it has none then, and no session.
+    /// Removes all nodes. Returns whether no node and no session is left.
     fn is_as_new(&self) -> bool {
         if self.mode() != Some(Mode::Standalone) {
             return false;
@@ -60,17 +60,18 @@ impl Deref for Lent {
     type Target = ZooKeeper;
 
     fn deref(&self) -> &ZooKeeper {
-        self.server.as_ref().expect("it goes when this value does")
+        self.server.as_ref().expect("it is taken on drop only")
     }
 }
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let server = self.server.take().expect("it was there");
+        let server = self.server.take().expect("it is taken on drop only");
         if std::thread::panicking() || !server.runs() {
             return;
         }
-        // What the last clients have left goes soon; if it does not, another server is started.
+        // What the last clients left disappears soon; otherwise the next test starts another
+        // server.
         let start = Instant::now();
         while start.elapsed() < ms(1000) {
             if server.is_as_new() {

@@ -1,5 +1,5 @@
-//! A ZooKeeper on a free port, for one test at a time. It ends when the test ends, or is lent to the
-//! next one; and when the test binary dies.
+//! A ZooKeeper on a free port, used by one test at a time. When the test ends it ends too, or is
+//! lent to the next one; it also ends when the test binary dies.
 
 mod ensemble;
 mod jars;
@@ -25,8 +25,8 @@ pub use raw::{CONTAINER, EPHEMERAL, EPHEMERAL_SEQUENTIAL, NO_NODE, NODE_EXISTS, 
 
 use super::{Certificates, Identity, free_port, fresh_dir, ms, signal, wait_for, wait_until};
 
-/// `tickTime` of the servers: they grant sessions of 2 to 20 ticks, and look at the end of each
-/// which have expired.
+/// `tickTime` of the servers: they grant sessions of 2 to 20 ticks, and expire sessions at the end
+/// of each tick.
 pub const TICK: Duration = ms(500);
 
 /// A start takes one or two seconds, or several when the machine is busy.
@@ -42,9 +42,9 @@ pub enum Mode {
 
 pub struct ZooKeeper {
     dir: PathBuf,
-    /// For clients.
+    /// The port for clients.
     port: u16,
-    /// For clients with TLS; 0 for none.
+    /// The port for clients with TLS; 0 for none.
     secure_port: u16,
     process: Mutex<Option<Child>>,
 }
@@ -64,7 +64,7 @@ impl ZooKeeper {
         start_together(alone).pop().unwrap().0
     }
 
-    /// One that serves clients with TLS on a port of its own, and trusts this authority's clients.
+    /// Also serves clients with TLS on a port of its own, and trusts this authority's clients.
     pub fn start_tls(certificates: &Certificates, identity: &Identity, settings: &str) -> Self {
         let alone = || {
             let (port, secure_port) = (free_port(), free_port());
@@ -91,13 +91,13 @@ impl ZooKeeper {
         self.dir.join("identity.pem")
     }
 
-    /// From its next start on it shows this certificate.
+    /// Makes it present this certificate from its next start on.
     pub fn present(&self, identity: &Identity) {
         let text = |path: &Path| fs::read_to_string(path).unwrap();
         fs::write(self.key_store(), text(&identity.key) + &text(&identity.certificate)).unwrap();
     }
 
-    /// Its port with TLS comes after the other one, and ends connections at first.
+    /// Its TLS port opens after the other one, and ends connections at first.
     fn is_secure_if_it_has_to(&self) -> bool {
         if self.secure_port == 0 {
             return true;
@@ -115,7 +115,7 @@ impl ZooKeeper {
         format!("zookeeper+tls://127.0.0.1:{}", self.secure_port)
     }
 
-    /// A server that does not run yet. The lines say its ports.
+    /// A server that does not run yet. Its configuration contains its ports.
     fn prepare(port: u16, settings: &str) -> Self {
         let dir = fresh_dir();
         let data = dir.join("data");
@@ -133,10 +133,11 @@ impl ZooKeeper {
     fn spawn(&self) {
         let options = [
             "-Dznode.container.checkIntervalMs=200",
-            // The machine does not lose its power in a test.
+            // No test cuts the machine's power.
             "-Dzookeeper.forceSync=no",
             "-Dzookeeper.preAllocSize=1024",
-            // How long a server that looks for a leader waits at most before it asks again.
+            // The longest time for which a server that looks for a leader waits before it asks
+            // again.
             "-Dzookeeper.fastleader.maxNotificationInterval=1000",
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
@@ -147,9 +148,9 @@ impl ZooKeeper {
         options.push(format!("-Dcurator.remove={}", self.dir.display()));
         let mut command = java("curator.Serve", &options);
         command.arg(self.dir.join("zoo.cfg")).current_dir(&self.dir);
-        // The server ends with its standard input, which only this process keeps open. One that is
-        // stopped does not see that, but its process group, which has nobody else in it, gets a
-        // SIGHUP and a SIGCONT from the kernel when its parent dies.
+        // The server ends when its standard input closes, which only this process keeps open. A
+        // stopped server does not notice that, but when its parent dies the kernel sends SIGHUP and
+        // SIGCONT to its process group, which contains nothing else.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
         let errors = fs::OpenOptions::new().create(true).append(true).open(self.dir.join("err")).unwrap();
         let process = command.stderr(errors).spawn().unwrap();
@@ -187,7 +188,7 @@ impl ZooKeeper {
         format!("zookeeper://{}", self.address())
     }
 
-    /// Below a chroot: `/a/b`.
+    /// Its URL with a chroot, such as `/a/b`.
     pub fn url_in(&self, chroot: &str) -> String {
         format!("{}{chroot}", self.url())
     }
@@ -196,7 +197,7 @@ impl ZooKeeper {
         self.process.lock().as_ref().expect("it runs").id()
     }
 
-    /// False if it was killed. One that is suspended runs.
+    /// False if it was killed. A suspended server counts as running.
     pub fn runs(&self) -> bool {
         self.process.lock().is_some()
     }
@@ -217,13 +218,13 @@ impl ZooKeeper {
         }
     }
 
-    /// From its next start on it has this setting.
+    /// Adds this line to its configuration, from its next start on.
     pub fn configure(&self, line: &str) {
         let mut config = fs::OpenOptions::new().append(true).open(self.dir.join("zoo.cfg")).unwrap();
         writeln!(config, "{line}").unwrap();
     }
 
-    /// A line for the program around the server, see `Serve.java`.
+    /// Sends a line to the program around the server, see `Serve.java`.
     pub fn say(&self, line: &str) {
         let mut process = self.process.lock();
         let stdin = process.as_mut().expect("it runs").stdin.as_mut().expect("it is piped");
@@ -238,7 +239,7 @@ impl ZooKeeper {
             if self.becomes_ready() {
                 return;
             }
-            // Another process may have had its port for a moment, to see whether it is free.
+            // Another process may have bound its port briefly, to check whether it is free.
             self.kill();
         }
         panic!("the ZooKeeper ends when it starts: {}", self.last_words());
@@ -249,7 +250,7 @@ impl ZooKeeper {
         self.start_again();
     }
 
-    /// The answer to a word of four letters: `srvr`, `cons`, `wchc`, `dump`, `mntr`, ...
+    /// The reply to a four-letter word: `srvr`, `cons`, `wchc`, `dump`, `mntr`, ...
     pub fn try_ask(&self, word: &str) -> Option<String> {
         let mut stream = TcpStream::connect_timeout(&([127, 0, 0, 1], self.port).into(), ms(1000)).ok()?;
         stream.set_read_timeout(Some(ms(2000))).unwrap();
@@ -259,7 +260,7 @@ impl ZooKeeper {
         Some(answer)
     }
 
-    /// The same; a busy server may take its time.
+    /// The same; a busy server may take some time.
     #[track_caller]
     pub fn ask(&self, word: &str) -> String {
         let mut answer = None;
@@ -290,38 +291,38 @@ impl ZooKeeper {
         value.parse().unwrap_or_else(|e| panic!("{name} {value}: {e}"))
     }
 
-    /// The connections of sessions: lines of `cons`.
+    /// The connections that have sessions: lines of `cons`.
     pub fn connections(&self) -> Vec<String> {
         self.ask("cons").lines().filter(|line| line.contains("sid=0x")).map(|line| line.trim().to_owned()).collect()
     }
 
-    /// Each watch of this server's connections: the session, and the path.
+    /// Each watch on this server's connections: the session and the path.
     pub fn watches(&self) -> Vec<(i64, String)> {
         of_sessions(self.try_ask("wchc").unwrap_or_default().lines())
     }
 
-    /// The sessions, also those without a connection. Only a leader or a server alone knows them.
+    /// All sessions, also those without a connection. Only a leader or a single server knows them.
     pub fn sessions(&self) -> Vec<i64> {
         self.sessions_and_ephemerals().0
     }
 
-    /// Each ephemeral node, with its session.
+    /// Each ephemeral node and its session.
     pub fn ephemerals(&self) -> Vec<(i64, String)> {
         self.sessions_and_ephemerals().1
     }
 
-    /// Both at one time.
+    /// Both from one reply.
     pub fn sessions_and_ephemerals(&self) -> (Vec<i64>, Vec<(i64, String)>) {
         let answer = self.ask("dump");
         let lines = answer.lines().take_while(|line| !line.starts_with("ephemeral nodes dump"));
         let mut sessions: Vec<i64> = lines.filter_map(session_of).collect();
-        // The server lists them in no order.
+        // The server lists them unordered.
         sessions.sort_unstable();
         let lines = answer.lines().skip_while(|line| !line.starts_with("Sessions with Ephemerals")).skip(1);
         (sessions, of_sessions(lines.take_while(|line| !line.starts_with("Connections dump"))))
     }
 
-    /// A session of the plain protocol, as long as the server grants.
+    /// A session of the plain protocol, with the longest timeout that the server grants.
     #[track_caller]
     pub fn raw(&self) -> Raw {
         let mut session = None;
@@ -332,7 +333,7 @@ impl ZooKeeper {
         session.unwrap()
     }
 
-    /// What `work` finds out in a session of its own.
+    /// Runs `work` in a session of its own.
     #[track_caller]
     pub fn look<T>(&self, work: impl FnOnce(&mut Raw) -> T) -> T {
         let mut session = self.raw();
@@ -341,11 +342,11 @@ impl ZooKeeper {
         found
     }
 
-    /// The children of a node by now, sorted as text; none if there is no such node.
+    /// The current children of a node, sorted as text; none if there is no such node.
     #[track_caller]
     pub fn children(&self, path: &str) -> Vec<String> {
         self.look(|session| {
-            // Else a follower may show what was there before.
+            // Otherwise a follower may show an earlier state.
             let _ = session.sync("/");
             session.children(path).unwrap_or_default()
         })
@@ -359,7 +360,7 @@ impl ZooKeeper {
         })
     }
 
-    /// The paths of all nodes by now, parents first, without what belongs to the server itself.
+    /// The paths of all current nodes, parents first, without those of the server itself.
     #[track_caller]
     pub fn nodes(&self) -> Vec<String> {
         self.look(|session| {
@@ -368,23 +369,23 @@ impl ZooKeeper {
         })
     }
 
-    /// After its clients are gone: no session, connection, watch or node.
+    /// For the time after its clients have ended: no session, connection, watch or node is left.
     #[track_caller]
     pub fn assert_clean(&self) {
         self.assert_clean_but(&[]);
     }
 
-    /// The same, but these nodes may stay, and those above them. (A container looks as if it were
-    /// meant to stay.)
+    /// The same, but these nodes and their parents may stay. (A container looks like a persistent
+    /// node.)
     #[track_caller]
     pub fn assert_clean_but(&self, stay: &[&str]) {
         let may_stay = |path: &str| stay.iter().any(|stays| *stays == path || stays.starts_with(&format!("{path}/")));
-        // First, because it takes a session of our own.
+        // The nodes come first, because looking at them takes a session.
         self.look(|session| {
             wait_until("the nodes go", || {
                 let _ = session.sync("/");
                 let is_clean = session.tree("/").iter().all(|(path, _)| may_stay(path));
-                // The server looks for empty containers a few times in a second.
+                // The server removes empty containers a few times per second.
                 std::thread::sleep(ms(if is_clean { 0 } else { 20 }));
                 is_clean
             });
@@ -415,8 +416,8 @@ impl Drop for ZooKeeper {
     }
 }
 
-/// Starts servers side by side, each with what goes with it, and makes all of them anew if one
-/// cannot start: another process may have taken its port.
+/// Starts servers in parallel, each with its companion, and creates all of them again if one cannot
+/// start: another process may have taken its port.
 fn start_together<T>(make: impl Fn() -> Vec<(ZooKeeper, T)>) -> Vec<(ZooKeeper, T)> {
     for _ in 0..5 {
         let servers = make();
@@ -432,12 +433,12 @@ fn start_together<T>(make: impl Fn() -> Vec<(ZooKeeper, T)>) -> Vec<(ZooKeeper, 
 /// `0x1000...`, as four-letter words print sessions.
 fn session_of(line: &str) -> Option<i64> {
     let digits = line.trim().trim_end_matches(':').strip_prefix("0x")?;
-    // A follower adds the timeout.
+    // A follower appends the timeout.
     let digits = digits.split_whitespace().next()?;
     u64::from_str_radix(digits, 16).ok().map(u64::cast_signed)
 }
 
-/// Lines of paths below lines of sessions.
+/// Parses lines of paths, each group below the line of its session.
 fn of_sessions<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<(i64, String)> {
     let (mut session, mut found) = (0, Vec::new());
     for line in lines {

@@ -20,7 +20,7 @@ struct State {
     stop: AtomicBool,
     /// The near and the far end of each connection.
     streams: Mutex<Vec<[TcpStream; 2]>>,
-    /// A near end that is closed does not close its far end.
+    /// Closing a near end does not close its far end.
     is_half_open: AtomicBool,
     /// See [`Pipe::answers_come_through`].
     answers: Mutex<Option<[u16; 2]>>,
@@ -41,7 +41,7 @@ pub struct Pipe {
 }
 
 impl Pipe {
-    /// To a port of 127.0.0.1, where nobody need listen yet.
+    /// A pipe to a port of 127.0.0.1, where nothing needs to listen yet.
     pub fn to(target: u16) -> Self {
         // Another process may take a free port first.
         let bind = || TcpListener::bind(("127.0.0.1", free_port()));
@@ -66,15 +66,15 @@ impl Pipe {
     }
 
     /// A server that asks for votes names its own port, and the other server connects to that. This
-    /// makes it connect to the other pipe in place of `port`: else the two would go on talking past
-    /// the pipes of a cut.
+    /// makes it connect to the other pipe instead of `port`: otherwise the two would bypass the
+    /// pipes during a cut.
     pub fn answers_come_through(&self, port: u16, other: &Self) {
         assert_eq!(port.to_string().len(), other.port.to_string().len(), "the message has a length before the address");
         *self.state.answers.lock() = Some([port, other.port]);
     }
 
-    /// Sets whether everything sent from now on is swallowed, on new connections too. Once false,
-    /// the connections that are there are cut: in what they have carried a part is missing.
+    /// Sets whether everything sent from now on is swallowed, also on new connections. Setting it
+    /// to false cuts the existing connections, because a part of what they carried is missing.
     pub fn silence(&self, silent: bool) {
         self.state.silent.store(silent, Ordering::SeqCst);
         if !silent {
@@ -83,8 +83,8 @@ impl Pipe {
         }
     }
 
-    /// Silent from now on; whoever has connected learns that the connection is over, and the target
-    /// does not.
+    /// Swallows everything from now on; those that have connected see the end of their connection,
+    /// and the target does not.
     pub fn leave_target_half_open(&self) {
         self.state.is_half_open.store(true, Ordering::SeqCst);
         self.silence(true);
@@ -93,12 +93,12 @@ impl Pipe {
         }
     }
 
-    /// Ends the connections that are there. New ones are carried on.
+    /// Cuts the existing connections. New ones are carried.
     pub fn cut(&self) {
         self.state.cut();
     }
 
-    /// How much later what comes back from the target arrives, from now on.
+    /// Sets how much later what the target sends arrives, from now on.
     pub fn delay(&self, delay: Duration) {
         self.state.delay_ms.store(u64::try_from(delay.as_millis()).unwrap(), Ordering::SeqCst);
     }
@@ -134,7 +134,8 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, state: &State) {
     let mut chunk = [0; 16 * 1024];
     let mut answers = *state.answers.lock();
     while let Ok(length @ 1..) = from.read(&mut chunk) {
-        // Without this the connection would be of no use in a cut: no election may succeed over it.
+        // A connection that names the real port must not survive into a cut: an election could
+        // succeed over it.
         if answers.take().is_some_and(|ports| !name_another_port(&mut chunk[..length], ports)) {
             break;
         }
@@ -157,7 +158,7 @@ fn name_another_port(message: &mut [u8], [own, other]: [u16; 2]) -> bool {
     true
 }
 
-/// Reads at once and gives each piece the time at which it arrives.
+/// Reads without delay and schedules each piece for the time at which it arrives.
 fn put_off(mut from: TcpStream, late: &Sender<(Instant, Vec<u8>)>, state: &State) {
     let mut chunk = [0; 16 * 1024];
     while let Ok(length @ 1..) = from.read(&mut chunk) {

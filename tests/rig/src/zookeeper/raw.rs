@@ -1,5 +1,5 @@
-//! A session of the plain protocol, to look into a server and to change nodes behind a client's
-//! back.
+//! A session of the plain protocol, for inspecting a server and for changing nodes behind a
+//! client's back.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use crate::CAP;
 
-/// The kinds of nodes, as `create` has them.
+/// The kinds of nodes, as encoded in `create`.
 pub const PERSISTENT: i32 = 0;
 pub const EPHEMERAL: i32 = 1;
 pub const EPHEMERAL_SEQUENTIAL: i32 = 3;
 pub const CONTAINER: i32 = 4;
 
-/// Errors of the protocol.
+/// Error codes of the protocol.
 pub const NO_NODE: i32 = -101;
 pub const NODE_EXISTS: i32 = -110;
 
-/// What the server says of a node.
+/// What the server reports about a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     pub data: Vec<u8>,
@@ -48,7 +48,7 @@ impl Raw {
         Self::resume(port, timeout, 0, &[0; 16])
     }
 
-    /// A connection with a session that is there already; `None` also if it has expired.
+    /// Resumes an existing session on a new connection; `None` also if it has expired.
     pub fn resume(port: u16, timeout: Duration, session: i64, password: &[u8]) -> Option<Self> {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
         stream.set_read_timeout(Some(CAP)).unwrap();
@@ -70,13 +70,13 @@ impl Raw {
         &self.password
     }
 
-    /// The body of the reply, or the error's code.
+    /// Returns the body of the reply, or the error code.
     #[track_caller]
     fn call(&mut self, op: i32, body: &Body) -> Result<Answer, i32> {
         self.try_call(op, body).expect("the server answers")
     }
 
-    /// `None` without a reply.
+    /// Returns `None` if no reply arrives.
     fn try_call(&mut self, op: i32, body: &Body) -> Option<Result<Answer, i32>> {
         self.xid += 1;
         let mut frame = Body::default();
@@ -85,28 +85,28 @@ impl Raw {
         loop {
             let mut answer = Answer::read(&mut self.stream)?;
             let (xid, _zxid, error) = (answer.int(), answer.long(), answer.int());
-            // -1 is the event of a watch.
+            // -1 is a watch event.
             if xid == self.xid {
                 return Some(if error == 0 { Ok(answer) } else { Err(error) });
             }
-            assert!(xid < 0, "the answer {xid} to the request {}", self.xid);
+            assert!(xid < 0, "reply {xid} to request {}", self.xid);
         }
     }
 
-    /// The path, which ends with the sequence number if it has one.
+    /// Returns the path, which ends with the sequence number if it has one.
     pub fn create(&mut self, path: &str, data: &[u8], kind: i32) -> Result<String, i32> {
         let op = if kind == CONTAINER { 19 } else { 15 };
         Ok(self.call(op, &creation(path, data, kind))?.text())
     }
 
-    /// Creates a persistent node on a connection that may break. Whether that is known to have
-    /// succeeded within half a second.
+    /// Creates a persistent node on a connection that may break. Returns whether a reply confirmed
+    /// it within half a second.
     pub fn try_create(&mut self, path: &str) -> bool {
         self.stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
         matches!(self.try_call(15, &creation(path, b"", PERSISTENT)), Some(Ok(_)))
     }
 
-    /// Creates it and all that is missing above it, as containers.
+    /// Creates the node, and missing parents as containers.
     pub fn create_below_containers(&mut self, path: &str, data: &[u8], kind: i32) -> Result<String, i32> {
         for (end, _) in path.match_indices('/').filter(|(end, _)| *end > 0) {
             match self.create(&path[..end], b"", CONTAINER) {
@@ -134,8 +134,8 @@ impl Raw {
         Ok(Node { data, czxid, version, cversion, owner, children })
     }
 
-    /// What anybody may do with the node from now on: 1 read, 2 write, 4 create children, 8 delete
-    /// them, 16 change this.
+    /// Sets the rights of everybody on the node: 1 read, 2 write, 4 create children, 8 delete them,
+    /// 16 change the rights.
     pub fn allow(&mut self, path: &str, rights: i32) -> Result<(), i32> {
         let mut body = Body::default();
         body.text(path).int(1).int(rights).text("world").text("anyone").int(-1);
@@ -147,7 +147,7 @@ impl Raw {
         self.call(4, Body::default().text(path).byte(1)).map(drop)
     }
 
-    /// Sorted as text.
+    /// The children, sorted as text.
     pub fn children(&mut self, path: &str) -> Result<Vec<String>, i32> {
         let mut answer = self.call(8, Body::default().text(path).byte(0))?;
         let mut names: Vec<String> = (0..answer.int()).map(|_| answer.text()).collect();
@@ -159,8 +159,8 @@ impl Raw {
         self.call(9, Body::default().text(path)).map(drop)
     }
 
-    /// All nodes below the path, parents first, without what belongs to the server itself. Some may
-    /// have gone meanwhile.
+    /// All nodes below the path, parents first, without those of the server itself. Some may be
+    /// deleted meanwhile.
     pub fn tree(&mut self, path: &str) -> Vec<(String, Node)> {
         let mut found = Vec::new();
         let mut ahead = vec![path.to_owned()];
@@ -179,8 +179,8 @@ impl Raw {
         found
     }
 
-    /// Ends the session, and with it its nodes. Dropped without it, the session goes on until it
-    /// expires.
+    /// Ends the session, and with it its ephemeral nodes. If it is dropped instead, the session
+    /// lasts until it expires.
     pub fn close(mut self) {
         let _ = self.call(-11, &Body::default());
     }
@@ -189,7 +189,7 @@ impl Raw {
 fn creation(path: &str, data: &[u8], kind: i32) -> Body {
     let mut body = Body::default();
     body.text(path).bytes(data);
-    // One entry: all rights to world:anyone.
+    // The ACL has one entry: all rights for world:anyone.
     body.int(1).int(31).text("world").text("anyone").int(kind);
     body
 }
@@ -230,7 +230,7 @@ impl Body {
     }
 }
 
-/// The body of a reply, as far as it has not been read.
+/// The unread rest of a reply's body.
 struct Answer(std::vec::IntoIter<u8>);
 
 impl Answer {
@@ -254,7 +254,7 @@ impl Answer {
         i64::from_be_bytes(self.array())
     }
 
-    /// Nothing at all is -1 long.
+    /// The length of a null is -1.
     fn bytes(&mut self) -> Vec<u8> {
         let length = usize::try_from(self.int()).unwrap_or(0);
         self.0.by_ref().take(length).collect()
