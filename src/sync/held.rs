@@ -22,8 +22,8 @@ pub(crate) mod sealed {
 /// The guards have these methods themselves, and their docs say more (`fencing_token` is there only
 /// on those that have one); this trait is only needed in functions like the one below. It can be
 /// used as `&dyn Held` and `Box<dyn Held>`: all methods but [`unlock`](Self::unlock) are there, and
-/// dropping the box gives the hold up. It is `Sync`, so a `&dyn Held` can go to another thread. Only
-/// the guards of this crate have it.
+/// dropping the box gives the hold up. It is `Sync`, so a `&dyn Held` can go to another thread.
+/// Only the guards of this crate have it.
 ///
 /// # Examples
 /// ```

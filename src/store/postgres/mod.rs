@@ -75,7 +75,7 @@ pub(crate) struct PostgresStore {
     channel: String,
     address: String,
     next_sweep: Mutex<Moment>,
-    /// Owners cannot be written or read in this database: see [`owners`].
+    /// Owners cannot be written or read in this database: see [`listing`].
     without_owners: AtomicBool,
 }
 
