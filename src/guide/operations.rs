@@ -141,8 +141,8 @@
 //! | free it by force | [`force_unlock`](crate::ReentrantMutex::force_unlock), `leasehold unlock` | not with `DEL`: it wakes nobody |
 //!
 //! Each client says who it is: a label ([`Builder::owner`](crate::Builder::owner), by default the
-//! name of the program), the process id and the host. A [`LockHolder`](crate::observe::LockHolder) has
-//! these, and its `Display` is meant for log lines:
+//! name of the program), the process id and the host. A [`LockHolder`](crate::observe::LockHolder)
+//! has these, and its `Display` is meant for log lines:
 //!
 //! ```text
 //! held by billing-7 (pid 4711 on host-a) for 12 s, its lease ends in 21 s
@@ -168,20 +168,20 @@
 //! write nothing.
 //!
 //! [`LockClient::nodes`](crate::LockClient::nodes) returns, for each server and without I/O, its
-//! address, its state ([`NodeState`](crate::observe::NodeState): voting, quarantined, down), how long its
-//! last reply took (Redlock), and its last error. Export it as a metric. With Redlock, alert when
-//! any master does not vote: part of your redundancy is gone. Also watch
+//! address, its state ([`NodeState`](crate::observe::NodeState): voting, quarantined, down), how
+//! long its last reply took (Redlock), and its last error. Export it as a metric. With Redlock,
+//! alert when any master does not vote: part of your redundancy is gone. Also watch
 //! [`token_rounds`](crate::LockClient::token_rounds): if it grows quickly, a clock is behind.
 //!
 //! # Figures
 //!
 //! [`LockClient::stats`](crate::LockClient::stats) reports, without I/O, what a client has done
 //! since it was built: for each primitive, for the 64 names that matter most, and for its
-//! connections. `Display` writes a table for people; [`to_prometheus`](crate::observe::Stats::to_prometheus)
-//! writes the text for a scrape (the example `metrics` serves it over a socket); with the cargo
-//! feature `metrics`, `Stats::publish` sends the same figures to the recorder of that crate, and with
-//! the feature `serde` they can be written [as JSON](crate::observe#as-json).
-//! Counting takes no mutex during a call.
+//! connections. `Display` writes a table for people;
+//! [`to_prometheus`](crate::observe::Stats::to_prometheus) writes the text for a scrape (the
+//! example `metrics` serves it over a socket); with the cargo feature `metrics`, `Stats::publish`
+//! sends the same figures to the recorder of that crate, and with the feature `serde` they can be
+//! written [as JSON](crate::observe#as-json). Counting takes no mutex during a call.
 //!
 //! | metric | meaning | alarm |
 //! |---|---|---|
@@ -295,10 +295,10 @@
 //! The store is given by `--url` or `LEASEHOLD_URL`. Everybody on the machine can see arguments, so
 //! `--url` refuses a password: put the URL into `LEASEHOLD_URL`, or the password into a file for
 //! `--password-file`. With `--json`, subcommands that show something print [the JSON of
-//! `observe`](crate::observe#as-json); `leasehold schema` describes it. Exit statuses: 0 done, 75 somebody else has the lock, 70 it was lost, 69 the store
-//! cannot be used, 64 bad arguments, 77 denied, 76 nothing that can be locked. Otherwise `run` ends
-//! with the status of the command, `show` with 1 if the name is free, and `doctor` with 1 for
-//! warnings and 2 for problems.
+//! `observe`](crate::observe#as-json); `leasehold schema` describes it. Exit statuses: 0 done, 75
+//! somebody else has the lock, 70 it was lost, 69 the store cannot be used, 64 bad arguments, 77
+//! denied, 76 nothing that can be locked. Otherwise `run` ends with the status of the command,
+//! `show` with 1 if the name is free, and `doctor` with 1 for warnings and 2 for problems.
 //!
 //! # Connections
 //!
