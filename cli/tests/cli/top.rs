@@ -212,7 +212,7 @@ fn a_tiny_terminal_and_one_that_grows() {
     let line = "stty rows 3 cols 10; (sleep 0.7; stty rows 24 cols 100) < /dev/tty & exec $LEASEHOLD top";
     let session = Session::start_at(&server.url(), "sh -c", line);
     let mut top = Top { session, rows: 24, columns: 100 };
-    top.wait_for_text("1 lock, 1 held, 0 waiting   looked");
+    top.wait_for_text("1 lock, 1 held, 0 waiting   updated");
     top.session.press("q");
     assert_eq!(top.session.end().0, Some(0));
     drop(held);
