@@ -2,7 +2,7 @@
 //! command has options and subcommands instead.
 
 /// What the library says, and what the command says instead; applied in this order.
-const WORDS: [(&str, &str); 28] = [
+const WORDS: [(&str, &str); 27] = [
     ("the crate docs have the ACL rule, in guide::operations", "`leasehold doctor --acl` prints the ACL rule"),
     ("the crate docs have the rule, in guide::operations", "`leasehold doctor --acl` prints the rule"),
     ("the other rules in guide::operations", "the other rules that `leasehold doctor --acl` prints"),
@@ -41,7 +41,6 @@ const WORDS: [(&str, &str); 28] = [
     ("another key_prefix", "another --key-prefix"),
     ("min_hold", "--min-hold"),
     ("max_hold", "--max-hold"),
-    ("; ask for one lock by its name with inspect", "; ask for one lock by its name with `leasehold show`"),
     ("or ask for one lock by its name with inspect", "or ask for one lock by its name with `leasehold show`"),
 ];
 

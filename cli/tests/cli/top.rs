@@ -158,7 +158,7 @@ fn a_server_that_goes_away_and_comes_back() {
     let other = client.mutex("other").lock_owned().unwrap();
     proxy.refuse(false);
     let lines = top.wait_for_text("2 locks, 2 held");
-    assert!(!lines.iter().any(|line| line.contains("cannot be asked")), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains("cannot be queried")), "{lines:?}");
     // It does not answer at all: the screen still works.
     server.suspend();
     top.wait_for_text("not answered for");
