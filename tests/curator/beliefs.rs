@@ -1,4 +1,4 @@
-//! From when to when holders took a lock for their own, on the clock of the whole machine.
+//! The times in which holders believed that they held a lock, by the clock of the whole machine.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -12,7 +12,7 @@ use crate::driver::now;
 use crate::kinds::Held;
 use crate::rig::{Child, ms};
 
-/// A guard said at both ends, and so in between, that it holds the lock.
+/// A guard reported at both ends, and so in between, that it holds the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Belief {
     pub(crate) from: u64,
@@ -26,14 +26,14 @@ impl Belief {
         Self { from: numbers[0], to: numbers[1], token: numbers[2] }
     }
 
-    /// What all processes have written to the file so far.
+    /// The beliefs that all processes have written to the file so far.
     pub(crate) fn read(path: &Path) -> Vec<Self> {
         std::fs::read_to_string(path).unwrap().lines().map(Self::parse).collect()
     }
 }
 
-/// What is wrong with the beliefs in a lock, if anything: two at a time, or a token that is no
-/// larger than the one before.
+/// The faults in the beliefs in a lock: two at the same time, or a token that is not larger than
+/// the one before.
 pub(crate) fn faults(mut beliefs: Vec<Belief>) -> Vec<String> {
     beliefs.sort_by_key(|belief| belief.from);
     let mut found = Vec::new();
@@ -41,7 +41,7 @@ pub(crate) fn faults(mut beliefs: Vec<Belief>) -> Vec<String> {
     for belief in beliefs {
         if belief.from <= last.to {
             let both = Duration::from_nanos(last.to.min(belief.to) - belief.from);
-            found.push(format!("{last:?} and {belief:?} together for {both:?}"));
+            found.push(format!("{last:?} and {belief:?} at the same time for {both:?}"));
         }
         if belief.token <= last.token {
             found.push(format!("{belief:?} has no larger token than {last:?}"));
@@ -53,11 +53,11 @@ pub(crate) fn faults(mut beliefs: Vec<Belief>) -> Vec<String> {
     found
 }
 
-/// Looks for so long, or until it is false. `None` if it was false at once.
+/// Checks for this long, or until it returns false. `None` if it returned false at once.
 pub(crate) fn watch(held: &Held, span: Duration) -> Option<Belief> {
     let (start, mut believed) = (now(), None);
     loop {
-        // Before the look: at this time it was held if the look says so.
+        // Taken before the check: at this time it was held if the check says so.
         let at = now();
         if !held.is_held() {
             return believed;
@@ -70,7 +70,7 @@ pub(crate) fn watch(held: &Held, span: Duration) -> Option<Belief> {
     }
 }
 
-/// A process that takes the lock `k` over and over, and writes what it believed to a file.
+/// A process that acquires the lock `k` repeatedly, and writes its beliefs to a file.
 pub(crate) struct Believer(Child);
 
 impl Believer {
@@ -90,7 +90,7 @@ impl Believer {
         self.0.signal(name);
     }
 
-    /// Has it keep its next hold until that is lost, and waits until it has it.
+    /// Makes it keep its next hold until that is lost, and waits until it has it.
     pub(crate) fn keep(&mut self) {
         self.0.say("keep");
         self.0.expect("keeps");
@@ -132,13 +132,13 @@ fn believing_process() {
                         std::thread::sleep(ms(5));
                         continue;
                     };
-                    // Now and then longer than the lease: what keeps it is the session.
+                    // Sometimes longer than the lease: the session must keep it.
                     let mut span = if turn % 40 == 39 { lease + ms(200) } else { ms(turn % 9) };
                     if keep.swap(false, Ordering::SeqCst) {
                         println!("@@keeps it");
                         span = Duration::from_secs(60);
                     }
-                    // Before it is given up: one line in one write.
+                    // Written before the release, each line in a single write.
                     if let Some(Belief { from, to, token }) = watch(&held, span) {
                         file.write_all(format!("{from} {to} {token}\n").as_bytes()).unwrap();
                     }
@@ -159,7 +159,7 @@ fn two_at_a_time_are_found() {
     let belief = |from, to, token| Belief { from, to, token };
     assert_eq!(faults(vec![belief(10, 20, 2), belief(1, 9, 1), belief(21, 21, 3)]), Vec::<String>::new());
     assert_eq!(faults(vec![belief(1, 9, 1), belief(9, 20, 2)]).len(), 1);
-    // Also behind a short one.
+    // Also after a short belief.
     assert_eq!(faults(vec![belief(1, 50, 1), belief(60, 70, 2), belief(61, 62, 3), belief(65, 80, 4)]).len(), 2);
     assert_eq!(faults(vec![belief(1, 9, 2), belief(10, 20, 2)]).len(), 1);
 }

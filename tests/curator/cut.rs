@@ -1,5 +1,5 @@
-//! The holder is cut off, or its server is, or it is stopped: it must know before the next one has
-//! the lock.
+//! The holder is cut off, or its server is, or it is suspended: it must know of its loss before the
+//! next one has the lock.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use crate::rig::{Child, Proxy, ms, wait_until};
 const LEASE: Duration = ms(2000);
 const LONG: Duration = Duration::from_secs(60);
 
-/// A session that is so short has an I/O timeout that is so short: a server that has just been
-/// started may need longer for its first answers on a busy machine.
+/// Such a short session implies a short I/O timeout: on a busy machine a server that has just
+/// started may need longer for its first replies.
 fn client(url: &str) -> LockClient {
     let client = LockClient::builder().url(url).lease(LEASE).connect_lazily().build().unwrap();
     wait_until("it answers", || KINDS[0].try_for(&client, "warm", ms(1)).is_ok_and(|held| held.is_some()));
     client
 }
 
-/// A follower that answers its clients for four times the session without its leader.
+/// A follower that answers its clients without its leader for four times the session.
 fn patient() -> EnsembleOptions {
     EnsembleOptions { patience: ms(8000), ..EnsembleOptions::default() }
 }
 
-/// Takes the lock at this server as soon as it comes free, and returns when that was.
+/// Acquires the lock at this server as soon as it becomes free, and returns when that was.
 fn next_holder(server: &ZooKeeper) -> u64 {
     let client = client(&server.url());
-    let held = KINDS[0].try_for(&client, "m", LONG).unwrap().expect("it comes free");
+    let held = KINDS[0].try_for(&client, "m", LONG).unwrap().expect("it becomes free");
     let at = now();
     assert!(held.is_held());
     at
@@ -55,17 +55,17 @@ fn a_holder_whose_server_has_lost_its_leader_knows_before_the_next_one_has_the_l
         wait_until("the next one waits", || waits(leader));
         let start = now();
         ensemble.cut_off(cut, true);
-        let belief = watch(&held, LONG).expect("it held it");
+        let belief = watch(&held, LONG).expect("it believed");
         (start, belief, ensemble.server(cut).mode(), next.join().unwrap())
     });
     println!("false after {:?}; the next one has it after {:?}", after(start, belief.to), after(start, next));
-    assert!(belief.to < next, "both had it for {:?}", after(next, belief.to));
+    assert!(belief.to < next, "both believed for {:?}", after(next, belief.to));
     assert_eq!(mode, Some(Mode::Follower), "the server answered as before");
-    assert!(after(start, belief.to) > LEASE / 4, "it does not give up at the first sign");
+    assert!(after(start, belief.to) > LEASE / 4, "it does not give up at the first failure");
     ensemble.cut_off(cut, false);
 }
 
-/// What Curator's users get if their session is shorter than the time for which a server goes on
+/// What Curator's users get if their session is shorter than the time for which a server continues
 /// without its leader.
 #[test]
 fn a_curator_whose_server_has_lost_its_leader_goes_on_believing() {
@@ -75,7 +75,7 @@ fn a_curator_whose_server_has_lost_its_leader_goes_on_believing() {
     let jvm = curator(&ensemble.server(cut).address(), &[&session]);
     let java = jvm.thread();
     java.begin(&format!("mutex m believes {}", LONG.as_millis()));
-    wait_until("it holds it", || leader.children("/m").len() == 1);
+    wait_until("it is held", || leader.children("/m").len() == 1);
     let (start, next) = std::thread::scope(|s| {
         let next = s.spawn(|| next_holder(leader));
         wait_until("the next one waits", || waits(leader));
@@ -107,10 +107,10 @@ fn a_holder_that_is_cut_off_knows_before_the_next_one_has_the_lock() {
         wait_until("the next one waits", || waits(&server));
         let start = now();
         proxy.silence(true);
-        let belief = watch(&held, LONG).expect("it held it");
+        let belief = watch(&held, LONG).expect("it believed");
         let next = next.join().unwrap();
         println!("false after {:?}; the next one has it after {:?}", after(start, belief.to), after(start, next));
-        assert!(belief.to < next, "both had it for {:?}", after(next, belief.to));
+        assert!(belief.to < next, "both believed for {:?}", after(next, belief.to));
     });
     proxy.silence(false);
 }
@@ -125,7 +125,7 @@ fn a_holder_that_was_stopped_knows_at_the_first_look() {
         wait_until("the next one waits", || waits(&server));
         child.signal("STOP");
         next.join().unwrap();
-        // Asked first, so that it is the first thing it does.
+        // Sent before it resumes, so that it is the first thing it does.
         child.say("look");
         child.signal("CONT");
     });
@@ -143,7 +143,7 @@ fn holding_process() {
     }
 }
 
-/// A session that lives on: the hold does too, and says so again.
+/// The session survives: the hold does too, and is reported as held again.
 #[test]
 fn a_short_cut_costs_no_hold() {
     let server = ZooKeeper::start();

@@ -1,4 +1,4 @@
-//! A Curator with a session, driven line by line, and the clock that it shares with the tests.
+//! A Curator with a session, controlled line by line, and the clock that it shares with the tests.
 
 use std::sync::{Arc, Weak};
 
@@ -8,9 +8,8 @@ use crate::java::Jvm;
 use crate::rig::wait_until;
 use crate::rig::zookeeper::{ZooKeeper, java};
 
-/// Starts a client. `addresses`: hosts with ports and commas between, with a chroot or without;
-/// `settings`: see `Link.java`, for example `session=4000`. `None` if there is no Java, which has
-/// been said.
+/// Starts a client. `addresses`: hosts with ports, separated by commas, with a chroot or without;
+/// `settings`: see `Link.java`, for example `session=4000`. Fails the test if there is no Java.
 pub(crate) fn curator(addresses: &str, settings: &[&str]) -> Jvm {
     let quiet = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=off".to_owned()];
     Jvm::spawn(java("curator.Main", &quiet).arg(addresses).args(settings))
@@ -22,7 +21,7 @@ pub(crate) fn now() -> u64 {
     u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()
 }
 
-/// A state of a client's connection, and since when.
+/// A state of a client's connection, and when it began.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) at: u64,
@@ -30,7 +29,7 @@ pub(crate) struct Change {
 }
 
 impl Jvm {
-    /// How the state of its connection changed, first of all to `CONNECTED`.
+    /// The changes of its connection's state, the first of which is `CONNECTED`.
     pub(crate) fn changes(&self) -> Vec<Change> {
         let answer = self.thread().call("client x changes");
         let change = |word: &str| {
@@ -63,7 +62,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Its own server and process, for a test that breaks them or needs other settings.
+    /// A separate server and process, for a test that breaks them or needs other settings.
     pub(crate) fn with(settings: &[&str]) -> Self {
         let server = ZooKeeper::start();
         Self { jvm: curator(&server.address(), settings), server }
@@ -71,7 +70,7 @@ impl World {
 }
 
 pub(crate) fn world() -> Arc<World> {
-    // The last test that drops it ends it, so that nothing is left running.
+    // It ends when the last test drops it, so that nothing keeps running.
     static SHARED: Mutex<Weak<World>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock();
     if let Some(world) = shared.upgrade() {
@@ -82,7 +81,7 @@ pub(crate) fn world() -> Arc<World> {
     world
 }
 
-/// The word that an answer of the bench has for a figure, as a number.
+/// A figure in an answer of the bench, as a number.
 #[track_caller]
 pub(crate) fn figure(answer: &str, name: &str) -> f64 {
     let value = answer.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
@@ -170,7 +169,7 @@ fn curator_says_when_it_is_cut_off() {
     world.server.resume();
     world.jvm.wait_for_change("RECONNECTED");
     wait_until("its node is gone", || world.server.children("/m").is_empty());
-    // Curator still takes it for its own: the answer to an unlock says what it knows.
+    // Curator still considers it its own: the result of an unlock reports what it knows.
     assert_eq!(thread.call("mutex m isHeld"), "true");
     world.jvm.kill();
     world.server.assert_clean();

@@ -1,5 +1,5 @@
-//! Three servers under one fault after the other: no two believe in a lock at a time, and tokens
-//! grow.
+//! Three servers with one fault after another: there are never two believers in a lock at the same
+//! time, and tokens increase.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::rig::{Proxy, ms, wait_for};
 
 const LEASE: Duration = ms(2000);
 
-/// After what ends sessions, and for elections on a busy machine.
+/// For faults that end sessions, and for elections on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
-/// A process of ours, with proxies of its own in front of all servers.
+/// A process of ours, with its own proxies in front of all servers.
 struct Player {
     believer: Believer,
     proxies: Vec<Proxy>,
@@ -43,7 +43,7 @@ impl<'a> Run<'a> {
         Belief::read(&self.file).len()
     }
 
-    /// After a fault the players go on.
+    /// Waits until the players continue after a fault.
     #[track_caller]
     fn goes_on(&self, after: &str) {
         let before = self.holds();
@@ -91,8 +91,8 @@ impl<'a> Run<'a> {
         self.ensemble.wait_for_all();
     }
 
-    /// The one that a holder is connected to: others have the lock while the server still answers
-    /// that holder.
+    /// The server to which a holder is connected: others get the lock while the server still
+    /// answers that holder.
     fn cut_a_server_off(&mut self, index: usize) {
         let follower = self.ensemble.followers()[0];
         let player = &mut self.players[index];

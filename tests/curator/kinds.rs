@@ -1,11 +1,11 @@
-//! All locks of which one holder at a time can have one, with Curator's counterpart of each, behind
-//! one interface.
+//! All kinds of locks with one holder at a time, with Curator's counterpart of each, behind one
+//! interface.
 
 use std::time::Duration;
 
 use leasehold::{LockClient, Result};
 
-/// A hold of this side. Dropping it gives it up.
+/// A hold of this side. Dropping it releases it.
 pub(crate) struct Held {
     /// 0 for a permit.
     pub(crate) token: u64,
@@ -26,7 +26,7 @@ impl Held {
     }
 }
 
-/// Makes a [`Held`] of what a method returned. `$token`: how to read its token.
+/// Makes a [`Held`] of the guard that a method returned. `$token`: how to read its token.
 macro_rules! held {
     ($won:expr, $token:expr) => {
         $won?.map(|guard| {
@@ -40,15 +40,15 @@ macro_rules! held {
 }
 
 pub(crate) struct Kind {
-    /// Also a name that is valid as a path.
+    /// Also valid as a path.
     pub(crate) label: &'static str,
-    /// Of the driver.
+    /// The name in the driver.
     pub(crate) java: &'static str,
     take: fn(&LockClient, &str, Duration) -> Result<Option<Held>>,
 }
 
 impl Kind {
-    /// Takes the lock of this name, or for several the locks of [`Self::java_name`].
+    /// Acquires the lock of this name, or for several the locks of [`Self::java_name`].
     pub(crate) fn try_for(&self, client: &LockClient, name: &str, longest: Duration) -> Result<Option<Held>> {
         (self.take)(client, name, longest)
     }
@@ -56,17 +56,17 @@ impl Kind {
     #[track_caller]
     pub(crate) fn take(&self, client: &LockClient, name: &str) -> Held {
         let held = self.try_for(client, name, crate::rig::CAP).unwrap();
-        held.unwrap_or_else(|| panic!("{}: {name} did not come free", self.label))
+        held.unwrap_or_else(|| panic!("{}: {name} did not become free", self.label))
     }
 
-    /// A command to Curator's side of it.
+    /// A command for Curator's counterpart.
     pub(crate) fn command(&self, name: &str, method: &str) -> String {
         let name = if self.java == "multi" { format!("{name},{name}-too") } else { name.to_owned() };
         format!("{} {name} {method}", self.java)
     }
 }
 
-/// Those with a queue in the directory of their name.
+/// The kinds with a queue in the directory of their name.
 pub(crate) const KINDS: [Kind; 4] = [
     Kind {
         label: "mutex",

@@ -1,7 +1,7 @@
 //! Tests against a live Apache Curator: both libraries use the same nodes on one ZooKeeper, or on
-//! three. They need a JDK 17 and Maven, and fail where these are missing.
+//! three. They need a JDK 17 and Maven, and fail without them.
 //!
-//! `LEASEHOLD_CURATOR_VERSION` and `LEASEHOLD_ZOOKEEPER_VERSION` take other versions;
+//! `LEASEHOLD_CURATOR_VERSION` and `LEASEHOLD_ZOOKEEPER_VERSION` select other versions;
 //! `LEASEHOLD_LONG=1` makes the stress and fault tests long.
 
 #![allow(missing_docs, reason = "tests")]

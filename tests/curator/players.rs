@@ -1,4 +1,4 @@
-//! Threads and processes of ours that take turns with Curator's (`Turns.java`) at a counter.
+//! Our threads and processes, which take turns on a counter with Curator's (`Turns.java`).
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -8,19 +8,19 @@ use leasehold::{Error, ErrorKind, LockClient};
 use crate::counter::{Counter, Mode, Tally};
 use crate::rig::{Child, ms};
 
-/// The longest wait: once all others have stopped while holding it, it never comes free.
+/// The longest wait: once all others have stopped while holding it, it never becomes free.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The session of all players: what a killed one held is free soon.
+/// The session of all players, so that the hold of a killed one becomes free soon.
 pub(crate) const SESSION: Duration = ms(2000);
 
-/// Only servers out of reach, and a session that ended, are no reason to fail.
+/// Only unreachable servers, and a session that ended, are accepted as failures.
 fn outage(error: &Error) {
     let kinds = [ErrorKind::Unreachable, ErrorKind::NotReady, ErrorKind::Lost];
     assert!(kinds.contains(&error.kind()), "{error:?}");
 }
 
-/// One turn: whether it wrote, and how long it waited. `None` after an error or in vain.
+/// One turn: whether it wrote, and how long it waited. `None` after an error or a timeout.
 fn turn(
     client: &LockClient,
     primitive: &str,
@@ -49,14 +49,14 @@ fn turn(
         "fair" => turn!(client.fair(&name).try_lock_for(PATIENCE), true, write()),
         "rw" if rand::random() => turn!(client.rw_lock(&name).try_read_for(PATIENCE), false, counter.stays()),
         "rw" => turn!(client.rw_lock(&name).try_write_for(PATIENCE), true, write()),
-        // In another order than Curator.
+        // In an order other than Curator's.
         "multi" => turn!(client.multi([&other, &name]).try_lock_for(PATIENCE), true, write()),
         "semaphore" => turn!(client.semaphore(&name).try_acquire_for(PATIENCE), true, write(), release),
         _ => panic!("{primitive}"),
     }
 }
 
-/// Takes turns with this many threads until the file says stop.
+/// Takes turns with this many threads until the file signals the end.
 pub(crate) fn play(client: &LockClient, primitive: &str, path: &Path, mode: Mode, threads: usize) -> Tally {
     let one = || {
         let (counter, mut tally) = (Counter::open(path), Tally::default());
@@ -84,7 +84,7 @@ pub(crate) fn client(url: &str) -> LockClient {
     LockClient::builder().url(url).lease(SESSION).build().unwrap()
 }
 
-/// A process that plays as its input says.
+/// A process that follows the commands on its input.
 pub(crate) struct Process(Child);
 
 impl Process {

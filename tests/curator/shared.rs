@@ -20,7 +20,7 @@ fn readers_of_both_sides_share_and_keep_writers_out() {
     assert_eq!(java.call("read readers tryLock 2000"), "true");
     assert!(lock.try_write_owned().unwrap().is_none());
     writer.begin_waiting_until("write readers lock", || nodes(&world.server, "/readers") == 3);
-    // Behind a writer that waits.
+    // Behind a waiting writer.
     assert!(client.rw_lock("readers").try_read_owned_for(ms(100)).unwrap().is_none());
     java.call("read readers unlock");
     assert!(writer.waits() && ours.is_held());
@@ -42,7 +42,7 @@ fn curator_reads_inside_its_write_and_keeps_reading() {
     let (lock, name) = (client.rw_lock("nested-java"), "nested-java");
     java.call(&format!("write {name} lock"));
     std::thread::scope(|s| {
-        // Whoever waits for the write node alone would be in as soon as that is gone.
+        // A waiter that watches only the write node would get in as soon as that is deleted.
         let writer = s.spawn(|| lock.write_owned().unwrap());
         wait_until("the writer waits", || nodes(&world.server, "/nested-java") == 2);
         java.call(&format!("read {name} lock"));
@@ -50,7 +50,7 @@ fn curator_reads_inside_its_write_and_keeps_reading() {
         java.call(&format!("write {name} unlock"));
         wait_until("the write node is gone", || nodes(&world.server, "/nested-java") == 2);
         std::thread::sleep(ms(300));
-        assert!(!writer.is_finished(), "a reader is there, though it came later than the writer");
+        assert!(!writer.is_finished(), "a reader holds it, although it came later than the writer");
         java.call(&format!("read {name} unlock"));
         writer.join().unwrap().unlock().unwrap();
     });
@@ -117,7 +117,7 @@ fn our_downgrade_lets_readers_of_curator_in() {
     assert!(client.rw_lock("downgrade-ours").write_owned().unwrap().fencing_token().unwrap() > token);
 }
 
-/// The number of permits is a count of Curator's, so that both sides go by the same.
+/// The number of permits is a count of Curator's, so both sides use the same limit.
 #[test]
 fn a_semaphore_has_one_limit_for_both_sides() {
     let world = world();
@@ -135,7 +135,7 @@ fn a_semaphore_has_one_limit_for_both_sides() {
     let ours = semaphore.acquire().unwrap();
     std::thread::scope(|s| {
         let waits = s.spawn(|| semaphore.acquire().unwrap());
-        // Our own permits are made when there is room for them.
+        // Our own permits are created when there is room for them.
         wait_until("we wait", || nodes(&world.server, "/permits/locks") == 1);
         one.call(&format!("semaphore permits release {lease}"));
         waits.join().unwrap().release().unwrap();
@@ -145,9 +145,9 @@ fn a_semaphore_has_one_limit_for_both_sides() {
     wait_until("Curator knows", || one.call("count permits/permits get") == "4");
     ours.release().unwrap();
     two.call(&format!("semaphore permits release {second}"));
-    // Curator gives permits back in the background.
+    // Curator returns permits in the background.
     wait_until("all are free", || semaphore.available_permits().unwrap() == 4);
-    // A Curator that was told the number at its start.
+    // A Curator that was given the number at its start.
     let leases = [(); 2].map(|()| one.call("semaphore permits:2 acquire"));
     assert_eq!(one.call("semaphore permits:2 acquire 100"), "none");
     assert_eq!(semaphore.available_permits().unwrap(), 2);
@@ -195,8 +195,8 @@ fn a_latch_is_a_count_of_curator() {
     assert!(latch.try_wait().unwrap());
 }
 
-/// A barrier of Curator is a node that stands, whatever is in it: we do not wait for one, and say
-/// so, but a latch that is deleted opens a barrier.
+/// A barrier of Curator is a node that exists, whatever its data: we do not wait for one, which is
+/// documented, but a latch that is deleted opens a barrier.
 #[test]
 fn a_latch_that_is_deleted_opens_a_barrier_of_curator() {
     let world = world();

@@ -1,4 +1,4 @@
-//! Threads of both libraries, in two processes each, take turns at a counter outside of ZooKeeper.
+//! Threads of both libraries, in two processes each, take turns on a counter outside of ZooKeeper.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -79,8 +79,8 @@ fn never_two_inside() {
     let second = curator(&server.address(), &[&session()]);
     let client = client(&server.url());
     let mut process = Process::start(&server.url());
-    // Several of Curator's multi-locks with one of ours can stand in each other's way, as among
-    // themselves: they take their locks one after the other.
+    // Several of Curator's multi-locks and one of ours can block each other, as Curator's can among
+    // themselves: they acquire their locks one after another.
     for primitive in ["mutex", "fair", "rw", "semaphore"] {
         let (path, counter) = set_up(server.dir(), &client, primitive);
         let javas = [&jvm, &second].map(|jvm| Javas::begin(jvm, primitive, &path, Mode::Count, THREADS));
@@ -99,11 +99,11 @@ fn never_two_inside() {
         assert!(ours.turns > 0 && theirs.turns > 0, "{primitive}: {ours:?} {theirs:?}");
     }
     drop((client, process, jvm, second));
-    // Its size is meant to stay.
+    // Its size is permanent.
     server.assert_clean_but(&["/stress-semaphore/permits"]);
 }
 
-/// Processes of both sides are killed in the middle of their turns, and others come.
+/// Processes of both sides are killed in the middle of their turns, and others start.
 #[test]
 fn killed_players_leave_nobody_inside_and_nothing_behind() {
     let World { jvm, server } = World::with(&[&session()]);
@@ -125,13 +125,13 @@ fn killed_players_leave_nobody_inside_and_nothing_behind() {
                 process.kill();
                 drop(javas);
                 let before = counter.read();
-                wait_until("the others go on", || counter.read() != before);
+                wait_until("the others continue", || counter.read() != before);
             }
             counter.stop();
             ours.join().unwrap()
         });
         let theirs = stays.tally();
-        assert!(!counter.is_broken(), "{primitive}: two were inside");
+        assert!(!counter.is_broken(), "{primitive}: two holders");
         println!("{primitive}: {ours:?}; Curator: {theirs:?}");
         assert!(ours.turns > 0 && theirs.turns > 0, "{primitive}: {ours:?} {theirs:?}");
     }

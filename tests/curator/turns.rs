@@ -7,7 +7,7 @@ use crate::kinds::{KINDS, Kind};
 use crate::rig::zookeeper::ZooKeeper;
 use crate::rig::{ms, wait_until};
 
-/// For each kind in its own threads, with a name of its own.
+/// Runs each kind in its own threads, with its own name.
 fn for_each_kind(test: &str, point: impl Fn(&World, &Kind, &str) + Sync) {
     for_each(&KINDS, test, point);
 }
@@ -22,7 +22,7 @@ fn for_each(kinds: &[Kind], test: &str, point: impl Fn(&World, &Kind, &str) + Sy
     });
 }
 
-/// How many stand in the queue of a name.
+/// The length of the queue of a name.
 fn queue(server: &ZooKeeper, name: &str) -> usize {
     server.children(&format!("/{name}")).len()
 }
@@ -75,9 +75,10 @@ fn curator_holds_and_ours_waits() {
     });
 }
 
-/// A lock goes to whoever came first, whichever side it is of, and whoever gave up in between.
-/// Without the multi-lock: Curator's, which waits in one queue after the other, can stand between
-/// two of ours, which wait in both, so that nobody goes on. It does the same to itself.
+/// A lock is granted in the order of arrival, on either side, and whichever waiters gave up in
+/// between. Without the multi-lock: Curator's, which waits in one queue after another, can be
+/// between two of ours, which wait in both, so that nobody proceeds. The same happens among
+/// Curator's own.
 #[test]
 fn turns_are_in_the_order_of_the_queue() {
     for_each(&KINDS[..3], "order", |World { jvm, server }, kind, name| {
@@ -135,7 +136,7 @@ fn what_a_killed_process_held_comes_free() {
     waits.answer();
 }
 
-/// Only Java asks a holder to leave, and only Java does.
+/// Only Java asks a holder to release, and only Java does so.
 #[test]
 fn a_revoker_changes_nothing_for_our_hold() {
     let world = world();
@@ -152,7 +153,7 @@ fn a_revoker_changes_nothing_for_our_hold() {
     waits.call("mutex revoked unlock");
 }
 
-/// Removed by Java's own tools, or by anybody else: the loss is noticed, and the lock goes on.
+/// Deleted by Java's own tools, or by anybody else: the loss is noticed, and the lock still works.
 #[test]
 fn a_node_that_somebody_deletes_is_a_lost_hold() {
     let world = world();
@@ -165,7 +166,7 @@ fn a_node_that_somebody_deletes_is_a_lost_hold() {
     let own: Vec<_> = own.filter(|path| world.server.node(path).is_some_and(|node| node.owner != session)).collect();
     world.server.look(|session| session.delete(&own[0])).unwrap();
     java.answer();
-    wait_until("the loss shows", || !guard.is_held());
+    wait_until("the loss is noticed", || !guard.is_held());
     assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
     java.call("mutex deleted unlock");
 }

@@ -1,4 +1,4 @@
-//! Cluster: sharded channels, as both libraries choose them by themselves, and classic ones.
+//! Cluster: sharded channels, as both libraries choose them by default, and classic ones.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -43,8 +43,7 @@ fn sharded_listeners(server: &Server, channel: &str) -> u32 {
     count
 }
 
-/// A busy machine must not replace a primary that nobody killed: what it granted last would be
-/// lost.
+/// A busy machine must not replace a primary that no test killed: its last grants would be lost.
 fn patient_cluster() -> Cluster {
     Cluster::start_with(ClusterOptions { node_timeout: 3000, ..ClusterOptions::default() })
 }
@@ -58,12 +57,12 @@ fn classic(cluster: &Cluster) -> leasehold::Cluster {
     leasehold::Cluster::new(cluster.urls()).sharded_channels(false)
 }
 
-/// All over the cluster.
+/// Names distributed over the cluster.
 fn names(test: &str) -> impl Fn(&Primitive, &str) -> String {
     move |primitive, words| format!("{test}-{}-{words}", primitive.java)
 }
 
-/// In one slot, but for those of latches, which Redisson cannot name so.
+/// Names in one slot, except those of latches, which Redisson cannot name like that.
 fn names_in_one_slot(tag: &str) -> impl Fn(&Primitive, &str) -> String {
     move |primitive, words| match primitive.java {
         "latch" => format!("{tag}-latch-{words}"),
@@ -71,7 +70,7 @@ fn names_in_one_slot(tag: &str) -> impl Fn(&Primitive, &str) -> String {
     }
 }
 
-/// Each slot to the primary after its own.
+/// Moves each slot to the primary after its own.
 fn move_slots(cluster: &Cluster, names: &[String]) {
     let slots: BTreeSet<u16> = names.iter().map(|name| cluster.slot(name)).collect();
     for slot in slots {
@@ -94,7 +93,8 @@ fn wake_ups_cross_over_sharded_channels() {
     let client = builder(&cluster).build().unwrap();
     wake_each_other(&cluster, &client, &jvm, &names("before"), 2);
 
-    // What Redisson no longer hears it gets when the lease that it was told is over.
+    // If Redisson no longer receives messages, it acquires when the lease that it was informed of
+    // ends.
     let client = builder(&cluster).lease(ms(3000)).build().unwrap();
     let java = if sharded { Java::IsDeaf } else { Java::SubscribesAgain };
     are_woken_after(&mut cluster, &client, &jvm, &names_in_one_slot("auto"), java, |cluster, names| {
@@ -103,8 +103,8 @@ fn wake_ups_cross_over_sharded_channels() {
         }
         move_slots(cluster, names);
     });
-    // It stays deaf, and what it no longer hears keeps it from subscribing to some other names.
-    // Another process of Redisson hears everything.
+    // That process stays unsubscribed, which also keeps it from subscribing to some other names. A
+    // new Redisson process receives everything.
     drop(jvm);
     let jvm = Jvm::connect(&cluster.urls(), &["cluster=AUTO"]);
     wake_each_other(&cluster, &client, &jvm, &names_in_one_slot("auto"), 1);
@@ -141,7 +141,7 @@ fn wake_ups_survive_the_failover_of_a_shard() {
     drop(jvm);
 }
 
-/// Over classic channels: of the others Redisson would miss too much.
+/// Over classic channels: with sharded ones Redisson would miss too much.
 #[test]
 fn never_two_inside_while_slots_move() {
     let mut cluster = patient_cluster();

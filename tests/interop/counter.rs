@@ -1,5 +1,5 @@
-//! A file that only the lock protects. It has a number, a byte that tells all players to stop, and
-//! a byte that says that two were inside, for players that are killed before they can report it.
+//! A file that only the lock protects. It contains a number, a byte that stops all players, and a
+//! byte set when two were inside, for players that are killed before they can report it.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -13,10 +13,10 @@ const BROKEN: u64 = 9;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Each turn adds one: the number is exact only if two were never inside together.
+    /// Each turn adds one: the number is exact only if there were never two holders.
     Count,
-    /// For players that may be killed during a turn: each turn leaves a mark, and nobody else may
-    /// leave one meanwhile.
+    /// For players that may be killed during a turn: each turn leaves a mark, and no other player
+    /// may leave one meanwhile.
     Mark,
 }
 
@@ -42,15 +42,15 @@ impl Counter {
         Self(OpenOptions::new().read(true).write(true).open(path).unwrap())
     }
 
-    /// A `long` as Java writes it.
+    /// A `long` in Java's byte order.
     pub(crate) fn read(&self) -> u64 {
         let mut bytes = [0; 8];
         self.0.read_exact_at(&mut bytes, 0).unwrap();
         u64::from_be_bytes(bytes)
     }
 
-    /// Stops the Redisson threads; leasehold threads go on, to notify Redisson waiters that have
-    /// lost their places.
+    /// Stops the Redisson threads; leasehold threads continue, to notify Redisson waiters that have
+    /// lost their queue entries.
     pub(crate) fn stop_java(&self) {
         self.0.write_all_at(&[1], STOP).unwrap();
     }
@@ -63,7 +63,7 @@ impl Counter {
         self.byte(STOP) == 2
     }
 
-    /// A player found another inside.
+    /// A player found another one inside.
     pub(crate) fn is_broken(&self) -> bool {
         self.byte(BROKEN) != 0
     }
@@ -77,7 +77,7 @@ impl Counter {
     fn same(&self, before: u64) {
         if self.read() != before {
             self.0.write_all_at(&[1], BROKEN).unwrap();
-            panic!("two inside");
+            panic!("two holders");
         }
     }
 
@@ -117,7 +117,7 @@ impl Tally {
         self.longest_wait = self.longest_wait.max(other.longest_wait);
     }
 
-    /// TURNS MILLISECONDS, as the Java program and a leasehold process print it.
+    /// TURNS MILLISECONDS, as printed by the Java program and a leasehold process.
     pub(crate) fn of_words(words: &str) -> Self {
         let (turns, millis) = words.split_once(' ').unwrap();
         Self { turns: turns.parse().unwrap(), longest_wait: ms(millis.parse().unwrap()) }

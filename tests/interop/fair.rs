@@ -31,7 +31,7 @@ fn turns_are_in_the_order_of_the_queue() {
         guard.unlock().unwrap();
         for (n, java) in javas.iter().enumerate() {
             java.answer();
-            assert!(order.is_empty(), "ours behind Java's number {n} is early");
+            assert!(order.is_empty(), "our waiter behind Java's number {n} is early");
             java.call("fair order unlock");
             let (ours, guard) = order.recv_timeout(Duration::from_secs(10)).unwrap();
             assert_eq!(ours, n);
@@ -79,7 +79,7 @@ fn waiting_process() {
 }
 
 /// A dead process of each library is in front of the live waiters, in either order. The deadline of
-/// a Redisson waiter is that of its predecessor plus its own timeout, which is short here and
+/// a Redisson waiter is that of its predecessor plus its own timeout, which is short here but
 /// minutes in a service.
 #[test]
 fn killed_waiters_hold_up_the_others_only_for_a_while() {
@@ -111,15 +111,15 @@ fn killed_waiters_hold_up_the_others_only_for_a_while() {
             doomed.kill();
             guard.unlock().unwrap();
             let guard = ours.join().unwrap();
-            assert!(java.waits(), "the order of the living stays");
+            assert!(java.waits(), "the order of the live waiters is kept");
             prompt(|| guard.unlock().unwrap(), || java.answer());
             java.call("fair killed unlock");
         });
     }
 }
 
-/// The timeout of a Redisson waiter in front stays in the deadlines behind it when it has left: a
-/// leasehold waiter that died there would block the free lock for as long as Redisson's lease and
+/// The timeout of a Redisson waiter in front remains in the deadlines behind it after it has left:
+/// a dead leasehold waiter there would block the free lock for as long as Redisson's lease and
 /// longer. A Redisson waiter behind it is notified when its turn has come.
 #[test]
 fn a_leasehold_waiter_that_died_behind_redisson_blocks_no_longer_once_redisson_has_left() {

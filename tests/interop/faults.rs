@@ -11,20 +11,21 @@ use crate::rig::{Server, ms};
 use crate::stress::{Javas, LEASE, client, java, judge, length, set_up};
 use crate::world::World;
 
-/// Without plain counts: permits of a Redisson thread whose reply was lost, or of any that was
-/// killed, are lost.
+/// Without plain counts: permits of a Redisson thread whose reply was lost, or of any killed
+/// process, are lost.
 const PRIMITIVES: [&str; 6] = ["lock", "fenced", "fair", "rw", "multi", "permits"];
 /// Threads in each process for each primitive.
 const THREADS: usize = 2;
 
 /// The same for Redisson. An `RMultiLock` waits for one lock while it holds another, and after a
-/// lost reply it does not always keep its order: two of them have been seen to wait for each other.
+/// lost reply it does not always keep its order: two of them have been observed to wait for each
+/// other.
 fn java_threads(primitive: &str) -> usize {
     if primitive == "multi" { 1 } else { THREADS }
 }
 
 fn cut_all(server: &Server) {
-    // Subscriptions are cut too: waiters miss the releases meanwhile.
+    // Subscriptions are cut too: waiters miss the releases during that time.
     for kind in ["normal", "pubsub"] {
         server.cmd::<u32>(&["CLIENT", "KILL", "TYPE", kind]);
     }
@@ -39,7 +40,7 @@ impl Drop for StopAll<'_> {
     }
 }
 
-/// All primitives at once, for as long as the faults last. A process of each library stays to the
+/// All primitives at once, for as long as the faults last. One process of each library lives to the
 /// end.
 pub(crate) fn in_trouble<S>(
     servers: &mut S,
@@ -74,7 +75,7 @@ pub(crate) fn in_trouble<S>(
         ours.into_iter().map(|thread| thread.join().unwrap()).zip(theirs).collect()
     });
     for (n, (ours, theirs)) in tallies.into_iter().enumerate() {
-        assert!(!counters[n].1.is_broken(), "{}: two inside", PRIMITIVES[n]);
+        assert!(!counters[n].1.is_broken(), "{}: two holders", PRIMITIVES[n]);
         match mode {
             // A Redisson waiter that misses a message sleeps for a lease: it may have had no turn
             // at all.
@@ -86,7 +87,7 @@ pub(crate) fn in_trouble<S>(
 
 #[test]
 fn connections_are_cut_scripts_flushed_and_the_server_restarted() {
-    // What the server acknowledged is on its disk: no hold is forgotten.
+    // All acknowledged writes are on disk: no hold is forgotten.
     let args = ["--appendonly", "yes", "--appendfsync", "always"];
     let World { jvm, mut server } = World::on(&args, &[&format!("watchdog={LEASE}"), "fairWait=2000"]);
     let (dir, client) = (server.dir().to_owned(), client(&server));
@@ -106,7 +107,7 @@ fn connections_are_cut_scripts_flushed_and_the_server_restarted() {
 }
 
 /// The processes are killed during their turns with whatever they hold: their leases end, and the
-/// others go on.
+/// others continue.
 #[test]
 fn processes_of_both_libraries_are_killed() {
     let World { jvm, mut server } = World::with(&[&format!("watchdog={LEASE}"), "fairWait=2000"]);

@@ -25,11 +25,11 @@ fn tokens_grow_across_both_libraries() {
         java.call("fenced tokens unlock");
         java.call("fenced tokens unlock");
     }
-    assert_eq!(world.server.pttl("redisson_lock_token:{tokens}"), -1, "it is kept for ever");
+    assert_eq!(world.server.pttl("redisson_lock_token:{tokens}"), -1, "it never expires");
 }
 
-/// Both only grow, whichever lock object of Redisson is used: a plain one neither advances the
-/// counter nor sets it back.
+/// Tokens only increase, whichever lock object of Redisson is used: a plain one neither advances
+/// the counter nor sets it back.
 #[test]
 fn redisson_without_tokens_does_no_harm() {
     let world = world();

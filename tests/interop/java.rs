@@ -1,4 +1,4 @@
-//! A Java process that is talked to line by line: THREAD COMMAND, and THREAD ANSWER.
+//! A Java process that is controlled line by line: THREAD COMMAND, and THREAD ANSWER.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -16,27 +16,27 @@ use crate::rig::{CAP, ms, wait_until};
 pub(crate) struct Jvm {
     process: Mutex<Child>,
     stdin: Mutex<Option<ChildStdin>>,
-    /// The pending answers by the names of their threads.
+    /// The pending answers, by the names of their threads.
     answers: Arc<Mutex<HashMap<String, Sender<String>>>>,
     next: AtomicU32,
 }
 
 impl Jvm {
-    /// Runs a program, which says `ready` when it is.
+    /// Runs a program, which prints `ready` when it is.
     pub(crate) fn spawn(command: &mut Command) -> Self {
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdin = Mutex::new(process.stdin.take());
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
-        assert_eq!(lines.next().as_deref(), Some("ready"), "the Java program comes up");
+        assert_eq!(lines.next().as_deref(), Some("ready"), "the Java program starts");
         let answers = Arc::new(Mutex::new(HashMap::<String, Sender<String>>::new()));
         let receivers = answers.clone();
         std::thread::spawn(move || {
             for line in lines {
                 let (thread, answer) = line.split_once(' ').expect("THREAD ANSWER");
-                // The thread that asked may have gone away.
+                // The thread that asked may have ended.
                 let _ = receivers.lock()[thread].send(answer.to_owned());
             }
-            // Threads that wait for an answer learn that there will be none.
+            // Threads that wait for an answer are notified that there will be none.
             receivers.lock().clear();
         });
         Self { process: Mutex::new(process), stdin, answers, next: AtomicU32::new(0) }
@@ -79,7 +79,7 @@ impl Drop for Jvm {
     }
 }
 
-/// One thread of the Java process: a holder, to its library.
+/// One thread of the Java process: a holder, for its library.
 pub(crate) struct JavaThread<'a> {
     jvm: &'a Jvm,
     name: String,
@@ -89,7 +89,7 @@ pub(crate) struct JavaThread<'a> {
 }
 
 impl JavaThread<'_> {
-    /// Sends the command `PRIMITIVE NAME METHOD [ARGUMENTS]`; the answer comes later.
+    /// Sends the command `PRIMITIVE NAME METHOD [ARGUMENTS]`; the answer follows later.
     pub(crate) fn begin(&self, command: &str) {
         command.clone_into(&mut self.asked.lock());
         let mut stdin = self.jvm.stdin.lock();
@@ -136,14 +136,14 @@ impl JavaThread<'_> {
         self.answers.is_empty()
     }
 
-    /// The same where the waiter may show elsewhere than on one server.
+    /// The same where the waiter may be visible elsewhere than on one server.
     #[track_caller]
     pub(crate) fn begin_waiting_until(&self, command: &str, shown: impl Fn() -> bool) {
         self.begin(command);
         wait_until(&format!("{command} waits"), || !self.waits() || shown());
-        // Redisson tries once more and only then waits: a message `1` of a Redisson writer between
-        // the two wakes nobody, and nothing on the server shows when that is over. Curator sets its
-        // watch after its node shows.
+        // Redisson tries once more and only then waits: a message `1` of a Redisson writer in
+        // between wakes nobody, and nothing on the server shows when that is over. Curator sets its
+        // watch after its node becomes visible.
         std::thread::sleep(ms(300));
         assert!(self.waits(), "{command} did not wait: {:?}", self.answers.try_recv());
     }

@@ -1,4 +1,4 @@
-//! The Java program: builds it when needed, and starts it.
+//! The Java program: builds it if needed, and starts it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ fn version() -> String {
     std::env::var("LEASEHOLD_REDISSON").unwrap_or_else(|_| "4.7.0".to_owned())
 }
 
-/// The program, ready to run. Ends the test if it cannot be built.
+/// The program, ready to run. Fails the test if it cannot be built.
 pub(crate) fn program() -> &'static Path {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     BUILT.get_or_init(build).as_ref().unwrap_or_else(|why| {
@@ -20,7 +20,7 @@ pub(crate) fn program() -> &'static Path {
     })
 }
 
-/// Maven runs only when something has changed: later runs need no network and no time.
+/// Maven runs only if something has changed: later runs need neither the network nor time.
 fn build() -> Result<PathBuf, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop");
     let version = version();
@@ -54,7 +54,7 @@ fn run(what: &str, command: &mut Command) -> Result<(), String> {
 }
 
 impl Jvm {
-    /// `settings` as arguments of the program, for example `watchdog=3000`.
+    /// `settings` are arguments of the program, such as `watchdog=3000`.
     pub(crate) fn start(server: &Server, settings: &[&str]) -> Self {
         Self::start_on(std::slice::from_ref(server), settings)
     }
@@ -64,8 +64,8 @@ impl Jvm {
         Self::connect(&servers.iter().map(Server::url).collect::<Vec<_>>(), settings)
     }
 
-    /// `sentinel=mymaster` among the settings says that the servers are sentinels, `cluster=AUTO`
-    /// that they are nodes of a cluster (see `Servers.java`).
+    /// The setting `sentinel=mymaster` means that the servers are sentinels, `cluster=AUTO` that
+    /// they are nodes of a cluster (see `Servers.java`).
     pub(crate) fn connect(urls: &[String], settings: &[&str]) -> Self {
         let jar = program();
         let addresses: Vec<&str> = urls.iter().map(|url| url.trim_end_matches('/')).collect();
@@ -80,7 +80,7 @@ impl Jvm {
 }
 
 impl JavaThread<'_> {
-    /// Sends a command that has to wait, and returns when the server shows that it waits.
+    /// Sends a command that must wait, and returns when the server shows that it does.
     #[track_caller]
     pub(crate) fn begin_waiting(&self, server: &Server, command: &str, name: &str, shown: Waits) {
         self.begin_waiting_until(command, || shown(server, name));

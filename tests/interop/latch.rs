@@ -25,7 +25,7 @@ fn both_libraries_count_and_both_wait() {
         std::thread::scope(|s| {
             let ours = s.spawn(|| latch.wait_for(CAP).unwrap());
             let channel = format!("redisson_countdownlatch__channel__{{{name}}}");
-            wait_until("both listen", || listeners(&world.server, &channel) == 2);
+            wait_until("both are subscribed", || listeners(&world.server, &channel) == 2);
             assert_eq!(latch.count_down().unwrap(), 2);
             counter.call(&format!("latch {name} countDown"));
             assert_eq!((latch.count().unwrap(), counter.call(&format!("latch {name} getCount"))), (1, "1".to_owned()));

@@ -1,8 +1,8 @@
-//! Tests against a live Redisson: both libraries use the same names on one server.
-//! They need a JDK 17 and Maven, and fail where these are missing.
+//! Tests against a live Redisson: both libraries use the same names on one server. They need a JDK
+//! 17 and Maven, and fail without them.
 //!
-//! `LEASEHOLD_REDISSON=3.52.0` takes another version than the newest; `LEASEHOLD_LONG=1` makes the
-//! stress tests long.
+//! `LEASEHOLD_REDISSON=3.52.0` selects another version than the newest; `LEASEHOLD_LONG=1` makes
+//! the stress tests long.
 
 #![allow(missing_docs, reason = "tests")]
 

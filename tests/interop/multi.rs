@@ -1,4 +1,4 @@
-//! Several names at once, beside `RMultiLock`, which takes them one after the other.
+//! Several names at once, together with `RMultiLock`, which acquires them one after another.
 
 use crate::jvm::listeners;
 use crate::rig::{CAP, Server, wait_until};
@@ -17,7 +17,7 @@ fn a_leasehold_multi_lock_keeps_redissons_out() {
         assert_eq!(single.call(&format!("lock {name} tryLock")), "false");
     }
     assert_eq!(java.call("multi m3,m0 tryLock"), "false");
-    assert_eq!(single.call("lock m0 isLocked"), "false", "it gave back what it had");
+    assert_eq!(single.call("lock m0 isLocked"), "false", "it released what it had acquired");
     java.begin_waiting(&world.server, "multi m1,m2,m3 lock", "m1", waits);
     prompt(|| guard.unlock().unwrap(), || java.answer());
     assert!(client.multi(["m3", "m4"]).try_lock_owned().unwrap().is_none());

@@ -1,4 +1,4 @@
-//! Leasehold threads that take turns with those of Redisson (`Turns.java`) at a counter.
+//! Leasehold threads that take turns on a counter with those of Redisson (`Turns.java`).
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -11,10 +11,10 @@ pub(crate) use crate::counter::{Counter, Mode, Tally};
 use crate::rig::{Child, Server, ms};
 use crate::stress::builder;
 
-/// The longest wait: once all others have stopped while holding it, it never comes free.
+/// The longest wait: once all others have stopped while holding it, it never becomes free.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Only servers out of reach, or with too few replicas for now, are no reason to fail.
+/// Only unreachable servers, or servers with too few replicas for now, are accepted as failures.
 fn outage(error: &Error) {
     let kinds = [ErrorKind::Unreachable, ErrorKind::NotReady, ErrorKind::Protocol, ErrorKind::NotReplicated];
     assert!(kinds.contains(&error.kind()), "{error:?}");
@@ -51,7 +51,7 @@ fn turn(
         "fair" => turn!(client.fair(&name).try_lock_for(PATIENCE), true, write()),
         "rw" if rand::random() => turn!(client.rw_lock(&name).try_read_for(PATIENCE), false, counter.stays()),
         "rw" => turn!(client.rw_lock(&name).try_write_for(PATIENCE), true, write()),
-        // In another order than Redisson.
+        // In an order other than Redisson's.
         "multi" => turn!(client.multi([&other, &name]).try_lock_for(PATIENCE), true, write()),
         "permits" => turn!(client.semaphore(&name).try_acquire_for(PATIENCE), true, write(), release),
         "counting" => turn!(client.counting_semaphore(&name).try_acquire_for(PATIENCE), true, write(), release),
@@ -59,7 +59,7 @@ fn turn(
     }
 }
 
-/// Takes turns with this many threads until the file says stop.
+/// Takes turns with this many threads until the file signals the end.
 pub(crate) fn play(client: &LockClient, primitive: &str, path: &Path, mode: Mode, threads: usize) -> Tally {
     let one = || {
         let (counter, mut tally) = (Counter::open(path), Tally::default());
@@ -83,7 +83,7 @@ pub(crate) fn play(client: &LockClient, primitive: &str, path: &Path, mode: Mode
     all
 }
 
-/// One latch in each round: whoever passes it finds that all have arrived.
+/// One latch in each round: every thread that passes it finds that all have arrived.
 pub(crate) fn rounds(client: &LockClient, path: &Path, rounds: usize, players: usize) {
     let mut file = OpenOptions::new().append(true).open(path).unwrap();
     for round in 0..rounds {
@@ -96,7 +96,7 @@ pub(crate) fn rounds(client: &LockClient, path: &Path, rounds: usize, players: u
     }
 }
 
-/// A leasehold process that plays as its input says.
+/// A leasehold process that follows the commands on its input.
 pub(crate) struct Process(Child);
 
 impl Process {

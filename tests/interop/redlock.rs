@@ -1,8 +1,8 @@
-//! Leasehold's Redlock beside `RedissonRedLock`, on three masters.
+//! Leasehold's Redlock together with `RedissonRedLock`, on three masters.
 //!
-//! To Redisson it is three plain locks, one on each master, that it acquires one after the other.
-//! With a wait time, it waits for each of them on its own channel, for a third of that time
-//! (`lock()`: rounds of 4.5 s with 1.5 s for each); two are enough.
+//! To Redisson these are three plain locks, one on each master, which it acquires one after
+//! another. With a wait time, it waits for each of them on its own channel, for a third of that
+//! time (`lock()`: rounds of 4.5 s with 1.5 s for each); two are enough.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -34,11 +34,11 @@ impl Trio {
         self.masters.client()
     }
 
-    /// Waits until no live master has anything of the lock.
+    /// Waits until no live master stores anything for the lock.
     #[track_caller]
     fn assert_free(&self, name: &str) {
-        // Redisson marks an unlock with a key that may stay for a while: it expires, and before
-        // version 4 nobody removes it.
+        // Redisson marks an unlock with a key that expires after a while; before version 4 nothing
+        // deletes it earlier.
         let left = |key: &String| key.contains(name) && !key.starts_with("redisson_unlock_latch:");
         wait_until(&format!("{name} is free everywhere"), || {
             self.masters
@@ -77,11 +77,11 @@ fn each_keeps_the_other_out() {
     assert_eq!(java.call("redlock tries tryLock 300 20000"), "false");
     guard.unlock().unwrap();
     assert_eq!(java.call("redlock tries tryLock"), "true");
-    assert_eq!(java.call("redlock tries tryLock"), "true", "once more by the same thread");
+    assert_eq!(java.call("redlock tries tryLock"), "true", "re-entered by the same thread");
     for _ in 0..2 {
         assert!(mutex.try_lock().unwrap().is_none());
         assert!(mutex.try_lock_for(ms(300)).unwrap().is_none());
-        // Redisson has another id on each master.
+        // Redisson uses a different id on each master.
         let holder = mutex.holder().unwrap().expect("it is held");
         assert!(!holder.is_this_client() && holder.remaining().is_some());
         if holder.hold_count() == 2 {
@@ -107,7 +107,7 @@ fn a_waiter_is_woken_by_the_release() {
     for wait in ["tryLock 60000", "tryLock 60000 20000"] {
         let guard = client.lock("woken").unwrap();
         // Redisson waits 20 s for the first master: with `lock()` it would try again so soon that
-        // no message were needed.
+        // it would need no message.
         java.begin_waiting(&trio.masters.0[0], &format!("redlock woken {wait}"), "woken", waits);
         assert_eq!(prompt(|| guard.unlock().unwrap(), || java.answer()), "true");
         std::thread::scope(|s| {
@@ -119,9 +119,9 @@ fn a_waiter_is_woken_by_the_release() {
     trio.assert_free("woken");
 }
 
-/// Each of many clients that want the lock takes some masters for a moment. A Redisson thread that
-/// finds the master it waits for taken in this way must not sleep when that is over: it would sleep
-/// for a third of its 60 s while it holds the two other masters.
+/// Each of many clients that compete for the lock briefly holds some masters. A Redisson thread
+/// that waits for a master held in this way must not keep sleeping afterwards: it would sleep for a
+/// third of its 60 s while it holds the two other masters.
 #[test]
 fn a_redisson_waiter_does_not_sleep_after_an_acquire_that_is_undone() {
     let trio = trio();
@@ -159,15 +159,15 @@ fn fixed_leases_end_for_the_other_library() {
     let guard = client.mutex("leases").with_lease(ms(2000)).lock_owned().unwrap();
     let refused = java.call("redlock leases tryLock") == "false";
     assert!(refused || !guard.is_held());
-    // The lease is 8 s for its first moment, and 4 s from then on. A busy machine can use up a
-    // shorter one before Redisson has all three masters, and then Redisson gives its lease to
-    // *leasehold's* hold.
+    // The lease is 8 s at first, and 4 s from then on. A busy machine can use up a shorter one
+    // before Redisson has all three masters, and then Redisson applies its lease to *leasehold's*
+    // hold.
     assert_eq!(java.call("redlock leases tryLock 14000 4000"), "true");
     assert!(!guard.is_held());
     let _ = guard.unlock().unwrap_err();
     let next = mutex.try_lock_for(CAP).unwrap().expect("Java's lease ends");
     assert_eq!(java.call("redlock leases unlock"), "ok");
-    wait_until("all have ours", || trio.masters.holding("leases") == 3);
+    wait_until("all have our hold", || trio.masters.holding("leases") == 3);
     assert!(next.is_held());
     next.unlock().unwrap();
 
@@ -179,8 +179,8 @@ fn fixed_leases_end_for_the_other_library() {
     trio.assert_free("leases");
 }
 
-/// For two leases of each library, which are long, because Redisson has a timer for each master and
-/// the machine may be busy. Then one of the holders is killed.
+/// The test lasts for two leases of each library, which are long, because Redisson has a timer for
+/// each master and the machine may be busy. Then one of the holders is killed.
 #[test]
 fn both_watchdogs_renew_on_all_masters() {
     let trio = Trio::with(&["watchdog=5000"]);
@@ -207,9 +207,9 @@ fn both_watchdogs_renew_on_all_masters() {
     }
 }
 
-/// Whichever master is dead. Redisson asks the dead one too, each time, until it gives up: so it
-/// tries only once here (by default that takes 5 s, and a `lock()` whose first or second master is
-/// dead hardly ever succeeds, because its rounds end before that).
+/// Any of the masters may be dead. Redisson asks the dead one too, each time, until it gives up: so
+/// it tries only once here (by default that takes 5 s, and a `lock()` whose first or second master
+/// is dead hardly ever succeeds, because its rounds end earlier).
 #[test]
 fn one_dead_master_of_three_stops_neither_library() {
     for dead in 0..3 {

@@ -23,7 +23,8 @@ fn readers_of_both_libraries_read_together_and_keep_both_writers_out() {
     let ours = rw.read_owned().unwrap();
     java.call("read rw1 lock");
     java.call("read rw1 lock");
-    // Of a client of its own: within a few milliseconds a second reader of the same one has its hold.
+    // From a separate client: a second reader of the same client would share its hold if it follows
+    // within milliseconds.
     let other = world.client();
     let more = other.rw_lock("rw1").read_owned().unwrap();
     assert_eq!(rw.holders().unwrap().len(), 3);
@@ -97,8 +98,8 @@ fn a_writers_release_lets_the_readers_of_both_libraries_in() {
 }
 
 /// Redisson tries, subscribes, tries again and only then waits. A message `1` between the last two
-/// wakes nobody: with that message alone 3 of 600 readers slept until their wait hint was over.
-/// (Other tests check that a `00` follows.)
+/// wakes nobody: with that message alone 3 of 600 readers slept until their wait hint ended. (Other
+/// tests check that a `00` follows.)
 #[test]
 fn a_leasehold_writers_release_reaches_a_redisson_reader_that_is_about_to_wait() {
     let world = world();
@@ -107,15 +108,15 @@ fn a_leasehold_writers_release_reaches_a_redisson_reader_that_is_about_to_wait()
         let name = format!("rw6-{n}");
         let guard = client.rw_lock(&name).write_owned().unwrap();
         java.begin(&format!("read {name} lock"));
-        wait_until("it listens", || waits(&world.server, &name));
+        wait_until("it is subscribed", || waits(&world.server, &name));
         std::thread::sleep(Duration::from_micros(rand::random_range(0..2500)));
         prompt(|| guard.unlock().unwrap(), || java.answer());
         java.call(&format!("read {name} unlock"));
     }
 }
 
-/// Leasehold wakes the readers. Redisson does not after a read that was taken within a write and
-/// ends first: they wait for the lease.
+/// Leasehold wakes the readers. Redisson does not, after a read that was acquired inside a write
+/// and ends first: they wait for the lease.
 #[test]
 fn a_downgrade_is_seen_by_the_other_library() {
     let world = world();
@@ -134,7 +135,7 @@ fn a_downgrade_is_seen_by_the_other_library() {
     java.call("read rw4 lock");
     assert!(rw.try_read_owned().unwrap().is_none());
     java.call("write rw4 unlock");
-    let beside = rw.try_read_owned().unwrap().expect("Java only reads by now");
+    let beside = rw.try_read_owned().unwrap().expect("Java only reads now");
     assert!(rw.try_write_owned().unwrap().is_none());
     java.call("read rw4 unlock");
     assert!(beside.is_held());
@@ -142,7 +143,7 @@ fn a_downgrade_is_seen_by_the_other_library() {
     assert!(!rw.is_locked().unwrap());
 }
 
-/// The renewals and releases of each library leave the read holds of the other alone.
+/// The renewals and releases of each library do not affect the read holds of the other.
 #[test]
 fn readers_of_both_libraries_are_renewed_beside_each_other() {
     let world = World::with(&["watchdog=2000"]);
@@ -153,7 +154,7 @@ fn readers_of_both_libraries_are_renewed_beside_each_other() {
     java.call("read rw5 lock");
     let start = std::time::Instant::now();
     while start.elapsed() < ms(5000) {
-        // Other readers come and go.
+        // Other readers acquire and release.
         rw.read_owned().unwrap().unlock().unwrap();
         other.call("read rw5 lock");
         other.call("read rw5 unlock");
@@ -177,8 +178,8 @@ fn our_readers_outlive_a_java_reader_with_a_shorter_watchdog() {
     java.call("read rw8 lock");
     let second = client.rw_lock("rw8").with_lease(Duration::from_secs(300)).read_owned().unwrap();
     for (name, guard) in [("rw7", &first), ("rw8", &second)] {
-        wait_until("Java has cut the lock", || (1..=3000).contains(&world.server.pttl(name)));
-        wait_until("ours is kept in step", || guard.remaining() <= ms(3000));
+        wait_until("Java has shortened the lock", || (1..=3000).contains(&world.server.pttl(name)));
+        wait_until("our hold was shortened too", || guard.remaining() <= ms(3000));
     }
     world.jvm.kill();
     let start = std::time::Instant::now();
@@ -189,7 +190,7 @@ fn our_readers_outlive_a_java_reader_with_a_shorter_watchdog() {
         }
         std::thread::sleep(ms(10));
     }
-    wait_until("nobody can cut it any more", || second.remaining() > Duration::from_secs(200));
+    wait_until("nothing can shorten it any more", || second.remaining() > Duration::from_secs(200));
     first.unlock().unwrap();
     second.unlock().unwrap();
     assert!(client.rw_lock("rw8").try_write().unwrap().is_some());

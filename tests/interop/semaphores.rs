@@ -1,5 +1,5 @@
-//! Permits of both kinds: those with leases beside `RPermitExpirableSemaphore`, plain counts beside
-//! `RSemaphore`.
+//! Permits of both kinds: those with leases together with `RPermitExpirableSemaphore`, plain counts
+//! together with `RSemaphore`.
 
 use leasehold::LockClient;
 
@@ -44,7 +44,7 @@ fn permits_of_both_libraries_are_counted_together() {
     assert_eq!(java.call("permits s1 availablePermits"), "4");
 }
 
-/// Redisson returns leasehold permits by their ids. Not the other way around: `release` takes
+/// Redisson returns leasehold permits by their ids, but not the other way around: `release` accepts
 /// leasehold permits only.
 #[test]
 fn redisson_returns_leasehold_permits() {
@@ -91,7 +91,7 @@ fn holding_process() {
 }
 
 /// Leasehold permits are renewed while their process lives; Redisson permits last for the lease
-/// they were acquired with.
+/// with which they were acquired.
 #[test]
 fn permits_of_killed_processes_come_back_to_the_other_library() {
     let world = World::with(&[]);

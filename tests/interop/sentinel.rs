@@ -19,7 +19,7 @@ impl Home for Sentinels {
     }
 }
 
-/// A busy machine must not replace a master that nobody killed: what it granted last would be lost.
+/// A busy machine must not replace a master that no test killed: its last grants would be lost.
 fn patient_sentinels() -> Sentinels {
     let sentinel_lines = &["sentinel down-after-milliseconds mymaster 2000"];
     Sentinels::start_with(SentinelOptions { sentinel_lines, ..SentinelOptions::default() })
@@ -37,8 +37,8 @@ fn java(sentinels: &Sentinels, settings: &[&str]) -> Jvm {
     Jvm::connect(&sentinels.urls(), &[&["sentinel=mymaster"], settings].concat())
 }
 
-/// A server that was killed comes back, as a replica of the master: the sentinels would tell it so
-/// 10 s later.
+/// Restarts a killed server as a replica of the master: the sentinels would reconfigure it only 10
+/// s later.
 fn bring_back(sentinels: &mut Sentinels, killed: usize) {
     sentinels.server_mut(killed).start_again();
     let port = sentinels.master_server().port().to_string();
@@ -50,12 +50,12 @@ fn names(test: &str) -> impl Fn(&Primitive, &str) -> String {
     move |primitive, words| format!("{test}-{}-{words}", primitive.java)
 }
 
-/// Returns when another server is the master and has a replica: until then Redisson undoes what it
+/// Returns when another server is the master and has a replica: until then Redisson undoes its
 /// acquires.
 fn kill_master(sentinels: &mut Sentinels) -> usize {
     let old = sentinels.master();
     sentinels.server_mut(old).kill();
-    // Told to, because on a busy machine no sentinel may get the votes for a quarter of a minute.
+    // Forced, because on a busy machine no sentinel may get the votes for a quarter of a minute.
     sentinels.failover();
     wait_until("a replica follows the new master", || sentinels.master_server().feeds(1));
     old
@@ -80,8 +80,8 @@ fn wake_ups_cross_and_survive_failovers() {
     drop(jvm);
 }
 
-/// Nothing that was granted is lost with the master: leasehold asks for one replica, and Redisson
-/// does by itself.
+/// No grant is lost with the master: leasehold waits for one replica, and Redisson does so by
+/// default.
 #[test]
 fn never_two_inside_while_the_master_is_killed() {
     let mut sentinels = patient_sentinels();
@@ -100,8 +100,8 @@ fn never_two_inside_while_the_master_is_killed() {
     drop(jvm);
 }
 
-/// Both ask all the time for a lock of their own, from before the master is killed until each has
-/// it at the next.
+/// Both keep asking for a lock of their own, from before the master is killed until each acquires
+/// it at the next one.
 #[test]
 #[ignore = "a measurement"]
 fn from_the_kill_to_the_next_grant() {

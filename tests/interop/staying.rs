@@ -11,16 +11,16 @@ use crate::rig::{CAP, ms, wait_until};
 use crate::wakeups::{Names, PRIMITIVES, Primitive, Release};
 use crate::world::{Home, PROMPT};
 
-/// What becomes of Redisson's subscriptions.
+/// What happens to Redisson's subscriptions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Java {
     SubscribesAgain,
-    /// It waits on until the lease that it was told is over. There is no waiter for what has no
-    /// lease, a latch or plain counts: it would wait for ever.
+    /// It waits until the lease that it was informed of ends. There is no waiter for a latch or
+    /// plain counts, which have no lease: it would wait forever.
     IsDeaf,
 }
 
-/// What leasehold holds and Java waits for.
+/// A hold of leasehold for which Java waits.
 struct JavaWaits<'a> {
     primitive: &'static Primitive,
     name: String,
@@ -36,7 +36,7 @@ impl JavaWaits<'_> {
     }
 }
 
-/// After a panic the waiters would wait for ever, and the scope for them.
+/// After a panic the waiters would wait forever, and the scope for them.
 struct EndsWaits<'a>(&'a LockClient);
 
 impl Drop for EndsWaits<'_> {
@@ -47,15 +47,15 @@ impl Drop for EndsWaits<'_> {
     }
 }
 
-/// What Java holds and leasehold waits for. `answer` is what Java said when it took it.
+/// A hold of Java for which leasehold waits. `answer` is Java's result of the acquire.
 struct WeWait {
     primitive: &'static Primitive,
     name: String,
     answer: String,
 }
 
-/// Makes the waiters, changes the servers, releases everything, and checks that every waiter is in
-/// soon after.
+/// Starts the waiters, changes the servers, releases everything, and checks that every waiter
+/// acquires soon after.
 pub(crate) fn are_woken_after<H: Home>(
     home: &mut H,
     client: &LockClient,
@@ -85,7 +85,7 @@ pub(crate) fn are_woken_after<H: Home>(
         let all = theirs.iter().map(|waits| &waits.name).chain(ours.iter().map(|waits| &waits.name));
         change(home, &all.cloned().collect::<Vec<_>>());
         if java == Java::SubscribesAgain {
-            // It does not look at a lock again afterwards, and a release before that would be missed.
+            // It does not check a lock again afterwards, so a release before that would be missed.
             theirs.iter().for_each(|waits| waits.wait_until_subscribed(home));
         }
 
@@ -93,8 +93,8 @@ pub(crate) fn are_woken_after<H: Home>(
             primitive.held_as().java_releases(&holder, name, answer);
             let start = Instant::now();
             let (woken, release) = has.recv_timeout(CAP).unwrap_or_else(|e| panic!("{name}: {e}"));
-            println!("{name}: we had it after {:.1?}", start.elapsed());
-            assert!(start.elapsed() < PROMPT, "{name}: that was no message");
+            println!("{name}: we acquired it after {:.1?}", start.elapsed());
+            assert!(start.elapsed() < PROMPT, "{name}: not woken by a message");
             assert_eq!(&woken, name);
             release();
         }
@@ -137,7 +137,7 @@ fn java_is_woken(waits: JavaWaits<'_>, java: Java) {
     release();
     let answer = thread.answer();
     let took = start.elapsed();
-    println!("{name}: Java had it after {took:.1?}");
-    assert!(java == Java::IsDeaf || took < PROMPT, "{name}: after {took:?}, that was no message");
+    println!("{name}: Java acquired it after {took:.1?}");
+    assert!(java == Java::IsDeaf || took < PROMPT, "{name}: after {took:?}, not woken by a message");
     primitive.java_releases(&thread, &name, &answer);
 }

@@ -1,4 +1,4 @@
-//! Threads of both libraries, in two processes each, take turns at a counter outside of Redis.
+//! Threads of both libraries, in two processes each, take turns on a counter outside of Redis.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::world::World;
 
 /// Threads in each process.
 const THREADS: usize = 4;
-/// The lease of locks in milliseconds: what a process that went away leaves locked, or a Redisson
-/// waiter misses, is over by then.
+/// The lease of locks in milliseconds: it limits how long a dead process keeps a lock, and how long
+/// a Redisson waiter sleeps after a missed message.
 pub(crate) const LEASE: u64 = 10_000;
 
-/// With `LEASEHOLD_LONG=1` two minutes in all.
+/// `LEASEHOLD_LONG=1` sets two minutes in total.
 fn is_long() -> bool {
     std::env::var("LEASEHOLD_LONG").is_ok_and(|value| value == "1")
 }
@@ -26,7 +26,7 @@ pub(crate) fn length() -> Duration {
     if is_long() { Duration::from_secs(15) } else { ms(1200) }
 }
 
-/// The timeouts for killed waiters of fair locks.
+/// The timeouts of killed waiters for fair locks.
 pub(crate) const WAITER_TIMEOUT: Duration = ms(1500);
 pub(crate) const JAVA_WAITER_TIMEOUT: Duration = ms(2000);
 
@@ -91,7 +91,7 @@ pub(crate) fn set_up(dir: &Path, client: &LockClient, primitive: &str) -> (PathB
     (path, counter)
 }
 
-/// Leasehold threads take turns; then all players are told to stop.
+/// Lets leasehold threads take turns; then stops all players.
 pub(crate) fn play_for_a_while(client: &LockClient, primitive: &str, path: &Path, counter: &Counter) -> Tally {
     std::thread::scope(|s| {
         let ours = s.spawn(|| play(client, primitive, path, Mode::Count, THREADS));
@@ -129,15 +129,15 @@ fn never_two_inside() {
         assert!(theirs.turns > 0, "{primitive}: {theirs:?}");
         if primitive == "fair" {
             let (least, most) = (ours.turns.min(theirs.turns), ours.turns.max(theirs.turns));
-            assert!(4 * least > most, "as many threads, one queue: {least} turns and {most}");
+            assert!(4 * least > most, "equally many threads, one queue: {least} turns and {most}");
         }
     }
     for primitive in ["permits", "counting"] {
         assert_eq!(world.server.cmd::<String>(&["GET", &format!("stress-{primitive}")]), "1");
         world.server.cmd::<u32>(&["DEL", &format!("stress-{primitive}")]);
     }
-    // Redisson marks an unlock with a key that may stay for a while: it expires, and before version
-    // 4 nobody removes it.
+    // Redisson marks an unlock with a key that expires after a while; before version 4 nothing
+    // deletes it earlier.
     wait_until("no lock is left behind", || {
         world.server.lock_keys().iter().all(|key| key.starts_with("redisson_unlock_latch:"))
     });

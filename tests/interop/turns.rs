@@ -9,7 +9,7 @@ use crate::jvm::{Waits, listeners};
 use crate::rig::{Server, ms, wait_until};
 use crate::world::{prompt, world};
 
-/// Whether there is a waiter for this name, at the place where this kind of lock shows it.
+/// Whether there is a waiter for this name, where this kind of lock shows it.
 fn on_channel(server: &Server, name: &str) -> bool {
     listeners(server, &format!("redisson_lock__channel:{{{name}}}")) > 0
 }
@@ -33,7 +33,7 @@ macro_rules! turns {
                 format!(concat!($java, " {} {}"), name, method)
             }
 
-            /// As on the server: the hold count of the only holder.
+            /// The hold count of the only holder, as on the server.
             fn levels(server: &Server, name: &str) -> String {
                 let fields = server.hash(name);
                 let counts: Vec<_> = fields.into_iter().filter(|(field, _)| field != "mode").collect();
@@ -54,7 +54,7 @@ macro_rules! turns {
                 assert_eq!(java.call(&command(name, "tryLock")), "false");
                 assert_eq!(java.call(&command(name, "tryLock 700")), "false");
                 assert!(java.fail(&command(name, "unlock")).contains("IllegalMonitorState"));
-                // The previous attempt has left: Redisson unsubscribes later than it answers.
+                // The previous attempt has left: Redisson unsubscribes after it has returned.
                 wait_until("nobody waits", || !WAITS(&world.server, name));
                 java.begin_waiting(&world.server, &command(name, "lock"), name, WAITS);
                 inner.unlock().unwrap();
@@ -112,15 +112,15 @@ macro_rules! turns {
                 let world = world();
                 let (client, java) = (world.client(), world.jvm.thread());
                 let name = concat!($java, "-4");
-                // Another thread of the Java process: a lease that was given stays with the lock
-                // object, also for the thread's next hold.
+                // Another thread of the Java process: an explicit lease is kept by the lock object,
+                // also for the thread's next hold.
                 world.jvm.thread().call(&command(name, "lock 300"));
                 let ours = $make(&client, name).with_lease(ms(400)).max_hold(ms(400));
                 let guard = ours.$lock().unwrap();
-                assert_eq!(java.call(&command(name, "tryLock 10000 60000")), "true", "it comes free without a release");
+                assert_eq!(java.call(&command(name, "tryLock 10000 60000")), "true", "it is free without a release");
                 assert!(guard.wait_lost(Duration::from_secs(5)).is_lost());
                 assert!(guard.unlock().is_err());
-                assert_eq!(java.call(&command(name, "holdCount")), "1", "what is Java's by now stayed Java's");
+                assert_eq!(java.call(&command(name, "holdCount")), "1", "Java's new hold is not affected");
                 java.call(&command(name, "unlock"));
             }
 
@@ -143,7 +143,7 @@ macro_rules! turns {
                     assert!(java.fail(&command(name, "unlock")).contains("IllegalMonitorState"));
                     guard.unlock().unwrap();
                 });
-                assert_eq!(operator.call(&command(name, "forceUnlock")), "false", "nobody has it");
+                assert_eq!(operator.call(&command(name, "forceUnlock")), "false", "nobody holds it");
             }
         }
     };

@@ -1,5 +1,5 @@
-//! The time from a release by one library until the other has the lock: printed, and never as long
-//! as a lease.
+//! The time from a release by one library until the other acquires the lock: printed, and always
+//! shorter than a lease.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::world::{Home, PROMPT, world};
 const ROUNDS: usize = 5;
 
 pub(crate) type Release = Box<dyn FnOnce() + Send>;
-/// The name of a primitive that nothing else has: it has these words in it.
+/// A unique name for a primitive, which contains the given words.
 pub(crate) type Names<'a> = &'a dyn Fn(&Primitive, &str) -> String;
 
 pub(crate) struct Primitive {
@@ -57,10 +57,10 @@ pub(crate) const PRIMITIVES: [Primitive; 9] = [
 
 const WRITE: Primitive =
     Primitive { java: "write", take: take!(|c, n| c.rw_lock(n).write_owned()), channel: "redisson_rwlock:" };
-/// Who "holds" a latch closes it, and opens it as the release.
+/// The "holder" of a latch closes it, and opens it as the release.
 const CLOSED_LATCH: Primitive = Primitive { java: "closed latch", take: close, channel: LATCH_CHANNEL };
 
-/// How Redisson names what belongs to a lock, except for a latch.
+/// The names of Redisson's keys and channels of a lock, except for a latch.
 fn tagged(name: &str) -> String {
     if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") }
 }
@@ -84,7 +84,7 @@ impl Primitive {
         }
     }
 
-    /// The channel on which a Java waiter listens, or a pattern for it.
+    /// The channel to which a Java waiter subscribes, or a pattern for it.
     pub(crate) fn pattern(&self, name: &str) -> String {
         match self.channel {
             "" => format!("{LOCK_CHANNEL}{}:*", tagged(name)),
@@ -93,7 +93,7 @@ impl Primitive {
         }
     }
 
-    /// What the other library holds while this is waited for.
+    /// What the other library holds while this primitive is waited for.
     pub(crate) fn held_as(&self) -> &Self {
         match self.java {
             "read" => &WRITE,
@@ -102,7 +102,7 @@ impl Primitive {
         }
     }
 
-    /// Makes it one that a single holder takes.
+    /// Limits the primitive to a single holder.
     pub(crate) fn set_up(&self, client: &LockClient, name: &str) {
         match self.java {
             "permits" => assert_eq!(client.semaphore(name).try_set_permits(1).unwrap(), leasehold::SetPermits::New),
@@ -139,10 +139,10 @@ fn tell(primitive: &str, mut java: Vec<Duration>, mut ours: Vec<Duration>) {
     ours.sort_unstable();
     let (most, half) = (java.len() - 1, java.len() / 2);
     println!(
-        "{primitive}: Java had it after {:.1?}, at most {:.1?}; we after {:.1?}, at most {:.1?}",
+        "{primitive}: Java acquired it after {:.1?}, at most {:.1?}; we after {:.1?}, at most {:.1?}",
         java[half], java[most], ours[half], ours[most]
     );
-    assert!(java[most].max(ours[most]) < PROMPT, "{primitive}: that was no message");
+    assert!(java[most].max(ours[most]) < PROMPT, "{primitive}: not woken by a message");
 }
 
 #[test]
@@ -153,14 +153,14 @@ fn releases_wake_the_other_library_by_a_message() {
     wake_each_other(&world.server, &client, &world.jvm, &|p, words| format!("wake-{}-{words}", p.java), ROUNDS);
 }
 
-/// Each library waits for everything that the other holds, so many times.
+/// Each library waits for everything that the other holds, `rounds` times.
 pub(crate) fn wake_each_other(home: &impl Home, client: &LockClient, jvm: &Jvm, names: Names<'_>, rounds: usize) {
     let (holder, waiter) = (jvm.thread(), jvm.thread());
     for primitive in &PRIMITIVES {
         let (mut java_had_it, mut we_had_it) = (Vec::new(), Vec::new());
         for round in 0..rounds {
-            // Each round has its own names, or the subscription of the last round could be taken
-            // for that of this one.
+            // Each round has its own names; otherwise the subscription of the last round could be
+            // mistaken for that of this one.
             let name = &names(primitive, &round.to_string());
             primitive.set_up(client, name);
             let release = (primitive.held_as().take)(client, name);
@@ -191,7 +191,7 @@ pub(crate) fn wake_each_other(home: &impl Home, client: &LockClient, jvm: &Jvm, 
     }
 }
 
-/// They were told of a lease that lasts for minutes, and sleep.
+/// The waiters were informed of a lease that lasts for minutes, and sleep.
 #[test]
 fn java_learns_of_the_end_of_a_lock_that_stays_taken() {
     const LEAST: Duration = Duration::from_secs(2);
@@ -210,11 +210,11 @@ fn java_learns_of_the_end_of_a_lock_that_stays_taken() {
         waiter.begin(&primitive.command(name));
         wait_until("Java waits", || primitive.is_waited_for(&world.server, name));
         release();
-        assert!(world.server.pttl(name) <= 2001, "{name}: it is kept for the rest");
+        assert!(world.server.pttl(name) <= 2001, "{name}: it is kept for the remaining time");
         let answer = waiter.answer();
         let passed = start.elapsed();
-        assert!(passed + Duration::from_millis(100) >= LEAST, "{name}: Java had it after {passed:?}");
-        assert!(passed < LEAST + PROMPT, "{name}: that was no message");
+        assert!(passed + Duration::from_millis(100) >= LEAST, "{name}: Java acquired it after {passed:?}");
+        assert!(passed < LEAST + PROMPT, "{name}: not woken by a message");
         primitive.java_releases(&waiter, name, &answer);
     }
 }

@@ -1,4 +1,4 @@
-//! Both libraries renew, beside each other.
+//! Both libraries renew at the same time.
 
 use std::time::Instant;
 

@@ -10,8 +10,8 @@ use crate::jvm::{Jvm, listeners};
 use crate::rig::Server;
 use crate::support::Clients;
 
-/// A waiter that a message woke took less time; one that polled, after 5 s at the earliest, took
-/// more.
+/// A waiter woken by a message took less time than this; one that polled, after 5 s at the
+/// earliest, took more.
 pub(crate) const PROMPT: Duration = Duration::from_secs(4);
 
 pub(crate) struct World {
@@ -21,7 +21,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Its own server and process, for a test that breaks them or needs other settings.
+    /// A separate server and process, for a test that breaks them or needs other settings.
     pub(crate) fn with(settings: &[&str]) -> Self {
         Self::on(&[], settings)
     }
@@ -37,9 +37,9 @@ impl World {
     }
 }
 
-/// Where names are: one server, or several of which one has the name.
+/// Where names are: on one server, or on one of several.
 pub(crate) trait Home {
-    /// The server that has the keys of the name by now.
+    /// The server that currently has the keys of the name.
     fn server_of(&self, name: &str) -> &Server;
 
     /// The number of subscribers of a channel of the name.
@@ -47,7 +47,7 @@ pub(crate) trait Home {
         listeners(self.server_of(name), channel)
     }
 
-    /// Whether somebody subscribes to a channel of the name that matches the pattern.
+    /// Whether a channel of the name that matches the pattern has a subscriber.
     fn hears(&self, name: &str, pattern: &str) -> bool {
         !self.server_of(name).cmd::<Vec<String>>(&["PUBSUB", "CHANNELS", pattern]).is_empty()
     }
@@ -60,7 +60,7 @@ impl Home for Server {
 }
 
 pub(crate) fn world() -> Arc<World> {
-    // The last test that drops it ends it, so that nothing is left running.
+    // It ends when the last test drops it, so that nothing keeps running.
     static SHARED: Mutex<Weak<World>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock();
     if let Some(world) = shared.upgrade() {
@@ -71,14 +71,14 @@ pub(crate) fn world() -> Arc<World> {
     world
 }
 
-/// Releases what the other library waits for, and checks that it got it early enough to have been
-/// woken by a message.
+/// Releases what the other library waits for, and checks that it was acquired early enough for a
+/// message to have caused it.
 #[track_caller]
 pub(crate) fn prompt<T>(release: impl FnOnce(), won: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     release();
     let won = won();
     let took = start.elapsed();
-    assert!(took < PROMPT, "released and had after {took:?}: that was no message");
+    assert!(took < PROMPT, "acquired {took:?} after the release: not woken by a message");
     won
 }

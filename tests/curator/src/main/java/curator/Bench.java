@@ -12,7 +12,10 @@ import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 
-/** Cycles of lock and unlock, and hand-offs between two sessions. Answers with NAME=VALUE and spaces between. */
+/**
+ * Cycles of lock and unlock, and hand-offs between two sessions. Answers with NAME=VALUE, separated
+ * by spaces.
+ */
 final class Bench {
     private final Link link;
     private final String path;
@@ -23,8 +26,9 @@ final class Bench {
     }
 
     /**
-     * "own THREADS MILLIS": each thread a lock of its own. "one THREADS MILLIS": all threads one lock. "handoff TIMES": from
-     * before the release in one session until after the acquire in another.
+     * "own THREADS MILLIS": each thread uses a lock of its own. "one THREADS MILLIS": all threads
+     * use one lock. "handoff TIMES": the time from before the release in one session until after
+     * the acquire in another.
      */
     Object run(String method, String[] args) throws Exception {
         return switch (method) {
@@ -45,7 +49,7 @@ final class Bench {
         for (int thread = 0; thread < threads; thread++) {
             InterProcessMutex lock = new InterProcessMutex(link.client, own ? path + "-" + thread : path);
             all.add(pool.submit(() -> {
-                // The directory is there, and the code is warm.
+                // The directory exists, and the code is warm.
                 lock.acquire();
                 lock.release();
                 ready.countDown();
@@ -94,7 +98,7 @@ final class Bench {
                 while (sides[from].getParticipantNodes().size() < 2) {
                     Thread.sleep(1);
                 }
-                // It sets its watch after it shows in the list.
+                // It sets its watch after it becomes visible in the list.
                 Thread.sleep(5);
                 long released = threads[from].submit(() -> release(sides[from])).get();
                 took[turn] = next.get() - released;
@@ -109,13 +113,13 @@ final class Bench {
         }
     }
 
-    /** Returns when it had it. */
+    /** Returns the time at which it had acquired it. */
     private static long acquire(InterProcessMutex lock) throws Exception {
         lock.acquire();
         return System.nanoTime();
     }
 
-    /** Returns when it began to. */
+    /** Returns the time at which it began. */
     private static long release(InterProcessMutex lock) throws Exception {
         long now = System.nanoTime();
         lock.release();

@@ -12,8 +12,9 @@ import org.apache.curator.retry.RetryForever;
 import org.apache.curator.retry.RetryNTimes;
 
 /**
- * A client with a session, and when the state of its connection changed. Settings: session and connection, in
- * milliseconds, and retries: how often a request is tried again, 100 ms apart; for ever without it.
+ * A client with a session, and the changes of its connection's state. Settings: session and
+ * connection, in milliseconds, and retries: how often a request is retried, 100 ms apart; forever
+ * by default.
  *
  * <p>Its clock is System.nanoTime(): that of the whole machine (CLOCK_MONOTONIC), on Linux.
  */
@@ -47,7 +48,7 @@ final class Link {
                 .sessionTimeoutMs(Integer.parseInt(settings.getOrDefault("session", "10000")))
                 .connectionTimeoutMs(Integer.parseInt(settings.getOrDefault("connection", "3000")))
                 .retryPolicy(retries > 0 ? new RetryNTimes(retries, 100) : new RetryForever(100))
-                // It would replace proxies by what the servers say of themselves.
+                // It would replace proxies by the addresses that the servers report.
                 .ensembleTracker(false)
                 .build();
         client.getConnectionStateListenable().addListener(listener);
@@ -56,7 +57,7 @@ final class Link {
         return client;
     }
 
-    /** Whether it still is what its users take for connected: anything but lost, or nothing but connected. */
+    /** Whether its users still consider it connected: any state but lost, or only connected. */
     boolean isBelieved(boolean cautious) {
         synchronized (changes) {
             ConnectionState last = changes.isEmpty() ? ConnectionState.CONNECTED : changes.get(changes.size() - 1).state;
@@ -64,7 +65,7 @@ final class Link {
         }
     }
 
-    /** NANOS:STATE with spaces between, first of all CONNECTED. */
+    /** NANOS:STATE separated by spaces, the first of which is CONNECTED. */
     String changes() {
         synchronized (changes) {
             return changes.stream().map(change -> change.nanos + ":" + change.state).collect(Collectors.joining(" "));

@@ -11,16 +11,17 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 
 /**
- * Runs the commands on its standard input, one per line: THREAD PRIMITIVE NAME METHOD [ARGUMENTS]. Each gets one line
- * of answer: THREAD and what the method returned, or THREAD, an exclamation mark and the exception. Commands of one thread
- * run one after the other, in one and the same Java thread: it is what Curator knows a holder by.
+ * Runs the commands on its standard input, one per line: THREAD PRIMITIVE NAME METHOD [ARGUMENTS].
+ * Each gets one line of answer: THREAD and the result of the method, or THREAD, an exclamation mark
+ * and the exception. Commands of one thread run one after another, in the same Java thread, by
+ * which Curator identifies a holder.
  *
- * <p>Arguments: the addresses with commas between, with a chroot or without; then settings as NAME=VALUE ({@link Link}). The
- * end of its input ends it, and its session.
+ * <p>Arguments: the addresses separated by commas, with a chroot or without; then settings as
+ * NAME=VALUE ({@link Link}). The end of its input ends it, and its session.
  */
 public final class Main {
     public static void main(String[] args) throws Exception {
-        // Whatever else is printed must not tear the lines of answers.
+        // Any other output must not interrupt the lines of answers.
         PrintStream answers = System.out;
         System.setOut(System.err);
 

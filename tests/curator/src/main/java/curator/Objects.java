@@ -18,7 +18,10 @@ import org.apache.curator.framework.recipes.locks.Lease;
 import org.apache.curator.framework.recipes.locks.Revoker;
 import org.apache.curator.framework.recipes.shared.SharedCount;
 
-/** Curator's recipes and what the tests do with them. They are kept, as applications do: they have a state. */
+/**
+ * Curator's recipes and the operations of the tests. Recipes are kept, as in applications, because
+ * they have state.
+ */
 final class Objects {
     private static final TimeUnit MS = TimeUnit.MILLISECONDS;
 
@@ -61,7 +64,10 @@ final class Objects {
         return barrier((DistributedBarrier) object, method, args);
     }
 
-    /** For "multi", the name is a list of names. For "semaphore", the number of permits may follow a colon. */
+    /**
+     * For "multi", the name is a list of names. For "semaphore", the number of permits may follow a
+     * colon.
+     */
     private Object object(String primitive, String name) {
         String path = "/" + name;
         return switch (primitive) {
@@ -78,7 +84,7 @@ final class Objects {
         };
     }
 
-    /** Both sides must come from one object, or a thread cannot read inside its own write. */
+    /** Both sides must come from one object, or a thread could not read inside its own write. */
     private InterProcessReadWriteLock readWrite(String name) {
         return (InterProcessReadWriteLock)
                 kept.computeIfAbsent("rw " + name, key -> new InterProcessReadWriteLock(client, "/" + name));
@@ -157,9 +163,10 @@ final class Objects {
     }
 
     /**
-     * Takes the lock and keeps it for so many milliseconds, or until the state of the connection says that it is gone: what
-     * Curator advises. Returns from when to when this thread took the lock for its own, on the clock of {@link Link}. What is gone is
-     * not given up: that would wait for a server.
+     * Takes the lock and keeps it for this many milliseconds, or until the state of the connection
+     * reports it lost, as Curator advises. Returns the time in which this thread believed to hold
+     * it, on the clock of {@link Link}. A lost lock is not released, because that would wait for a
+     * server.
      */
     private String believes(InterProcessLock lock, long millis, boolean cautious) throws Exception {
         lock.acquire();

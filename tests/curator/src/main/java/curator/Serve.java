@@ -11,11 +11,12 @@ import org.apache.zookeeper.server.ZooKeeperServer;
 import org.apache.zookeeper.server.quorum.QuorumPeerMain;
 
 /**
- * A ZooKeeper server that ends when its standard input does, so that none outlives the tests that started it. Argument: its
- * zoo.cfg, with other servers or without. The directory that the property {@code curator.remove} names goes with it.
+ * A ZooKeeper server that ends when its standard input does, so that none outlives the tests that
+ * started it. Argument: its zoo.cfg, with other servers or without. It removes the directory in the
+ * property {@code curator.remove} when it ends.
  *
- * <p>A line {@code cversion <path> <number>} sets how many children were ever created in a node, as if so many had been: a
- * server alone would take weeks for 2^31.
+ * <p>A line {@code cversion <path> <number>} sets the counter of the children ever created in a
+ * node: creating 2^31 of them would take weeks.
  */
 public final class Serve {
     public static void main(String[] args) {
@@ -33,7 +34,7 @@ public final class Serve {
                 setCversion(words[1], Integer.parseInt(words[2]));
             }
         } catch (IOException | ReflectiveOperationException | RuntimeException e) {
-            // The end of the input, or as good as that.
+            // The end of the input, or equivalent to that.
             e.printStackTrace();
         }
         String directory = System.getProperty("curator.remove");

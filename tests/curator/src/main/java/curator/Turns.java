@@ -6,13 +6,19 @@ import org.apache.curator.framework.recipes.locks.InterProcessLock;
 import org.apache.curator.framework.recipes.locks.InterProcessSemaphoreV2;
 import org.apache.curator.framework.recipes.locks.Lease;
 
-/** Turns at a file that only the lock protects: a number, a byte that says stop, and one that says two were inside. */
+/**
+ * Turns on a file that only the lock protects: a number, a byte that stops all players, and one set
+ * when two were inside.
+ */
 final class Turns {
     private static final int STOP = 8;
     private static final int BROKEN = 9;
 
     private final RandomAccessFile file;
-    /** "read": it only looks; "mark": it leaves a mark, for a process that may be killed; else it counts. */
+    /**
+     * "read": only reads; "mark": leaves a mark, for a process that may be killed; otherwise
+     * counts.
+     */
     private final String mode;
     private long turns;
     private long longestWait;
@@ -22,7 +28,9 @@ final class Turns {
         this.mode = mode;
     }
 
-    /** Arguments: the file and the mode. Returns the turns and the longest wait, in milliseconds. */
+    /**
+     * Arguments: the file and the mode. Returns the turns and the longest wait, in milliseconds.
+     */
     static Object take(Object object, String[] args) throws Exception {
         try (RandomAccessFile file = new RandomAccessFile(args[0], "rw")) {
             Turns turns = new Turns(file, args[1]);

@@ -15,16 +15,17 @@ import org.redisson.Redisson;
 import org.redisson.api.RedissonClient;
 
 /**
- * Runs the commands on its standard input, one per line: THREAD PRIMITIVE NAME METHOD [ARGUMENTS]. Each gets one line
- * of answer: THREAD and what the method returned, or THREAD, an exclamation mark and the exception. Commands of one thread
- * run one after the other, in one and the same Java thread: it is what Redisson knows a holder by.
+ * Runs the commands on its standard input, one per line: THREAD PRIMITIVE NAME METHOD [ARGUMENTS].
+ * Each gets one line of answer: THREAD and the result of the method, or THREAD, an exclamation mark
+ * and the exception. Commands of one thread run one after another, in the same Java thread, by
+ * which Redisson identifies a holder.
  *
- * <p>Arguments: the address, or several with commas between; then settings as NAME=VALUE ({@link Servers}). The end of
- * its input ends it.
+ * <p>Arguments: the address, or several separated by commas; then settings as NAME=VALUE ({@link
+ * Servers}). The end of its input ends it.
  */
 public final class Main {
     public static void main(String[] args) throws Exception {
-        // Whatever else is printed must not tear the lines of answers.
+        // Any other output must not interrupt the lines of answers.
         PrintStream answers = System.out;
         System.setOut(System.err);
 
@@ -44,7 +45,7 @@ public final class Main {
             threads.computeIfAbsent(words[0], name -> Executors.newSingleThreadExecutor())
                     .execute(() -> say(answers, words[0] + " " + answer(objects, words)));
         }
-        // Redisson gives up its subscriptions only when asked to.
+        // Redisson ends its subscriptions only on shutdown.
         clients.forEach(RedissonClient::shutdown);
         System.exit(0);
     }

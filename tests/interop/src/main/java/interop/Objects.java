@@ -13,11 +13,14 @@ import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
 
-/** Redisson's objects and what the tests do with them. They are kept, as applications do: they have a state. */
+/**
+ * Redisson's objects and the operations of the tests. Objects are kept, as in applications, because
+ * they have state.
+ */
 final class Objects {
     private static final TimeUnit MS = TimeUnit.MILLISECONDS;
 
-    /** One for each server; all but "redlock" stand on the first. */
+    /** One for each server; all primitives but "redlock" use the first. */
     private final List<RedissonClient> clients;
     private final RedissonClient client;
     private final Map<String, Object> kept = new ConcurrentHashMap<>();

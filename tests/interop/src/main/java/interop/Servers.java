@@ -11,9 +11,9 @@ import org.redisson.config.ConstantDelay;
 import org.redisson.config.ShardedSubscriptionMode;
 
 /**
- * What Redisson is told of the servers. Addresses are independent servers, each with a client of its own; with
- * sentinel=MASTER they are the sentinels that know the master of this name, and with cluster=AUTO, ON or OFF (its sharded
- * channels) nodes of one cluster: one client for all of them.
+ * Redisson's configuration of the servers. Addresses are independent servers, each with a client of
+ * its own; with sentinel=MASTER they are the sentinels that know the master of this name, and with
+ * cluster=AUTO, ON or OFF (its sharded channels) nodes of one cluster: one client for all of them.
  *
  * <p>Further settings: watchdog and fairWait, in milliseconds, and retries.
  */
@@ -52,7 +52,7 @@ final class Servers {
         if (settings.containsKey("sentinel")) {
             return several(config.useSentinelServers().addSentinelAddress(addresses)
                     .setMasterName(settings.get("sentinel"))
-                    // It refuses to start when one sentinel is all there is.
+                    // It refuses to start with a single sentinel.
                     .setCheckSentinelsList(addresses.length > 1)
                     .setScanInterval(500));
         }
@@ -67,7 +67,10 @@ final class Servers {
                 .setTimeout(2000);
     }
 
-    /** Servers that are replaced by others: what was sent to one that is gone is soon tried on the next. */
+    /**
+     * Servers that are replaced by others: a request to one that is gone is soon retried on the
+     * next.
+     */
     private static <T extends BaseMasterSlaveServersConfig<T>> BaseConfig<?> several(T servers) {
         return servers
                 .setMasterConnectionMinimumIdleSize(1).setMasterConnectionPoolSize(16)

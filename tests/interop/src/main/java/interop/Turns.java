@@ -12,7 +12,10 @@ import org.redisson.api.RPermitExpirableSemaphore;
 import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
 
-/** Turns at a file that only the lock protects: a number, a byte that says stop, and one that says two were inside. */
+/**
+ * Turns on a file that only the lock protects: a number, a byte that stops all players, and one set
+ * when two were inside.
+ */
 final class Turns {
     private interface Step {
         void run() throws Exception;
@@ -22,7 +25,10 @@ final class Turns {
     private static final int BROKEN = 9;
 
     private final RandomAccessFile file;
-    /** "read": it only looks; "mark": it leaves a mark, for a process that may be killed; else it counts. */
+    /**
+     * "read": only reads; "mark": leaves a mark, for a process that may be killed; otherwise
+     * counts.
+     */
     private final String mode;
     private long turns;
     private long longestWait;
@@ -32,7 +38,9 @@ final class Turns {
         this.mode = mode;
     }
 
-    /** Arguments: the file and the mode. Returns the turns and the longest wait, in milliseconds. */
+    /**
+     * Arguments: the file and the mode. Returns the turns and the longest wait, in milliseconds.
+     */
     static Object take(Object object, String[] args) throws Exception {
         try (RandomAccessFile file = new RandomAccessFile(args[0], "rw")) {
             Turns turns = new Turns(file, args[1]);
@@ -42,7 +50,8 @@ final class Turns {
                 } catch (WrongCount e) {
                     throw e;
                 } catch (Exception e) {
-                    // The servers of some tests have a hard time; what was meant to happen is tried until it did.
+                    // The servers of some tests are disturbed; an intended step is retried until it
+                    // succeeds.
                     Thread.sleep(5);
                 }
             }
@@ -50,7 +59,10 @@ final class Turns {
         }
     }
 
-    /** Arguments: a file that grows by a byte for each who comes, the rounds, and how many come. Returns the rounds. */
+    /**
+     * Arguments: a file that grows by a byte for each arrival, the rounds, and the number of
+     * arrivals in each. Returns the rounds.
+     */
     static Object rounds(RedissonClient client, String name, String[] args) throws Exception {
         int rounds = Integer.parseInt(args[1]);
         long players = Long.parseLong(args[2]);
@@ -81,7 +93,7 @@ final class Turns {
                 lock.lock();
                 use(start);
             } finally {
-                // Also what was taken although it threw, and twice because it was sent twice.
+                // Also releases holds whose acquire threw, or was sent and granted twice.
                 surely(() -> release(lock));
             }
         } else if (object instanceof RSemaphore semaphore) {
@@ -90,7 +102,7 @@ final class Turns {
             semaphore.release();
         } else {
             RPermitExpirableSemaphore semaphore = (RPermitExpirableSemaphore) object;
-            // With a lease: a permit whose id was lost with a reply comes back.
+            // With a lease: a permit whose id was lost with a reply becomes available again.
             String id = semaphore.acquire(10, TimeUnit.SECONDS);
             use(start);
             surely(() -> semaphore.tryRelease(id));
@@ -99,12 +111,12 @@ final class Turns {
 
     private static void release(RLock lock) {
         if (lock instanceof RedissonRedLock) {
-            // It says nothing of those that it does not hold.
+            // It ignores the locks that it does not hold.
             lock.unlock();
             return;
         }
         if (lock instanceof RedissonMultiLock) {
-            // It can't be asked; of one lock it may hold more than of another.
+            // It has no method to check; it may hold one lock more often than another.
             try {
                 while (true) {
                     lock.unlock();
