@@ -31,7 +31,7 @@ pub(super) enum RequestState<C: PooledConnector> {
     Taken,
 }
 
-/// A batch on its way, with the connection that is to bring its answers.
+/// A batch that was sent, with the connection on which its answers arrive.
 pub(super) struct SentBatch<C: PooledConnector> {
     pub(super) connection: C::Connection,
     pub(super) batch: Batch<C>,
@@ -58,7 +58,7 @@ pub(super) struct Batch<C: PooledConnector> {
     pub(super) flight: Option<C::Flight>,
 }
 
-/// Takes those out of the queue that travel with the first request of a batch.
+/// Takes the requests out of the queue that are sent together with the first one.
 pub(super) fn take_batch<C: PooledConnector>(
     first: Arc<QueuedRequest<C>>,
     queue: &mut VecDeque<Arc<QueuedRequest<C>>>,
@@ -80,8 +80,8 @@ pub(super) fn take_batch<C: PooledConnector>(
 }
 
 impl<C: PooledConnector> Batch<C> {
-    /// For requests that were taken from the queue just now: their callers wait for as long as it
-    /// takes from here on.
+    /// A batch of requests that were just taken from the queue. From now on their callers wait
+    /// without a deadline of their own.
     pub(super) fn new(requests: Vec<Arc<QueuedRequest<C>>>) -> Self {
         requests.iter().for_each(|queued| *queued.state.lock() = RequestState::InBatch);
         let outcomes = requests.iter().map(|_| None).collect();

@@ -7,15 +7,16 @@
 //! callers that get their answers queue their next requests meanwhile: the batches are fewer and
 //! larger by half. When the leader of the next batch has woken up, its answers have often come.
 //!
-//! Every queued request gets an outcome, and "not sent" only if no byte of it can have left:
+//! Every queued request gets an outcome. The outcome is "not sent" only if no byte of the request
+//! can have been sent:
 //!
 //! | what happens | what follows |
 //! |---|---|
-//! | a caller's time is over | it takes its request out of the queue under the pool's mutex: "not sent". If the request is not there any more, a thread has it, and the caller waits for the outcome |
-//! | a connection is returned | the queue becomes a batch, under the same mutex. Its drop gives an outcome to whoever has none |
-//! | the thread that sends or reads a batch panics | answers that came count. The others have unknown outcomes from before the first byte is sent, and are "not sent" earlier. The connection is closed |
-//! | a connection breaks | the same, with its failure. Idle connections are closed too, and the next caller in the queue makes a connection and sends the rest |
-//! | a connect fails | its caller is told. While another connection is open the queue waits for that one; without one all of it is "not sent" |
+//! | the deadline of a caller passes | the caller removes its request from the queue under the pool's mutex: "not sent". If the request is no longer in the queue, another thread has it, and the caller waits for the outcome |
+//! | a connection is returned | the queue becomes a batch, under the same mutex. The drop of the batch gives an outcome to every request that has none |
+//! | the thread that sends or reads a batch panics | answers that have arrived count. The other requests have unknown outcomes if the first byte may have been sent, and are "not sent" before that. The connection is closed |
+//! | a connection breaks | the same, with the failure of the connection. Idle connections are closed too, and the next caller in the queue makes a connection and sends the rest |
+//! | a connect fails | its caller gets the error. While another connection is open, the queue waits for that one; otherwise the whole queue is "not sent" |
 //! | a connect panics | the next caller in the queue makes a connection |
 //! | the pool is closed | batches under way are read. Returned connections are closed; with the last one, the queue is "not sent" |
 
@@ -29,9 +30,9 @@ use super::batch::{Batch, QueuedRequest, RequestState, SentBatch, take_batch};
 use super::pooled::{Outcome, PooledConnector};
 use crate::base::error::{Error, ErrorKind, Result};
 
-/// After a SIGSTOP and SIGCONT the callers that wait for a connection find their time over, while
-/// the thread that has one is about to read its answer and return it. This is what they wait
-/// longer.
+/// After a SIGSTOP and a SIGCONT, callers that wait for a connection find that their deadline has
+/// passed, while the thread with the connection is about to read its answer and return it. They
+/// wait this much longer.
 const AFTER_A_STOP: Duration = Duration::from_millis(10);
 
 pub(crate) struct Pool<C: PooledConnector> {
@@ -209,9 +210,9 @@ impl<C: PooledConnector> Pool<C> {
         }
     }
 
-    /// A place in `open` has become empty, and the queue needs another leader: the next caller in
-    /// it. After a failed connect and in a closed pool there is none; if no thread has a connection
-    /// then, all queued callers fail at once with the same error.
+    /// Gives up a place in `open`. The queue needs another leader then: its next caller. After a
+    /// failed connect and in a closed pool nobody becomes the leader; if no thread has a
+    /// connection, all queued callers fail at once with the same error.
     fn lose_place(&self, connect_error: Option<&Error>) {
         let mut state = self.state.lock();
         state.open -= 1;
@@ -355,7 +356,7 @@ impl<C: PooledConnector> Pool<C> {
         }
     }
 
-    /// As the leader: reads the answers, distributes them, and returns the connection.
+    /// Called by the leader: reads the answers, distributes them, and returns the connection.
     fn read(&self, SentBatch { connection, mut batch }: SentBatch<C>) {
         let mut connection = Borrowed::new(self, connection);
         connection.in_flight = true;

@@ -1,7 +1,7 @@
 //! Wake-ups by `NOTIFY`: which channel brings which topic.
 //!
-//! A name has a channel, which is told when something under it comes free. A client has one for all
-//! its waiters in queues: the message says whose turn it is.
+//! A name has a channel, which is notified when something under the name becomes free. A client has
+//! one for all its waiters in queues: the message says whose turn it is.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

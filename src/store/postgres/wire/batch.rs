@@ -4,7 +4,7 @@ use super::connection::{Connection, InFlight, Section};
 use super::outcome::{Answer, Outcome, PostgresFailure};
 use super::request::{Batching, Request, Row};
 
-/// A batch on its way.
+/// A batch that was sent.
 pub(crate) struct Flight {
     pub(super) sent: InFlight,
     /// The requests of each transaction, by their places in the batch.
@@ -57,7 +57,7 @@ impl Flight {
     }
 }
 
-/// As one transaction. By itself a request waits for its row.
+/// The requests of one transaction. A request that has a transaction of its own waits for its row.
 fn section<'r>(group: &[usize], requests: &[&'r Request]) -> Section<'r> {
     let statement = |request: &Request| match request.batching {
         Batching::Acquire(statement) if group.len() > 1 => statement,

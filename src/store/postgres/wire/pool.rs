@@ -1,5 +1,5 @@
-//! A pool of connections to the primary. Acquires of plain locks that queue for a connection travel
-//! in one transaction: one flush of the server's log then serves all of them.
+//! A pool of connections to the primary. Acquires of plain locks that queue for a connection share
+//! one transaction: one flush of the server's log then serves all of them.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ impl Pool {
     /// One request, one answer. If the transaction of its batch failed, it is sent again by itself.
     ///
     /// # Errors
-    /// As [`net::Pool::ask`].
+    /// Same as [`net::Pool::ask`].
     pub(crate) fn call(&self, request: Request) -> Outcome {
         self.ask(request, self.most(), |request, outcome| match outcome {
             Err(PostgresFailure::NotTogether) => self.call(request.clone().batched(Batching::Alone)),

@@ -90,7 +90,7 @@ impl Pool {
     /// source.
     ///
     /// # Errors
-    /// As [`net::Pool::ask`].
+    /// Same as [`net::Pool::ask`].
     pub(crate) fn call(&self, request: Request) -> Outcome {
         self.call_among(request, self.most())
     }
