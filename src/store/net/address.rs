@@ -1,8 +1,10 @@
-//! Where a server listens, and the text of its URL.
+//! Where a server listens, the text of its URL, and which of several hosts is tried next.
 
 use std::fmt;
 #[cfg(unix)]
 use std::path::PathBuf;
+#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, ErrorKind, Result};
 
@@ -25,6 +27,34 @@ impl fmt::Debug for Address {
             Self::Unix(path) => write!(f, "{}", path.display()),
         }
     }
+}
+
+/// Tries every one of `count` hosts at most once, beginning with the host at `first`, until
+/// `attempt` succeeds: then the place of the host and the result. Each attempt gets an equal share
+/// of the time that is left of `within`. A single host gets all of it, because looking up its name
+/// must not use up the time.
+///
+/// # Errors
+/// The errors of all hosts, in the order of the attempts.
+#[cfg(any(feature = "postgres", feature = "zookeeper"))]
+pub(crate) fn try_each<T>(
+    count: usize,
+    first: usize,
+    within: Duration,
+    mut attempt: impl FnMut(usize, Duration) -> Result<T>,
+) -> std::result::Result<(usize, T), Vec<Error>> {
+    let deadline = Instant::now() + within;
+    let mut failed = Vec::new();
+    for untried in (1..=count).rev() {
+        let place = (first + count - untried) % count;
+        let left = deadline.saturating_duration_since(Instant::now());
+        let share = if count == 1 { within } else { left / u32::try_from(untried).unwrap_or(1) };
+        match attempt(place, share.max(Duration::from_millis(1))) {
+            Ok(done) => return Ok((place, done)),
+            Err(error) => failed.push(error),
+        }
+    }
+    Err(failed)
 }
 
 /// Decodes the %-escapes of a text. The crate `percent-encoding` would let invalid ones pass.
@@ -53,4 +83,41 @@ pub(crate) fn decode(text: &str) -> Result<String> {
 #[cold]
 fn invalid(message: &str) -> Error {
     Error::new(ErrorKind::InvalidInput, message)
+}
+
+#[cfg(all(test, any(feature = "postgres", feature = "zookeeper")))]
+mod rotation_tests {
+    use super::*;
+
+    fn refuse<T>(place: usize) -> Result<T> {
+        Err(Error::new(ErrorKind::Unreachable, place.to_string()))
+    }
+
+    #[test]
+    fn each_host_is_tried_once_and_the_first_that_answers_is_taken() {
+        let within = Duration::from_secs(60);
+        let mut tried = Vec::new();
+        let reached = try_each(3, 1, within, |place, share| {
+            tried.push(place);
+            assert!(share <= within, "{share:?}");
+            if place == 0 { Ok("connected") } else { refuse(place) }
+        });
+        assert_eq!((tried, reached.unwrap()), (vec![1, 2, 0], (0, "connected")));
+        let failed = try_each(3, 2, within, |place, _| refuse::<()>(place)).unwrap_err();
+        assert_eq!(failed.iter().map(Error::message).collect::<Vec<_>>(), ["2", "0", "1"]);
+    }
+
+    #[test]
+    fn hosts_share_the_time_and_a_single_one_has_all_of_it() {
+        let within = Duration::from_secs(60);
+        let mut shares = Vec::new();
+        let _ = try_each(3, 0, within, |place, share| {
+            shares.push(share);
+            refuse::<()>(place)
+        });
+        // Nothing was waited for, so the time that is left is shared anew.
+        assert!(shares[0] <= within / 3 && shares[1] <= within / 2 && shares[1] > shares[0], "{shares:?}");
+        assert!(shares[2] > shares[1], "{shares:?}");
+        assert_eq!(try_each(1, 0, within, |_, share| Ok(share)).unwrap(), (0, within));
+    }
 }

@@ -13,7 +13,7 @@ mod waker;
 
 pub(crate) use address::Address;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
-pub(crate) use address::decode;
+pub(crate) use address::{decode, try_each};
 pub(crate) use pool::Pool;
 pub(crate) use pooled::{Outcome, PooledConnector};
 pub(crate) use stream::Stream;

@@ -16,7 +16,7 @@ use super::transport::{Transport, malformed, to_error};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::traffic::Traffic;
-use crate::store::net::{Address, Stream};
+use crate::store::net::{Address, Stream, try_each};
 use crate::store::postgres::url::PostgresUrl;
 #[cfg(feature = "tls")]
 use crate::store::postgres::url::SslMode;
@@ -98,25 +98,16 @@ impl Connector {
     pub(crate) fn connect(&self) -> Result<Connection> {
         let hosts = &self.server.url.hosts;
         let first = self.server.known.host.load(Ordering::Relaxed);
-        let deadline = Instant::now() + self.io_timeout;
-        let mut failed: Vec<Error> = Vec::new();
-        for untried in (1..=hosts.len()).rev() {
-            let place = (first + hosts.len() - untried) % hosts.len();
-            let left = deadline.saturating_duration_since(Instant::now());
-            // With a single host, looking up its name must not use up the time.
-            let share = if hosts.len() == 1 { self.io_timeout } else { left / u32::try_from(untried).unwrap_or(1) };
-            match self.connect_to(&hosts[place], share.max(Duration::from_millis(1))) {
-                Ok(connection) => match self.check_system(place, connection.boot().system) {
-                    Ok(()) => {
-                        self.note(place, &connection);
-                        return Ok(connection);
-                    }
-                    Err(error) => failed.push(error),
-                },
-                Err(error) => failed.push(error),
-            }
+        let attempt = |place: usize, within| {
+            let connection = self.connect_to(&hosts[place], within)?;
+            self.check_system(place, connection.boot().system)?;
+            self.note(place, &connection);
+            Ok(connection)
+        };
+        match try_each(hosts.len(), first, self.io_timeout, attempt) {
+            Ok((_, connection)) => Ok(connection),
+            Err(failed) => Err(summary(&self.server.url, failed)),
         }
-        Err(summary(&self.server.url, failed))
     }
 
     /// A connection for messages, separate from all others.

@@ -13,7 +13,7 @@ use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::traffic::Traffic;
-use crate::store::net::{Address, Stream, no_answer};
+use crate::store::net::{Address, Stream, no_answer, try_each};
 #[cfg(feature = "tls")]
 use crate::store::tls::{TlsClient, TlsFailure};
 
@@ -69,23 +69,12 @@ impl Servers {
         within: Duration,
     ) -> Result<Option<Greeting>> {
         let asked = Asked { session, last_zxid, timeout };
-        let (count, deadline) = (self.addresses.len(), Instant::now() + within);
         let first = self.next.load(Ordering::Relaxed);
-        let mut failed = Vec::new();
-        for untried in (1..=count).rev() {
-            let place = (first + count - untried) % count;
-            let left = deadline.saturating_duration_since(Instant::now());
-            // With a single server, looking up its name must not use up the time.
-            let share = if count == 1 { within } else { left / u32::try_from(untried).unwrap_or(1) };
-            match self.connect_to(&self.addresses[place], asked, share.max(Duration::from_millis(1))) {
-                Ok(greeting) => {
-                    self.next.store(place, Ordering::Relaxed);
-                    return Ok(greeting);
-                }
-                Err(error) => failed.push(error),
-            }
-        }
-        Err(self.summary(failed))
+        let attempt = |place: usize, within| self.connect_to(&self.addresses[place], asked, within);
+        let (place, greeting) =
+            try_each(self.addresses.len(), first, within, attempt).map_err(|failed| self.summary(failed))?;
+        self.next.store(place, Ordering::Relaxed);
+        Ok(greeting)
     }
 
     /// The server of the last connection comes last next time.
