@@ -17,7 +17,6 @@ use crate::os;
 use crate::store::{Acquire, Acquired, AcquiredAll, Granted, TokenRule, UnknownOutcomes, Waiting};
 use crate::wait::client_state::ClientState;
 use crate::wait::life::Call;
-use crate::wait::traces::{Traces, fresh_holder};
 use crate::wait::waits::WaitEntry;
 
 /// On drop: undoes requests of unknown outcome, leaves the queue and removes the wait marker.
@@ -289,3 +288,26 @@ pub(crate) fn never_held(name: &str) -> Error {
 
 /// After this many rounds in which no caller got all parts of a lock, it counts as busy.
 const MAX_SPLITS: u32 = 4;
+
+/// What the present holder may have left at the server.
+#[derive(Default)]
+pub(super) struct Traces {
+    pub(super) unknowns: UnknownOutcomes,
+    /// Since when there are unknown outcomes; only for a counting semaphore, whose permits have no
+    /// leases.
+    pub(super) unknown_since: Option<Moment>,
+    /// A request was sent whose outcome has not been processed. It stays set if a logger panics
+    /// before that, and then the request may have run.
+    pub(super) under_way: bool,
+    /// The server may have its queue entry or wait marker.
+    pub(super) has_marker: bool,
+    /// The store has one of them: the server answered "busy" to a request that leaves it.
+    pub(super) queued: bool,
+}
+
+pub(super) fn fresh_holder(client: &ClientState, kind: Kind) -> Holder {
+    match kind {
+        Kind::Semaphore => Holder::random_permits(),
+        _ => client.who.id.fresh_holder(),
+    }
+}

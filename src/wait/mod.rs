@@ -2,7 +2,6 @@
 //! go first, and the messages that wake a waiter.
 
 pub(crate) mod attempt;
-mod blind_poll;
 pub(crate) mod client_state;
 pub(crate) mod contender;
 pub(crate) mod fairness;
@@ -17,7 +16,6 @@ mod queue_map;
 mod reading;
 pub(crate) mod record;
 mod subscriber;
-mod traces;
 mod undoing;
 pub(crate) mod wait_loop;
 mod waiter;

@@ -7,8 +7,8 @@ use crate::base::holder::Holder;
 use crate::base::limits::TAKEN_TTL;
 use crate::base::lock_name::Kind;
 use crate::store::{Release, Spent, Undo, UnknownOutcomes};
+use crate::wait::attempt::fresh_holder;
 use crate::wait::attempt::{AcquireAttempt, Wanted};
-use crate::wait::traces::fresh_holder;
 
 /// How long a waiter's place in a fair queue lasts at most, including the waiting times that other
 /// libraries allow those in front of it.

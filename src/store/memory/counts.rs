@@ -1,14 +1,16 @@
-//! Counts that nobody holds: latches, the number of a semaphore's permits, and permits without
-//! leases.
+//! What nobody holds: latches, the number of a semaphore's permits, permits without leases, and
+//! values that refuse stale holders.
+
+use std::sync::Arc;
 
 use super::answers::Answer;
-use super::entry::{Entry, Permits, another_kind};
+use super::entry::{Entry, Permits, Value, another_kind};
 use super::state::MemoryState;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::limits::{IDEMPOTENCY_TTL, MOST_PERMITS, TAKEN_TTL};
 use crate::base::lock_name::{Kind, LockName};
-use crate::store::{Acquire, Acquired, Count, CountAnswer, Granted, Release, Released};
+use crate::store::{Acquire, Acquired, Count, CountAnswer, FenceAnswer, Granted, Release, Released};
 
 /// The id under which the time of a latch's last opening is kept; no request has this id.
 const OPENED: &str = "opened";
@@ -184,6 +186,32 @@ impl MemoryState {
     }
 }
 
+impl MemoryState {
+    pub(super) fn claim(&mut self, key: &Arc<str>, token: u64, now: Moment) -> Result<FenceAnswer> {
+        match self.typed(key, now, Entry::value)? {
+            Some(value) if value.token > token => Ok(FenceAnswer::Refused { standing: Some(value.token) }),
+            Some(value) => {
+                value.token = token;
+                Ok(FenceAnswer::Accepted(value.bytes.clone()))
+            }
+            None => {
+                self.insert(key, Entry::Value(Value { token, bytes: None }), now);
+                Ok(FenceAnswer::Accepted(None))
+            }
+        }
+    }
+
+    pub(super) fn write(&mut self, key: &str, token: u64, bytes: &[u8], now: Moment) -> Result<FenceAnswer> {
+        match self.typed(key, now, Entry::value)? {
+            Some(value) if value.token == token => {
+                value.bytes = Some(bytes.to_vec());
+                Ok(FenceAnswer::Accepted(None))
+            }
+            standing => Ok(FenceAnswer::Refused { standing: standing.map(|value| value.token) }),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -248,5 +276,20 @@ mod tests {
         assert_eq!(bench.acquire(&name, &holder).unwrap(), Acquired::Gone);
         let too_many = bench.state.count(&name, Count::Add(i64::from(MOST_PERMITS)), "more", bench.now());
         assert_eq!(too_many.unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+
+
+    #[test]
+    fn the_newest_claim_writes() {
+        let mut bench = Bench::new();
+        let (key, now) = (Arc::from("v"), bench.now());
+        let state = &mut bench.state;
+        assert_eq!(state.write("v", 5, b"x", now).unwrap(), FenceAnswer::Refused { standing: None });
+        assert_eq!(state.claim(&key, 5, now).unwrap(), FenceAnswer::Accepted(None));
+        assert_eq!(state.write("v", 5, b"x", now).unwrap(), FenceAnswer::Accepted(None));
+        assert_eq!(state.claim(&key, 6, now).unwrap(), FenceAnswer::Accepted(Some(b"x".to_vec())));
+        for stale in [state.claim(&key, 5, now), state.write("v", 5, b"y", now)] {
+            assert_eq!(stale.unwrap(), FenceAnswer::Refused { standing: Some(6) });
+        }
     }
 }

@@ -1,14 +1,17 @@
-//! Lists what is in this memory.
+//! What others can see: the locks in this memory, and the owners of its clients.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::MemoryStore;
 use super::entry::{Entry, HolderEntry, another_kind};
 use super::state::MemoryState;
+use crate::base::clock::Clock;
 use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
-use crate::store::{Found, FoundHolder, FoundWaiter, MOST_LISTED, Wanted};
+use crate::store::{Announced, Found, FoundHolder, FoundWaiter, MOST_CLIENTS, MOST_LISTED, OwnerStore, Wanted};
 
 fn holder(entry: &HolderEntry, now: Moment) -> FoundHolder {
     FoundHolder { id: entry.holder.as_str().to_owned(), count: entry.count.into(), left: Some(entry.until.since(now)) }
@@ -79,5 +82,36 @@ impl MemoryState {
         let places = self.queues.get(key).into_iter().flat_map(|queue| &queue.0).filter(|place| place.deadline > now);
         let waiter = |id: &str, left| FoundWaiter { id: id.to_owned(), left: Some(left) };
         places.map(|place| waiter(place.holder.as_str(), place.deadline.since(now))).collect()
+    }
+}
+
+impl OwnerStore for MemoryStore {
+    fn announce(&self, key: &str, text: &str, ttl: Duration) -> Result<()> {
+        let now = self.memory.clock.now();
+        let mut state = self.lock_state()?;
+        // Removes the records of clients that could not withdraw them.
+        state.owners.retain(|_, (_, until)| *until > now);
+        state.owners.insert(key.to_owned(), (text.to_owned(), now.plus(ttl)));
+        Ok(())
+    }
+
+    fn withdraw(&self, key: &str) -> Result<()> {
+        self.lock_state()?.owners.remove(key);
+        Ok(())
+    }
+
+    fn announced(&self, key: &str) -> Result<Option<Announced>> {
+        let now = self.memory.clock.now();
+        let state = self.lock_state()?;
+        let announced = state.owners.get(key).filter(|(_, until)| *until > now);
+        Ok(announced.map(|(text, until)| Announced { text: text.clone(), left: until.since(now) }))
+    }
+
+    fn announced_by_all(&self) -> Result<Vec<(String, Announced)>> {
+        let now = self.memory.clock.now();
+        let state = self.lock_state()?;
+        let live = state.owners.iter().filter(|(_, (_, until))| *until > now).take(MOST_CLIENTS);
+        let announced = |text: &String, until: Moment| Announced { text: text.clone(), left: until.since(now) };
+        Ok(live.map(|(key, (text, until))| (key.clone(), announced(text, *until))).collect())
     }
 }
