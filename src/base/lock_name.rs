@@ -35,6 +35,11 @@ impl Kind {
         matches!(self, Self::Mutex | Self::Fair | Self::Write)
     }
 
+    /// Whether what somebody has of it ends by itself when nothing renews it.
+    pub(crate) fn has_lease(self) -> bool {
+        !matches!(self, Self::CountingSemaphore | Self::Latch)
+    }
+
     /// Whether both may be used under one name: equal, or the two modes of a read-write lock.
     pub(crate) fn is_same_primitive_as(self, other: Self) -> bool {
         let is_rw = |kind| matches!(kind, Self::Read | Self::Write);

@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
-use crate::base::lock_name::Kind;
 use crate::hold::guarded::Hold;
 use crate::hold::leaving::Leaving;
-use crate::lease::hold_table::OutstandingPermits;
+use crate::hold::permits;
 use crate::os::{self};
-use crate::store::{Release, Undo, UnknownOutcomes};
+use crate::store::Undo;
 use crate::wait::client_state::ClientState;
 
 impl ClientState {
@@ -114,24 +113,12 @@ impl ClientState {
     }
 
     fn give_back_permits(&self, deadline: Instant) -> Vec<Unconfirmed> {
-        let outstanding_permits = std::mem::take(&mut *self.holds.outstanding_permits.lock());
-        let mut unconfirmed = Vec::new();
-        for (holder, OutstandingPermits { name, permits, .. }) in outstanding_permits {
-            let mut unknowns = UnknownOutcomes::default();
-            let asked_at = self.clock.now();
-            let why = if os::now() >= deadline {
-                "the time was up".to_owned()
-            } else {
-                match self.store.release(&Release::of_all(&name, &holder, permits), &mut unknowns) {
-                    Ok(_) => continue,
-                    Err(e) => e.message().to_owned(),
-                }
-            };
-            let undo = Undo::of_permits(name, holder, permits, unknowns, asked_at);
-            unconfirmed.push(Unconfirmed::of(&undo, &why));
+        let left_to_undo = permits::give_back_all(self, deadline).map(|(undo, why)| {
+            let unconfirmed = Unconfirmed::of(&undo, &why);
             self.watchdog.undo(undo);
-        }
-        unconfirmed
+            unconfirmed
+        });
+        left_to_undo.collect()
     }
 }
 
@@ -146,7 +133,7 @@ struct Unconfirmed {
 
 impl Unconfirmed {
     fn of(undo: &Undo, why: &str) -> Self {
-        let has_lease = !matches!(undo.name.kind, Kind::CountingSemaphore);
+        let has_lease = undo.name.kind.has_lease();
         let why = if has_lease { why.to_owned() } else { format!("{why} (these permits have no lease)") };
         Self { name: undo.name.name.clone(), holder: undo.holder.clone(), why, expires: undo.expires, has_lease }
     }

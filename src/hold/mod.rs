@@ -20,6 +20,7 @@ pub(crate) mod acquire;
 mod closing;
 pub(crate) mod guarded;
 pub(crate) mod leaving;
+pub(crate) mod permits;
 mod release;
 pub(crate) mod terms;
 mod thread_exit;

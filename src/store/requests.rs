@@ -7,7 +7,6 @@ use crate::base::lease::Moment;
 use crate::base::lease::SessionTerm;
 use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::base::limits::TAKEN_TTL;
-use crate::base::lock_name::Kind;
 use crate::base::lock_name::LockName;
 use crate::store::unknown_outcomes::UnknownOutcomes;
 use std::sync::Arc;
@@ -258,7 +257,7 @@ impl Undo {
 
     /// How many permits without leases it returns. Without this undo they would be leaked.
     pub(crate) fn permits_without_lease(&self) -> Option<u32> {
-        (self.name.kind == Kind::CountingSemaphore && self.granted).then_some(self.permits)
+        (!self.name.kind.has_lease() && self.granted).then_some(self.permits)
     }
 
     /// Called when the undo is given up, with no mutex locked.

@@ -5,23 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::deadline::Deadline;
-use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::holder::Holder;
-use crate::base::lease::Moment;
+use crate::base::error::{ErrorKind, Result};
 use crate::base::limits::{MOST_PERMITS, TAKEN_TTL, check_count};
-use crate::base::lock_name::{Kind, LockName};
+use crate::base::lock_name::Kind;
 use crate::base::primitive::Primitive;
-use crate::lease::hold_table::OutstandingPermits;
-use crate::lease::store_hold::RunLength;
-use crate::os;
-use crate::store::{Count, CountAnswer, Granted, Release, Released, TokenRule, Undo, UnknownOutcomes};
+use crate::hold::permits::TakenPermits;
+use crate::store::{Count, CountAnswer, Granted, TokenRule};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
 use crate::sync::remote_counter::Counter;
 use crate::sync::semaphore::SetPermits;
 use crate::wait::attempt::{AcquireAttempt, Tried};
 use crate::wait::client_state::ClientState;
 use crate::wait::contender::Contender;
-use crate::wait::life::closed;
 use crate::wait::record::recorded;
 use crate::wait::wait_loop::contend;
 
@@ -178,33 +173,13 @@ impl<'a> Contender<'a> for PermitCall<'a> {
 
     fn try_once(&mut self, waits: bool) -> Result<Tried<CountingPermit>> {
         match self.attempt.ask(waits)? {
-            Tried::Won(Granted { sent_at, .. }) => self.begin(sent_at).map(Tried::Won),
+            Tried::Won(Granted { sent_at, .. }) => {
+                let AcquireAttempt { client, name, holder, .. } = &self.attempt;
+                let taken = TakenPermits::begin(client, name, holder, self.permits, sent_at)?;
+                Ok(Tried::Won(CountingPermit { taken, given_up: false }))
+            }
             Tried::Busy(_) => Ok(Tried::Busy(Some(RECHECK))),
         }
-    }
-}
-
-impl PermitCall<'_> {
-    fn begin(&self, since: Moment) -> Result<CountingPermit> {
-        let AcquireAttempt { client, name, holder, .. } = &self.attempt;
-        let thread = os::thread::current();
-        let outstanding = OutstandingPermits { name: Arc::clone(name), permits: self.permits, since, thread };
-        client.holds.outstanding_permits.lock().insert(holder.clone(), outstanding);
-        let permit = CountingPermit {
-            client: Arc::clone(client),
-            name: Arc::clone(name),
-            holder: holder.clone(),
-            permits: self.permits,
-            since,
-            given_up: false,
-        };
-        // A close that returned all outstanding permits just before the insert has not seen these.
-        if client.life.is_closed() {
-            let name = permit.name.name.clone();
-            let _ = permit.release();
-            return Err(closed().for_name(&name));
-        }
-        Ok(permit)
     }
 }
 
@@ -214,11 +189,7 @@ impl PermitCall<'_> {
 #[must_use = "if unused the permit is given back at once"]
 #[clippy::has_significant_drop]
 pub struct CountingPermit {
-    client: Arc<ClientState>,
-    name: Arc<LockName>,
-    holder: Holder,
-    permits: u32,
-    since: Moment,
+    taken: TakenPermits,
     given_up: bool,
 }
 
@@ -226,13 +197,13 @@ impl CountingPermit {
     /// The name of the semaphore, as the caller gave it.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name.name
+        self.taken.name()
     }
 
     /// The number of permits.
     #[must_use]
     pub fn permits(&self) -> u32 {
-        self.permits
+        self.taken.permits()
     }
 
     /// Returns the permits, as dropping the guard does, but it reports the outcome. One round trip;
@@ -250,54 +221,14 @@ impl CountingPermit {
     /// up after that are logged at WARN.
     pub fn release(mut self) -> Result<()> {
         self.given_up = true;
-        self.give_back()
+        self.taken.give_back()
     }
 
     /// Ends the guard and keeps the permits taken. They never come back, unless somebody
     /// [adds](CountingSemaphore::add_permits) as many. No I/O.
     pub fn forget(mut self) {
         self.given_up = true;
-        if !self.client.is_forked() {
-            self.client.holds.outstanding_permits.lock().remove(&self.holder);
-        }
-    }
-
-    fn give_back(&self) -> Result<()> {
-        let (client, name) = (&self.client, &self.name);
-        if client.is_forked() {
-            return client.check_usable().map_err(|e| e.for_name(&name.name));
-        }
-        let held = client.clock.now().since(self.since);
-        client.seen.observer.hold_ended(Primitive::CountingSemaphore, name, held);
-        if client.holds.outstanding_permits.lock().remove(&self.holder).is_none() {
-            let why = "the client was closed, which gave these permits back: somebody else may have them";
-            return Err(Error::named(ErrorKind::Closed, &name.name, why));
-        }
-        let given_back = self.send_back();
-        client
-            .seen
-            .observer
-            .tell_of(&name.name, Primitive::CountingSemaphore, |listener, lock| listener.released(lock, held));
-        given_back
-    }
-
-    fn send_back(&self) -> Result<()> {
-        let (client, name) = (&self.client, &self.name);
-        let received_before = client.local_queues.messages(&name.key).unwrap_or(0);
-        let mut unknowns = UnknownOutcomes::default();
-        let asked_at = client.clock.now();
-        let (holder, permits) = (&self.holder, self.permits);
-        match client.store.release(&Release::of_all(name, holder, permits), &mut unknowns) {
-            Ok(Released::Freed { listeners, .. }) => {
-                client.notify_freed(name, RunLength::ONE, listeners, received_before);
-                Ok(())
-            }
-            Ok(_) => Ok(()),
-            Err(e) => {
-                client.watchdog.undo(Undo::of_permits(name.clone(), holder.clone(), permits, unknowns, asked_at));
-                Err(e.for_name(&self.name.name))
-            }
-        }
+        self.taken.forget();
     }
 }
 
@@ -310,13 +241,11 @@ impl Drop for CountingPermit {
         if self.given_up {
             return;
         }
-        if self.client.is_forked() {
-            // The permits are the parent's. The memory is kept too: freeing it could end the client
-            // in this process.
-            std::mem::forget(self.client.clone());
+        if self.taken.is_forked() {
+            self.taken.leave_to_parent();
             return;
         }
-        match self.give_back() {
+        match self.taken.give_back() {
             Err(e) if e.kind() != ErrorKind::Closed => log::warn!("giving back permits failed: {e}"),
             _ => {}
         }
@@ -327,7 +256,7 @@ impl fmt::Debug for CountingPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CountingPermit")
             .field("name", &self.name())
-            .field("permits", &self.permits)
+            .field("permits", &self.permits())
             .finish_non_exhaustive()
     }
 }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::base::holder::Holder;
 use crate::base::limits::TAKEN_TTL;
-use crate::base::lock_name::Kind;
 use crate::store::{Release, Spent, Undo, UnknownOutcomes};
 use crate::wait::attempt::fresh_holder;
 use crate::wait::attempt::{AcquireAttempt, Wanted};
@@ -19,7 +18,7 @@ impl AcquireAttempt<'_> {
     /// own. The acquire that was left for another thread must have been withdrawn: if this request
     /// spends the holder, nobody may ask for it any more.
     pub(crate) fn ask_with<T>(&mut self, ask: impl FnOnce(&mut Self, &mut UnknownOutcomes) -> T) -> T {
-        let now = (self.name.kind == Kind::CountingSemaphore).then(|| self.client.clock.now());
+        let now = (!self.name.kind.has_lease()).then(|| self.client.clock.now());
         if let (Some(now), Some(since)) = (now, self.traces.unknown_since)
             && now.since(since) > TAKEN_TTL / 2
         {

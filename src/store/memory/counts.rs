@@ -278,7 +278,6 @@ mod tests {
         assert_eq!(too_many.unwrap_err().kind(), ErrorKind::InvalidInput);
     }
 
-
     #[test]
     fn the_newest_claim_writes() {
         let mut bench = Bench::new();

@@ -7,7 +7,7 @@ use super::MemoryStore;
 use super::faults::{Failure, Operation};
 use crate::base::error::{Error, ErrorKind};
 use crate::os::{random_number, thread};
-use crate::store::{Acquire, Acquired, HoldCounts, Release, Spent, UnknownOutcomes};
+use crate::store::{Acquire, Acquired, Release, Spent, UnknownOutcomes};
 
 impl MemoryStore {
     /// If the test wants it, and the lock is free: grants the lock, and takes the grant back some
