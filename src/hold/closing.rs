@@ -1,5 +1,5 @@
-//! Closing a client: its holds are released, its threads end, and the caller learns what may still
-//! stand at the server.
+//! Closing a client: its holds are released, its threads end, and the caller learns what may be
+//! left at the server.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

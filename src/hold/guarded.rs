@@ -254,7 +254,7 @@ impl Hold {
     /// there.
     ///
     /// # Errors
-    /// As for a hold that is given up, such as `Lost`.
+    /// The same as for a release, such as `Lost`.
     pub(crate) fn forget(&self) -> Result<()> {
         if self.client.is_forked() {
             return self.client.check_usable().map_err(|e| e.for_name(self.name()));

@@ -53,7 +53,7 @@ impl Hold {
         }
     }
 
-    /// Tells the listener that the hold was given up, if it was; after the release was sent,
+    /// Notifies the listener that the hold was released, if it was; after the release was sent,
     /// because the next holder waits for that.
     pub(crate) fn tell_end(&self) {
         let observer = &self.client.seen.observer;
@@ -112,7 +112,7 @@ impl Hold {
     /// loss of this hold are notified.
     ///
     /// # Errors
-    /// `Lost` when it had been lost before: what may stand of it is undone in the background.
+    /// `Lost` if it was lost before: what may be left of it is undone in the background.
     pub(super) fn close(&self) -> Result<Option<Leaving>> {
         let now = self.tenure.now();
         let before = self.tenure.close(now);
@@ -141,7 +141,7 @@ impl Hold {
                 if leaves_last {
                     self.undo(UnknownOutcomes::default(), HoldCounts::NONE);
                 }
-                // The loss came beside the release, and nobody else tells of it.
+                // The loss happened during the release, and nobody else reports it.
                 if self.state() == LeaseState::Released {
                     self.observe_end(LeaseState::Held, now);
                     self.client.loss_callbacks.observe_loss(&self.tenure);

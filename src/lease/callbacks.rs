@@ -1,5 +1,5 @@
-//! What a user wants to have run, or to be told, when a lease is lost or cannot be renewed; and the
-//! list of those that are told of a tenure.
+//! The callbacks of users for a lease that is lost or cannot be renewed, and the list of those that
+//! are notified of the end of a tenure.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
@@ -125,7 +125,7 @@ impl Callbacks {
     }
 }
 
-/// Who is told how a tenure ends, and how it was lost.
+/// Who is notified of how a tenure ends, and how it was lost.
 #[derive(Default)]
 pub(super) struct Listeners {
     /// The callbacks of all guards; those of dropped guards can no longer be upgraded.

@@ -24,13 +24,13 @@ impl ReleaseRace {
     }
 }
 
-/// Who was told of the end of a tenure.
+/// Who was notified of the end of a tenure.
 #[derive(Debug, Default)]
 pub(super) struct Told(AtomicU8);
 
 /// Its loss was counted.
 const REPORTED: u8 = 1;
-/// The listener was told how it ended.
+/// The listener was notified of how it ended.
 const TOLD: u8 = 2;
 /// Its loss was logged.
 const LOGGED: u8 = 4;
@@ -44,7 +44,7 @@ impl Told {
         self.0.fetch_or(what, Ordering::AcqRel)
     }
 
-    /// Whether its loss was not reported before. Then nobody is told that it was given up.
+    /// Whether its loss was not reported before. Then nobody is notified of a release.
     pub(super) fn report(&self) -> bool {
         self.note(REPORTED | TOLD) & REPORTED == 0
     }
@@ -54,7 +54,7 @@ impl Told {
         self.0.load(Ordering::Acquire) & REPORTED != 0 && self.note(LOGGED) & LOGGED == 0
     }
 
-    /// Whether nobody was told of its end before.
+    /// Whether nobody was notified of its end before.
     pub(super) fn tell(&self) -> bool {
         self.note(TOLD) & TOLD == 0
     }

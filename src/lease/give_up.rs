@@ -1,4 +1,4 @@
-//! The requests that give up a hold, and how long it may stand in the store after that.
+//! The requests that release a hold, and how long the hold may exist in the store after that.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Tells the users of guards that a lease is lost, or that it cannot be renewed.
+//! Runs the callbacks of guards when a lease is lost or cannot be renewed.
 //!
 //! Every thread that detects a loss reports it here. A loss by time may be detected by no other
 //! thread (the watchdog can be blocked in a connect when a lease ends), so one thread keeps the
@@ -29,7 +29,7 @@ use crate::os::{
 /// a server stays unreachable.
 const MOST_CALLERS: usize = 16;
 
-/// With so many callbacks in the queue the listener is told nothing: it has blocked for long.
+/// If this many callbacks are in the queue, the listener is not notified: it has blocked for long.
 const MOST_UNTOLD: usize = 10_000;
 
 pub(crate) struct LossCallbacks {
@@ -144,7 +144,7 @@ impl LossCallbacks {
         }
     }
 
-    /// Tells the listener on a thread for callbacks: a listener that blocks must not keep the
+    /// Notifies the listener on a thread for callbacks: a listener that blocks must not keep the
     /// watchdog from renewing.
     fn tell(self: &Arc<Self>, name: &Arc<LockName>, tell: impl FnOnce(&dyn Listener, &LockInfo<'_>) + Send + 'static) {
         if !self.observer.has_listener() || self.due.lock().queue.len() >= MOST_UNTOLD {

@@ -1,4 +1,4 @@
-//! Leases: what the store has given and for how long, who renews it, and who is told when it is
+//! Leases: what the store has given and for how long, who renews it, and who is notified when it is
 //! over.
 
 pub(crate) mod announcer;

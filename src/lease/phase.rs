@@ -1,4 +1,4 @@
-//! How far a thread of a client has come, as the mutex that it shares with its callers tells.
+//! The phase of a client's thread, as its callers see it under their common mutex.
 
 /// A thread is started when it is first needed, and never again once it has ended.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

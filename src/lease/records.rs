@@ -51,8 +51,8 @@ pub(crate) struct StoreHold {
     pub(crate) lease: Lease,
     /// Locked while they are used to change the lease.
     pub(super) ends: Mutex<Ends>,
-    /// The longest lease that was ever asked for, in nanoseconds, answered or not: what may stand
-    /// at the server.
+    /// The longest lease that was ever requested, in nanoseconds, with or without a reply: the
+    /// longest that the server may have granted.
     pub(super) longest: AtomicU64,
     /// Whether its tenures have fencing tokens.
     pub(super) has_token: bool,
@@ -95,8 +95,8 @@ pub(super) struct Users {
     pub(super) token: u64,
     /// How many tokens are left for tenures to come; `None`: it does not pass on.
     pub(super) spare_tokens: Option<u32>,
-    /// Why the last renewal failed; `None`: it did not. Guarded with the tenures, because those are
-    /// told of it that are here when it is set.
+    /// Why the last renewal failed; `None`: it did not. Guarded together with the tenures, because
+    /// the tenures that exist when it is set are notified.
     pub(super) failed: Option<Error>,
 }
 

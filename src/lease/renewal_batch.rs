@@ -36,7 +36,7 @@ impl Drop for Batch<'_> {
                     self.inner.enter(&mut table, &hold, due);
                 }
                 // Its end came while its renewal was under way, and failed. The next visit reports
-                // that, and undoes what may stand.
+                // that, and undoes a hold that may exist.
                 LeaseState::Lost if due < Moment::NEVER => self.inner.enter(&mut table, &hold, hold.now()),
                 LeaseState::Lost | LeaseState::Released | LeaseState::Closed => {}
             }
@@ -58,8 +58,8 @@ impl RenewalThread {
     pub(super) fn renew(&self, mut batch: Batch<'_>, round: &mut RenewalRound) {
         let mut ended = News::default();
         batch.holds.retain(|(hold, _)| {
-            // Looked at first: a hold whose end comes between the two goes on with the batch, and
-            // its tenures are told behind that.
+            // Checked first: a hold that ends between these two lines stays in the batch, and its
+            // tenures are notified after that.
             let is_live = matches!(hold.state(), LeaseState::Held | LeaseState::Suspect);
             self.end_tenures(hold, &mut ended);
             is_live

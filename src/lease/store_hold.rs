@@ -136,8 +136,8 @@ impl StoreHold {
     }
 
     /// Admits one more reader, with this lease, unless that one has to ask the store: a writer
-    /// elsewhere may wait by now, the hold is not certain, or a longer lease may stand than that
-    /// reader wants.
+    /// elsewhere may be waiting, the hold is not certain, or the server may have granted a longer
+    /// lease than that reader wants.
     ///
     /// The first inspection comes later than any admission: up to then the lease is as the store
     /// granted it.

@@ -1,5 +1,5 @@
-//! Who is told when a tenure ends, or when its hold cannot be renewed: threads that wait for that,
-//! callbacks, and threads that wait for any of several.
+//! Notifies those that wait for the end of a tenure, or for trouble with its renewal: blocked
+//! threads, callbacks, and threads that wait for any of several tenures.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -23,7 +23,7 @@ impl Tenure {
         self.ended.notify_all();
     }
 
-    /// From now on the event is notified when the tenure has ended, until it is
+    /// Notifies the event when the tenure has ended, until the event is
     /// [removed](Self::remove_event). The end by time alone may not notify it: the waiting thread
     /// keeps that deadline itself.
     pub(crate) fn add_event(&self, event: &Arc<Event>) {
@@ -73,14 +73,14 @@ impl Tenure {
         !std::mem::replace(&mut listeners.is_watched, true)
     }
 
-    /// Takes those that have neither run nor been taken back.
+    /// Takes the callbacks that have neither run nor been withdrawn.
     pub(super) fn take_callbacks(&self) -> Vec<Callback> {
         let callbacks = self.listeners.lock().as_mut().map(|listeners| std::mem::take(&mut listeners.callbacks));
         callbacks.iter().flatten().filter_map(|place| place.upgrade()?.lock().take()).collect()
     }
 
-    /// Has the callback told when renewal begins to fail. If it fails already, it is to be told now
-    /// what is returned.
+    /// Registers a callback for when renewal begins to fail. If it fails already, the caller must
+    /// run the callback with the returned trouble.
     pub(crate) fn add_on_trouble(&self, callback: &Arc<OnTrouble>) -> Option<RenewalTrouble> {
         let mut listeners = self.listeners.lock();
         let of_trouble = &mut listeners.get_or_insert_default().on_trouble;
@@ -89,13 +89,14 @@ impl Tenure {
         }
         of_trouble.push(Arc::downgrade(callback));
         drop(listeners);
-        // Looked after it was added: a failure before that is seen here, one after it tells it.
+        // Checked after the callback was added: an earlier failure is seen here, and a later one
+        // runs the callback.
         let error = self.store_hold.trouble().filter(|_| self.state() == LeaseState::Suspect)?;
         let begins = self.is_renewed_at(self.now()) && callback.begins();
         begins.then(|| RenewalTrouble::new(error, self.remaining()))
     }
 
-    /// Those that are to be told that renewal begins to fail.
+    /// The callbacks to run because renewal begins to fail.
     pub(super) fn told_of_trouble(&self) -> Vec<Arc<OnTrouble>> {
         let listeners = self.listeners.lock();
         let living = listeners.iter().flat_map(|listeners| &listeners.on_trouble).filter_map(Weak::upgrade);

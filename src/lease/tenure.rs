@@ -229,7 +229,7 @@ impl Tenure {
         }
     }
 
-    /// Whether its loss was not counted before; once. Then no one is told that it was given up.
+    /// True once, if the loss was not counted before. Then nobody is notified of a release.
     pub(super) fn is_first_to_report(&self) -> bool {
         self.told.report()
     }
@@ -240,7 +240,7 @@ impl Tenure {
         self.told.log().then(|| format!("{:?} is lost: {}", self.lock_name().name, self.loss_now()))
     }
 
-    /// Whether its user has given it up, and the listener was not told before; once.
+    /// True once, if the user has released it and the listener was not notified before.
     pub(crate) fn is_first_to_tell(&self) -> bool {
         matches!(self.state(), LeaseState::Released | LeaseState::Closed) && self.told.tell()
     }

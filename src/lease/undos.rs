@@ -9,7 +9,8 @@ const MOST_UNDOS: usize = 10_000;
 pub(super) struct Undos {
     /// The older ones first.
     waiting: Vec<Undo>,
-    /// How many the thread is at, and until when the last of them can stand.
+    /// The number of undos that the thread is working on, and when the last of their holds has
+    /// expired.
     under_way: usize,
     standing_until: Option<Moment>,
     /// The back-off after a failure.

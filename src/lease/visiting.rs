@@ -133,7 +133,7 @@ impl StoreHold {
     /// A renewal has failed. Returns whom to tell, if it is the first in a row and there is a lease
     /// that can still be renewed.
     pub(super) fn renewal_failed(&self, error: &Error, now: Moment) -> Option<(Vec<Arc<OnTrouble>>, RenewalTrouble)> {
-        // Set before the tenures are listed: one that is told of trouble from now on looks here.
+        // Set before the tenures are listed: a callback that is registered from now on reads it here.
         let before = self.users.lock().failed.replace(error.clone());
         let is_live = self.lease.suspect(now) == LeaseState::Suspect;
         if before.is_some() || !is_live {

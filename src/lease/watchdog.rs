@@ -109,7 +109,7 @@ impl Watchdog {
         self.inner.clock.now()
     }
 
-    /// Makes everything due now: a test has moved the clock, or changed what stands in the store.
+    /// Makes everything due now: a test has moved the clock, or changed the contents of the store.
     #[cfg(feature = "testing")]
     pub(crate) fn visit_all(&self) {
         self.inner.table.lock().undos.hasten();
@@ -136,8 +136,8 @@ impl Watchdog {
         Ok(self.inner.remember(&mut table, undo))
     }
 
-    /// The undos that wait to be resolved; and, of those that the thread is resolving now, until
-    /// when the last can stand.
+    /// The undos that wait to be resolved; and when the last hold has expired of those that the
+    /// thread is resolving now.
     pub(crate) fn unresolved(&self) -> (Vec<Undo>, Option<Moment>) {
         let table = self.inner.table.lock();
         (table.undos.waiting().to_vec(), table.undos.standing_until())

@@ -153,7 +153,7 @@ impl fmt::Display for LockHolder {
     }
 }
 
-/// As exact as people need it.
+/// Rounded for people.
 pub(super) fn rough(time: Duration) -> String {
     match time.as_secs() {
         0 => format!("{} ms", time.as_millis()),

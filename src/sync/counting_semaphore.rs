@@ -28,10 +28,10 @@ use crate::wait::wait_loop::contend;
 /// [`LockClient::counting_semaphore`](crate::LockClient::counting_semaphore).
 ///
 /// # Start
-/// As of a [`Semaphore`](crate::Semaphore#start), somebody sets the permits first, and until then
-/// an acquire returns an error. To have callers wait for what others will [add](Self::add_permits),
-/// such as jobs that are ready, [set](Self::try_set_permits) it to 0. (Java's `RSemaphore` waits
-/// for one that nobody has set.)
+/// Somebody has to set the permits first, as for a [`Semaphore`](crate::Semaphore#start). Until
+/// then an acquire returns an error. To have callers wait for what others will
+/// [add](Self::add_permits), such as jobs that are ready, [set](Self::try_set_permits) it to 0.
+/// (Java's `RSemaphore` waits for one that nobody has set.)
 ///
 /// # Name
 /// A latch, a semaphore and a counting semaphore are each one number under their name, as in

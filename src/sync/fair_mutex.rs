@@ -45,10 +45,11 @@ use crate::wait::client_state::ClientState;
 /// not needed, use a [mutex](crate::ReentrantMutex).
 ///
 /// # Re-entrancy, waiting, losses
-/// As [`ReentrantMutex`](crate::ReentrantMutex). A plain lock under the same name is the same lock,
-/// and passes the queue. Do not use both. A release of the fair lock wakes only the queue, so plain
-/// waiters of other clients ask again only when the lease would have ended. A release of the plain
-/// lock wakes nobody in the queue; those waiters ask again after a third of their `waiter_timeout`.
+/// The same as for [`ReentrantMutex`](crate::ReentrantMutex). A plain lock under the same name is
+/// the same lock, and passes the queue. Do not use both. A release of the fair lock wakes only the
+/// queue, so plain waiters of other clients ask again only when the lease would have ended. A
+/// release of the plain lock wakes nobody in the queue; those waiters ask again after a third of
+/// their `waiter_timeout`.
 ///
 /// # Source
 /// Redisson's `RFairLock` on the wire. The deadlines in the queue are this crate's: a living waiter
@@ -81,7 +82,7 @@ impl FairMutex {
         /// `let _ = fair.lock()?;` unlocks at once: give the guard a name.
         ///
         /// # Errors
-        /// As [`ReentrantMutex::lock`](crate::ReentrantMutex::lock). A call that fails leaves the
+        /// The same as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock). A call that fails leaves the
         /// queue.
         lock, try_lock, try_lock_for, try_lock_until() -> FairMutexGuard, acquire
     }

@@ -329,8 +329,8 @@ macro_rules! guard_methods {
             }
 
             /// Blocks until the lease is lost or closing the client gives it up, or until `timeout`
-            /// has passed; the [answer](crate::LossWait) says which. [`loss`](Self::loss) tells the
-            /// causes of a loss apart. No I/O.
+            /// has passed; the [answer](crate::LossWait) says which. [`loss`](Self::loss) gives the
+            /// cause of a loss. No I/O.
             ///
             /// It notices the end of the lease within about a millisecond. It notices that the
             /// server has forgotten the hold at the next renewal: a third of the lease later, and

@@ -25,7 +25,7 @@ use crate::wait::wait_loop::contend;
 ///
 /// # Start and end
 /// One caller sets the count, others count it down. At zero the key is gone, and the latch can be
-/// set again. A latch that is not set cannot be told from one that has opened: it lets a waiter
+/// set again. A latch that is not set looks like one that has opened: it lets a waiter
 /// continue at once, so [set it](Self::set_count) before you start the waiters. A latch has no
 /// lease: a process that dies before it has counted down leaves the others waiting. So give
 /// [`wait_for`](Self::wait_for) a timeout, or [`delete`](Self::delete) the latch.
@@ -127,10 +127,11 @@ impl CountDownLatch {
     /// Blocks until the count is zero, for as long as it takes.
     ///
     /// # Errors
-    /// As [`count`](Self::count); [`Closed`](ErrorKind::Closed) when the client was closed, or
-    /// [waits no more](crate::LockClient::stop_waiting), and [`Cancelled`](ErrorKind::Cancelled)
-    /// when the token of the handle was cancelled. A call that is already waiting survives an
-    /// outage of up to [`outage_timeout`](crate::Builder::outage_timeout).
+    /// The same as [`count`](Self::count); [`Closed`](ErrorKind::Closed) when the client was
+    /// closed, or [waits no more](crate::LockClient::stop_waiting), and
+    /// [`Cancelled`](ErrorKind::Cancelled) when the token of the handle was cancelled. A call that
+    /// is already waiting survives an outage of up to
+    /// [`outage_timeout`](crate::Builder::outage_timeout).
     pub fn wait(&self) -> Result<()> {
         self.wait_with(Deadline::Never).map(|_| ())
     }

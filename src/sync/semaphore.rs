@@ -44,9 +44,9 @@ use crate::wait::client_state::ClientState;
 /// for long beside others that want few.
 ///
 /// # Leases
-/// The watchdog renews a permit until its guard is dropped, and the guard tells when the permit is
-/// lost. A permit comes back two seconds after its lease has ended, because Java counts by its own
-/// clock.
+/// The watchdog renews a permit until its guard is dropped, and the guard reports when the permit
+/// is lost. A permit comes back two seconds after its lease has ended, because Java counts by its
+/// own clock.
 ///
 /// # Source
 /// Redisson's `RPermitExpirableSemaphore` on the wire. What differs: permits are renewed, and

@@ -116,7 +116,7 @@ impl<'a> Contender<'a> for MultiLockCall<'a> {
 impl MultiLockCall<'_> {
     fn take(&mut self, deadline: Deadline) -> Result<Option<MultiHold>> {
         let names = self.names;
-        // The first attempt joins no queue: only its reply tells which name to wait for.
+        // The first attempt joins no queue: only its reply says which name to wait for.
         let mut step = self.step(deadline != Deadline::Now)?;
         loop {
             step = match step {

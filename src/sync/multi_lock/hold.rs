@@ -55,7 +55,7 @@ impl HeldLock for MultiHold {
         &self.label
     }
 
-    /// As [`Tenure::wait_lost`](crate::lease::records::Tenure::wait_lost), for the first of
+    /// Same as [`Tenure::wait_lost`](crate::lease::records::Tenure::wait_lost), for the first of
     /// several leases that ends. A loss of one counts before the release of another.
     fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> LossWait {
         if self.client.is_forked() {
