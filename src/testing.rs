@@ -31,7 +31,7 @@
 //! let outcome = copy(&client, |n| {
 //!     copied.push(n);
 //!     if n == 2 {
-//! Like a machine that was suspended for a minute.
+//!         // Like a machine that was suspended for a minute.
 //!         faults.advance(Duration::from_secs(60));
 //!     }
 //! });

@@ -237,14 +237,15 @@ const NO_TIMES: &str = r#"{"count":0,"sum_us":0,"mean_us":0,"p50_us":0,"p99_us":
 fn figures() -> (Figures, String) {
     let counters = Counters::default();
     let waited = Some(MS(3));
+    let (closed, no_quorum) = (Error::new(ErrorKind::Closed, ""), Error::new(ErrorKind::NoQuorum, ""));
     let outcomes = [
         (Outcome::Granted, None),
         (Outcome::Granted, waited),
         (Outcome::Reentered, None),
         (Outcome::Busy, None),
         (Outcome::TimedOut, waited),
-        (Outcome::Failed(&Error::new(ErrorKind::Closed, "")), None),
-        (Outcome::Failed(&Error::new(ErrorKind::NoQuorum, "")), None),
+        (Outcome::Failed(&closed), None),
+        (Outcome::Failed(&no_quorum), None),
     ];
     for (times, (outcome, waited)) in (1..).zip(outcomes) {
         (0..times).for_each(|_| counters.ended(outcome, waited));
