@@ -440,6 +440,28 @@ test_minimal_versions() {
     fi
 }
 
+# The command as a file: a static binary, a .deb and an image, installed and run; and what the recipes run.
+test_packages() {
+    missing=$(sh packaging/needs.sh build test | paste -sd ',' -)
+    if [ -n "$missing" ]; then
+        skip 'packages' "missing: $missing"
+    elif [ -z "${LEASEHOLD_SERVER:-}" ]; then
+        skip 'packages' 'no server'
+    else
+        build 'build the packages' sh packaging/build.sh
+        step 'packages' sh packaging/test.sh
+    fi
+    missing=$(sh packaging/needs.sh recipes | paste -sd ',' -)
+    if [ -n "$missing" ]; then
+        skip 'recipes' "missing: $missing"
+    elif [ -z "${LEASEHOLD_SERVER:-}" ]; then
+        skip 'recipes' 'no server'
+    else
+        # What the tests of the command run.
+        step 'recipes' sh packaging/recipes/test.sh "${CARGO_TARGET_DIR:-target}/debug/leasehold"
+    fi
+}
+
 # ---- what is run -----------------------------------------------------------
 
 format_and_lints() {
@@ -504,6 +526,7 @@ checks() {
     fi
     check_platforms
     test_minimal_versions
+    test_packages
 }
 
 if ! command -v cargo >/dev/null 2>&1; then
