@@ -43,6 +43,11 @@
 //! | the sentinels name another master | a failover. All holds are renewed there at once | look for lines about lost leases |
 //! | a failover would not be noticed, and the cause; the sentinels name the master again | too few sentinels can be reached, or they do not agree. Open connections continue to work | bring them back before the master fails |
 //! | a master gets its vote in ... | Redlock: it restarted or is new, and is in [quarantine](crate::guide::redlock#masters-that-forget) | wait; find out why it restarted |
+//! | the ZooKeeper session has expired; the servers refuse the ZooKeeper session, and give a new one | all holds of this client are **lost**: the client was cut off for longer than its session, or the servers have lost their data | check what the jobs did meanwhile; see [`zookeeper`](crate::guide::zookeeper) |
+//! | the server grants a session of ... and not of ... | ZooKeeper limits sessions. The granted time is the lease | raise `maxSessionTimeout`, or set a lease that the servers grant |
+//! | the nodes of a name will soon reach the number 2^31 | ZooKeeper numbers the nodes of a name, and at that number the lock is refused | leave the lock unused for a minute, so that ZooKeeper restarts its numbering |
+//! | a node could not be deleted | the user may not delete it. The lock stays taken until the session ends | fix the ACL of the nodes |
+//! | the password file is ignored | PostgreSQL: other users may read the file | set its mode to 0600 |
 //! | the listener of this client panicked | a bug in your [`Listener`](crate::observe::Listener). Logged once; the call continued | fix it |
 //! | the watchdog panicked, or ended | a bug. After a panic it goes on; if it ends, all its leases are lost | report it |
 //!
