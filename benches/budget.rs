@@ -1,22 +1,22 @@
-//! The plain lock against its own two scripts sent bare, in one run, with the least ratio that each
-//! part must reach.
+//! The plain lock compared with its own two scripts sent bare, in one run, with the minimum ratio
+//! that each part must reach.
 //!
 //! ```text
 //! cargo bench --bench budget                           the whole table, about two minutes
 //! cargo bench --bench budget -- --quick                a check that everything works, 20 s; its numbers mean little
 //! cargo bench --bench budget -- cycle hand-off         some of: cycle threads cpu allocations one-lock processes
 //!                                                      hand-off kill commands holds is-held tls (--features tls)
-//! cargo bench --bench budget -- --hogs                 only beside two processes that want the processor all the time;
+//! cargo bench --bench budget -- --hogs                 only beside two processes that keep the processor busy;
 //!                                                      --delayed: only 0.2 ms away; --quiet: neither
 //! cargo bench --bench budget -- --tcp                  over TCP on the loopback interface, not a unix socket
 //! cargo bench --bench budget -- --markdown             the table as in BENCHMARKS.md
 //! ```
 //!
-//! It starts a server of its own on a unix socket: `LEASEHOLD_SERVER`, or the `redis-server` or
+//! It starts a private server on a Unix socket: `LEASEHOLD_SERVER`, or the `redis-server` or
 //! `valkey-server` on PATH. *raw* is one blocking connection per thread with nothing between it and
-//! the server: the requests are packed once, nothing is checked, renewed or stored. Variants take
-//! turns, round by round, and medians are compared. Read the ratios: the absolute numbers depend on
-//! the machine and its load. The bench `primitives` measures the other primitives.
+//! the server: the requests are packed once, and nothing is checked, renewed or stored. Variants
+//! alternate, round by round, and medians are compared. Read the ratios: the absolute numbers
+//! depend on the machine and its load. The bench `primitives` measures the other primitives.
 
 mod common;
 #[cfg(feature = "tls")]
@@ -149,7 +149,7 @@ fn holds(bench: &Bench, table: &mut Table) {
     let what = format!("{count} held, renewed locks: threads");
     table.row(&what, "", &format!("{threads}"), None, "1", Some(threads <= 1.0));
     table.row("  bytes each", "", &format!("{bytes:.0}"), None, "< 1024", Some(bytes < 1024.0));
-    // Measured at a lease of 3 s, renewed ten times as often as at 30 s.
+    // Measured with a lease of 3 s, which is renewed ten times as often as one of 30 s.
     let share = cpu / f64::from(watched) / 10.0 * 100.0;
     let ours = format!("{share:.2} %");
     table.row("  watchdog, of a core at a lease of 30 s", "", &ours, None, "< 1 %", Some(share < 1.0));
@@ -172,7 +172,7 @@ fn is_held(bench: &Bench, table: &mut Table) {
     }
     let ours = median(&nanos);
     table.row("is_held(), in a tight loop", "", &format!("{ours:.0} ns"), None, "< 50 ns", Some(ours < 50.0));
-    // The loop does some work between two calls, so that no call profits from the one before.
+    // The loop does some work between two calls, so that no call benefits from the previous one.
     let apart = |call: bool| {
         let mut nanos = Vec::new();
         for _ in 0..calls / 300 {
@@ -203,7 +203,7 @@ fn play_hold(url: &str, name: &str, lease: Duration) {
     lines().for_each(drop);
 }
 
-/// Holds many locks for some seconds, and reports leasehold's threads, bytes for each hold, CPU
+/// Holds many locks for some seconds, and reports leasehold's threads, bytes for each hold, and CPU
 /// seconds.
 fn play_many(url: &str, count: usize, seconds: &str) {
     let seconds: f64 = seconds.parse().expect("a number");
@@ -234,7 +234,7 @@ fn resident_bytes() -> Option<u64> {
     Some(kib.trim().strip_suffix(" kB")?.parse::<u64>().ok()? * 1024)
 }
 
-/// Leasehold's threads in this process, and the CPU seconds they have used.
+/// Leasehold's threads in this process, and the CPU seconds that they have used.
 fn cpu_of_threads() -> Option<(BTreeSet<String>, f64)> {
     let (mut names, mut cpu) = (BTreeSet::new(), 0.0);
     for task in std::fs::read_dir("/proc/self/task").ok()?.flatten() {

@@ -1,5 +1,5 @@
-//! Locks in PostgreSQL against `BEGIN; SELECT … FOR UPDATE; COMMIT` with a connection for each
-//! thread, in one run, with the least ratio that each part must reach.
+//! Locks in PostgreSQL compared with `BEGIN; SELECT … FOR UPDATE; COMMIT` on one connection for
+//! each thread, in one run, with the minimum ratio that each part must reach.
 //!
 //! ```text
 //! cargo bench --bench postgres --features postgres                     the whole table, about a minute
@@ -9,9 +9,9 @@
 //! cargo bench --bench postgres --features postgres -- --markdown       the table as in BENCHMARKS.md
 //! ```
 //!
-//! It starts a server of its own on a unix socket, with the settings of a fresh installation: each
-//! grant is flushed to the disk, as each commit of a row lock that has written is. The variants
-//! take turns, round by round, and medians are compared: read the ratios.
+//! It starts a private server on a Unix socket, with the settings of a fresh installation: each
+//! grant is flushed to the disk, like each commit of a row lock that has written. The variants
+//! alternate, round by round, and medians are compared: read the ratios.
 
 #[path = "common/load.rs"]
 #[allow(dead_code, reason = "the benches of Redis use the rest")]
@@ -36,16 +36,16 @@ use load::{Tally, load, rate_of};
 use player::{Player, lines, report, wall_nanos};
 use table::{Table, jain, median, micros, percentile};
 
-/// Some rows of the table, selected by name.
+/// A group of rows of the table, selected by name.
 type Part = (&'static str, fn(&Bench, &mut Table));
 
 const PARTS: &[Part] =
     &[("cycle", cycle), ("threads", threads), ("one-lock", one_lock), ("hand-off", hand_off), ("waiting", waiting)];
 
-/// If other programs use more of the machine than this, no number is worth anything.
+/// If other programs use more of the machine than this, the results are worthless.
 const BUSY: f64 = 0.2;
 
-/// How often a naive waiter asks.
+/// How often a naive waiter polls.
 const POLL: Duration = Duration::from_millis(50);
 
 struct Bench {
@@ -213,7 +213,7 @@ fn hand_off(bench: &Bench, table: &mut Table) {
         guard.unlock().expect("held");
         ours.push(waiter.since(sent));
         for (times, how) in [(&mut raws, "raw"), (&mut polls, "poll")] {
-            // A poller is slow, so it has fewer rounds, and they begin at any time of its pause.
+            // A poller is slow, so it gets fewer rounds, and they begin at any point of its pause.
             if how == "poll" && round % 4 > 0 {
                 continue;
             }
@@ -268,17 +268,17 @@ fn play_wait(url: &str, dir: &Path) {
     }
 }
 
-/// What a wait writes to the server's log: after it has begun, and before it ends.
+/// What a wait writes to the server's log, measured after its start and before its end.
 fn waiting(bench: &Bench, table: &mut Table) {
     let long = Duration::from_millis(if bench.quick { 600 } else { 3000 });
-    // Short, so that the waiter's own timer, which is for lost messages, is in it.
+    // Short, so that the measurement includes the waiter's timer for lost messages.
     let impatient = || LockClient::builder().url(&bench.server.url).lease(Duration::from_millis(500)).build();
     let (holder, waiter) = (bench.client(), impatient().expect("the private server answers"));
     let guard = holder.lock("waited for").expect("the private server answers");
     let written = std::thread::scope(|scope| {
         let waits = scope.spawn(|| waiter.lock("waited for").map(drop));
         std::thread::sleep(Duration::from_millis(300));
-        // The server itself writes now and then; one quiet second shows what waiting writes.
+        // The server itself sometimes writes; one quiet second shows what waiting writes.
         let position = || bench.server.number("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint");
         let written = (0..3).map(|_| {
             let before = position();
@@ -351,7 +351,7 @@ impl Drop for Server {
     }
 }
 
-/// Nobody.
+/// The uid of the user `nobody`.
 const NOBODY: u32 = 65534;
 
 fn is_root() -> bool {
@@ -365,8 +365,8 @@ fn connect(dir: &Path) -> postgres::Client {
     config.connect(postgres::NoTls).expect("the private server answers")
 }
 
-/// The directory of the server's programs, links resolved: they look for each other beside
-/// themselves.
+/// The directory of the server's programs, with links resolved: they look for each other in their
+/// own directory.
 fn binaries() -> Option<PathBuf> {
     let named = std::env::var_os("LEASEHOLD_POSTGRES").map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Fair and read-write locks, semaphores and latches against their own scripts sent bare, in one
-//! run. The bench `budget` measures the plain lock.
+//! Fair and read-write locks, semaphores and latches compared with their own scripts sent bare, in
+//! one run. The bench `budget` measures the plain lock.
 //!
 //! ```text
 //! cargo bench --bench primitives                       the whole table, two and a half minutes
@@ -95,8 +95,8 @@ fn fair_threads(bench: &Bench, table: &mut Table) {
 // ---- a long queue
 // --------------------------------------------------------------------------------------------------
 
-/// How long each holder keeps the lock: by then the holder before it is back in the queue, and all
-/// threads wait.
+/// How long each holder keeps the lock: long enough for the previous holder to queue again, so that
+/// all threads wait.
 const REST: Duration = Duration::from_millis(2);
 
 /// From the start of a release until the next waiter has the lock, while 32 wait.
@@ -121,7 +121,7 @@ fn fair_queue(bench: &Bench, table: &mut Table) {
                     history.extend(moments.chunks_exact(2).map(|pair| (pair[0], pair[1])));
                 }
                 history.sort_unstable();
-                // Only while all threads take part: after the first ones have come, before the
+                // Only while all threads take part: after the first ones have arrived, before the
                 // first one stops.
                 let begun = history.len().min(128) / 2;
                 let full = history.iter().zip(&history[1..]).skip(begun).filter(|((_, released), _)| *released < end);
@@ -142,7 +142,7 @@ fn fair_queue(bench: &Bench, table: &mut Table) {
     }
 }
 
-/// Threads that acquire and release between two moments, and then report when they did.
+/// Threads that acquire and release between two moments, and then report the times.
 fn play_queue(url: &str, name: &str, raw_name: &str, threads: usize) {
     let client = open(url);
     let mut waiters: Vec<_> = (0..threads)
@@ -277,7 +277,7 @@ fn writer(bench: &Bench, table: &mut Table) {
     }
 }
 
-/// `work` in a thread for each of them, while `measure` runs here.
+/// Runs `work` in a thread for each of them, while `measure` runs here.
 fn while_they_run<W: Send, T>(
     workers: &mut [W],
     work: impl Fn(&mut W, &mut dyn FnMut()) + Sync,
@@ -380,7 +380,7 @@ fn patterns(bench: &Bench, table: &mut Table) {
             let what = format!("PUBLISH on {which}, {count} clients wait for fair locks (raw: none does)");
             table.row(&what, &in_micros(without[at]), &in_micros(each), Some(each / without[at]), "", None);
         }
-        // Medians of single cycles, because a thread that is preempted would spoil a rate.
+        // Medians of single cycles, because a preempted thread would distort a rate.
         let (mut bare, mut times) = (Vec::new(), Vec::new());
         for _ in 0..bench.or_quick(2000, 200) {
             bare.push(timed(|| raw.cycle()));

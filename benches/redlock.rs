@@ -1,4 +1,4 @@
-//! Redlock against the bare scatter and gather of the same commands, and against one server.
+//! Redlock compared with a bare scatter and gather of the same commands, and with one server.
 //!
 //! raw = the same two scripts, packed once, sent to all masters before the first reply is read, by
 //! one thread with one connection to each.
@@ -42,7 +42,7 @@ impl Masters {
 /// One bare cycle: two scripts on every master.
 struct Raw {
     connections: Vec<redis::Connection>,
-    /// Packed once for each master, because it names the server process.
+    /// Packed once for each master, because it contains the id of the server process.
     acquire: Vec<Vec<u8>>,
     release: Vec<u8>,
 }

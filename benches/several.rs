@@ -1,5 +1,5 @@
-//! Several locks acquired as one, against the bare scripts and against as many locks acquired one
-//! after the other.
+//! Several locks acquired as one, compared with the bare scripts and with as many locks acquired
+//! one after another.
 
 use redis::Value;
 
@@ -35,7 +35,7 @@ pub(crate) fn several(bench: &Bench, table: &mut Table) {
     }
 }
 
-/// The two scripts on a connection of its own, and nothing else.
+/// The two scripts on a connection of its own, without any other work.
 struct Raw {
     connection: redis::Connection,
     acquire: Vec<u8>,

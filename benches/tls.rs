@@ -1,5 +1,5 @@
-//! The cycle of the plain lock over TLS: against the same over plain TCP, and against the bare
-//! scripts over TLS. All on one server, in turns.
+//! The cycle of the plain lock over TLS: compared with the same over plain TCP, and with the bare
+//! scripts over TLS. All run on one server, alternating.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -50,7 +50,7 @@ pub(crate) fn cycle(bench: &Bench, table: &mut Table) {
     table.compare("  raw over TLS, to raw over plain TCP", raw, raw_over_tls, None, "raw");
 }
 
-/// A server with a plain port and one with TLS; `None` if it has no TLS.
+/// A server with a plain port and a TLS port; `None` if it was built without TLS.
 fn start() -> Option<(Server, u16)> {
     let asked = Command::new(find_server()).args(["--port", "0", "--tls-port", "1"]).output().expect("a server");
     if !String::from_utf8_lossy(&asked.stdout).contains("No tls-cert-file configured") {
@@ -58,7 +58,7 @@ fn start() -> Option<(Server, u16)> {
     }
     let port = free_port();
     let server = Server::start_with(true, |dir| {
-        // Signs itself, so it is its own authority.
+        // It is self-signed, so it is its own authority.
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
         let path = |name: &str| dir.join(name).display().to_string();
         std::fs::write(path("ca.pem"), made.cert.pem()).expect("a file");

@@ -1,4 +1,4 @@
-//! What a lock call costs the machine besides time: CPU, context switches, allocations.
+//! The cost of a lock call besides time: CPU, context switches, allocations.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::common::load::{load, rate_of};
 use super::common::primitive::{Ours, Primitive, Raw};
 use super::common::table::{Table, median};
 
-/// What this process has used so far.
+/// The resources that this process has used so far.
 #[derive(Clone, Copy)]
 struct Usage {
     micros: f64,
@@ -46,8 +46,8 @@ impl Spent {
     }
 }
 
-/// User and system time of the client for each lock and unlock. Without busy polling, which spends
-/// it on purpose; with it in a row of its own.
+/// User and system time of the client for each lock and unlock: without busy polling, which uses
+/// CPU on purpose, and with it in a separate row.
 pub(crate) fn cpu(bench: &Bench, table: &mut Table) {
     let (rounds, span) = bench.rounds((7, 300), (2, 80));
     for count in [1, 8, 64] {

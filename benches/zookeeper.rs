@@ -1,5 +1,6 @@
-//! Locks in ZooKeeper against a bare create and delete of a node with a connection for each thread,
-//! and against a live Apache Curator, in one run, with the least ratio that each part must reach.
+//! Locks in ZooKeeper compared with a bare create and delete of a node on one connection for each
+//! thread, and with a live Apache Curator, in one run, with the minimum ratio that each part must
+//! reach.
 //!
 //! ```text
 //! cargo bench --bench zookeeper --features zookeeper                     the whole table, about a minute
@@ -10,8 +11,8 @@
 //! cargo bench --bench zookeeper --features zookeeper -- --markdown       the table as in BENCHMARKS.md
 //! ```
 //!
-//! It starts servers of its own (a JDK 17 and Maven are needed), with the settings of a fresh
-//! installation: each change is flushed to the disk. The variants take turns, round by round, and
+//! It starts private servers (a JDK 17 and Maven are needed), with the settings of a fresh
+//! installation: each change is flushed to the disk. The variants alternate, round by round, and
 //! medians are compared: read the ratios.
 
 #[path = "../tests/curator/driver.rs"]
@@ -45,7 +46,7 @@ use load::{Tally, load, rate_of};
 use rig::zookeeper::{EPHEMERAL_SEQUENTIAL, Ensemble, EnsembleOptions, PERSISTENT, Raw, ZooKeeper};
 use table::{Table, jain, median, micros, percentile};
 
-/// Some rows of the table, selected by name.
+/// A group of rows of the table, selected by name.
 type Part = (&'static str, fn(&Bench, &mut Table));
 
 const PARTS: &[Part] = &[
@@ -57,10 +58,10 @@ const PARTS: &[Part] = &[
     ("waiting", waiting),
 ];
 
-/// If other programs use more of the machine than this, no number is worth anything.
+/// If other programs use more of the machine than this, the results are worthless.
 const BUSY: f64 = 0.2;
 
-/// What a fresh installation has, and the rig has not.
+/// The settings of a fresh installation, where the rig's differ.
 const INSTALLED: &str = "tickTime=2000\ninitLimit=10\nforceSync=yes\npreAllocSize=65536";
 
 enum Servers {
@@ -100,7 +101,7 @@ impl Bench {
         LockClient::open(&self.servers.url()).expect("the private server answers")
     }
 
-    /// A figure of Curator's own bench.
+    /// Figures of Curator's own bench.
     fn curator(&self, command: &str, figures: &[&str]) -> Vec<f64> {
         let name = command.replace(' ', "-");
         let thread = self.jvm.thread();
@@ -109,7 +110,7 @@ impl Bench {
         figures.iter().map(|figure| driver::figure(&answer, figure)).collect()
     }
 
-    /// Another server for each, if there are several.
+    /// Each index uses another server, if there are several.
     fn raw(&self, index: usize, directory: &str) -> Bare {
         let server = self.servers.server(index);
         let mut session = server.raw();
@@ -133,7 +134,7 @@ impl Servers {
         }
     }
 
-    /// Packets from clients, those of the four-letter words too.
+    /// Packets from clients, including four-letter words.
     fn packets(&self) -> u64 {
         let of = |server: &ZooKeeper| server.figure("zk_packets_received");
         match self {
@@ -182,7 +183,7 @@ fn main() {
     eprintln!("{:.0} s", started.elapsed().as_secs_f64());
 }
 
-/// A connection that makes and deletes nodes.
+/// A connection that creates and deletes nodes.
 struct Bare {
     session: Raw,
     prefix: String,
@@ -192,7 +193,7 @@ impl Bare {
     fn once(&mut self, granted: &mut dyn FnMut()) {
         let path = self.session.create(&self.prefix, b"", EPHEMERAL_SEQUENTIAL).expect("a node");
         granted();
-        self.session.delete(&path).expect("it is there");
+        self.session.delete(&path).expect("the node exists");
     }
 }
 
@@ -266,7 +267,7 @@ fn hand_off(bench: &Bench, table: &mut Table) {
             let _ = sender.send(Instant::now());
             guard.unlock().expect("held");
         });
-        // As Curator's bench: until the next one shows in the queue, and has set its watch.
+        // Like Curator's bench: waits until the next one is in the queue, and has set its watch.
         while bench.servers.server(0).children("/hand-off").len() < 2 {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -294,8 +295,7 @@ fn held(bench: &Bench, table: &mut Table) {
     let client = bench.client();
     let guards: Vec<_> =
         (0..count).map(|n| client.mutex(format!("held/{n}")).lock_owned().expect("the server answers")).collect();
-    // A hold that lasts is asked for once, so that its loss is heard of from then on: after a third
-    // of the lease.
+    // A hold is queried once after a third of the lease, to set the watch that reports its loss.
     let watched = packets_in(bench, 12.0) * 12.0;
     let rate = packets_in(bench, span);
     let threads = rig::threads_named("lh-") - before;
@@ -310,7 +310,7 @@ fn held(bench: &Bench, table: &mut Table) {
     drop(guards);
 }
 
-/// What a waiter and the holder it waits for send: the heartbeats of two sessions.
+/// What a waiter and the holder send: the heartbeats of two sessions.
 fn waiting(bench: &Bench, table: &mut Table) {
     let span = if bench.quick { 3.0 } else { 8.0 };
     let (holder, waiter) = (bench.client(), bench.client());
@@ -323,11 +323,11 @@ fn waiting(bench: &Bench, table: &mut Table) {
         waits.join().expect("a waiter").expect("granted");
         rate
     });
-    // A heartbeat in a twelfth of 30 s each, and pings between them.
+    // Each sends a heartbeat every twelfth of 30 s, and pings in between.
     table.row("requests a second of a holder and a waiter", "", &format!("{rate:.2}"), None, "≤ 1", Some(rate <= 1.0));
 }
 
-/// Packets a second, without Curator's pings (one in 10 s) and the two questions.
+/// Packets per second, without Curator's pings (one per 10 s) and the two queries.
 fn packets_in(bench: &Bench, seconds: f64) -> f64 {
     let before = bench.servers.packets();
     std::thread::sleep(Duration::from_secs_f64(seconds));

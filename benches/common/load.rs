@@ -1,10 +1,10 @@
-//! Threads under full load for a while.
+//! Threads under full load for some time.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What the threads of one round did.
+/// What the threads did in one round.
 pub(crate) struct Tally {
     /// Grants before the end of the round.
     pub(crate) grants: Vec<u64>,

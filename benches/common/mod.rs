@@ -1,5 +1,5 @@
-//! What the benchmarks share: the command line, a server of their own, *raw*, load, other
-//! processes, and the parts that are the same for every primitive.
+//! What the benchmarks share: the command line, a private server, *raw*, load, other processes, and
+//! the parts that are the same for every primitive.
 
 pub(crate) mod load;
 pub(crate) mod parts;
@@ -17,26 +17,26 @@ use leasehold::LockClient;
 use self::server::Server;
 use self::table::Table;
 
-/// Some rows of the table, selected by name.
+/// A group of rows of the table, selected by name.
 pub(crate) type Part = (&'static str, fn(&Bench, &mut Table));
 
-/// How long the network of `--delayed` takes in each direction.
+/// The delay of `--delayed` in each direction.
 const DELAY: Duration = Duration::from_micros(200);
-/// If other programs use more of the machine than this, no number is worth anything.
+/// If other programs use more of the machine than this, the results are worthless.
 const BUSY: f64 = 0.2;
 
-/// What the machine and the network do meanwhile.
+/// The load on the machine and the network during a measurement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Surroundings {
     Quiet,
-    /// Two processes want the processor all the time.
+    /// Two processes keep the processor busy all the time.
     Hogs,
-    /// The server is [`DELAY`] away.
+    /// The network to the server has a delay of [`DELAY`].
     Delayed,
 }
 
 impl Surroundings {
-    /// What the rows say of it.
+    /// The suffix of the rows.
     fn label(self) -> &'static str {
         match self {
             Self::Quiet => "",
@@ -50,7 +50,7 @@ pub(crate) struct Bench {
     pub(crate) server: Server,
     pub(crate) quick: bool,
     surroundings: Surroundings,
-    /// Where clients find the server; through the network, if there is one.
+    /// Where clients find the server; through the delayed network, if there is one.
     url: String,
 }
 
@@ -59,7 +59,7 @@ impl Bench {
         if self.quick { quick } else { full }
     }
 
-    /// Rounds, and how long each lasts in milliseconds.
+    /// The number of rounds, and the length of each in milliseconds.
     pub(crate) fn rounds(&self, full: (usize, u64), quick: (usize, u64)) -> (usize, Duration) {
         let (rounds, millis) = self.or_quick(full, quick);
         (rounds, Duration::from_millis(millis))
@@ -73,8 +73,8 @@ impl Bench {
         open(self.url())
     }
 
-    /// The least ratio here, on a quiet machine and beside hogs. None is set for a slow network,
-    /// which hides most of what a client does.
+    /// The minimum ratio here, on a quiet machine and beside hogs. There is none for a slow
+    /// network, which hides most of what a client does.
     pub(crate) fn budget(&self, quiet: f64, hogs: f64) -> Option<f64> {
         match self.surroundings {
             Surroundings::Quiet => Some(quiet),
@@ -100,7 +100,7 @@ struct Wanted {
 const FLAGS: [&str; 6] = ["--quick", "--tcp", "--markdown", "--quiet", "--hogs", "--delayed"];
 
 impl Wanted {
-    /// Ends the program if something is unknown.
+    /// Exits if an argument is unknown.
     fn parse(mut args: Vec<String>, parts: &[Part], more: &[&str]) -> Self {
         // Cargo adds this argument.
         args.retain(|a| a != "--bench");
@@ -131,7 +131,7 @@ impl Wanted {
 }
 
 /// Measures the parts that the command line names, or all; those in `everywhere` also beside hogs
-/// and through a slow network. With `--role` it is a process that another one has started.
+/// and through a slow network. With `--role` it acts as a process that another one has started.
 pub(crate) fn run(parts: &[Part], everywhere: &[&str], play: fn(&[&str]) -> bool) {
     let args: Vec<String> = std::env::args().skip(1).collect();
     if args.first().is_some_and(|a| a == "--role") {

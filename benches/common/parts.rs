@@ -12,7 +12,7 @@ use super::server::{Counter, connect};
 use super::table::{Table, jain, median, micros, millis, percentile, rate};
 use super::{Bench, open};
 
-/// The roles of the processes that the parts of this file start. False: it is none of them.
+/// Plays the roles of the processes that the parts of this file start. False if it is none of them.
 pub(crate) fn play(role: &[&str]) -> bool {
     match *role {
         ["contend", primitive, url, name, threads] => {
@@ -29,7 +29,7 @@ pub(crate) fn number(text: &str) -> usize {
     text.parse().expect("a number")
 }
 
-/// Acquired and released by one thread, without contention. `budget`: the least ratio.
+/// Acquired and released by one thread, without contention. `budget`: the minimum ratio.
 pub(crate) fn cycle(bench: &Bench, table: &mut Table, what: &str, primitive: Primitive, budget: Option<f64>) {
     let (rounds, span) = bench.rounds((21, 120), (5, 40));
     let mut raw = Raw::new(primitive, bench.url(), "cycle-raw");
@@ -42,7 +42,7 @@ pub(crate) fn cycle(bench: &Bench, table: &mut Table, what: &str, primitive: Pri
         rates.push(rate_of(span, || ours.once(&mut || ())));
     }
     table.compare_rounds(what, &raw_rates, &rates, budget, "raw");
-    // The next primitive may need a key of another type there.
+    // The next primitive may need a key of another type under these names.
     clear(bench, &["cycle-raw", "cycle"]);
 }
 
@@ -50,7 +50,8 @@ fn clear(bench: &Bench, names: &[&str]) {
     redis::cmd("DEL").arg(names).exec(&mut bench.server.connect()).expect("our own server");
 }
 
-/// 32 threads of one process on one name, against one thread alone that sends the bare scripts.
+/// 32 threads of one process on one name, compared with a single thread that sends the bare
+/// scripts.
 pub(crate) fn one_lock(bench: &Bench, table: &mut Table, primitive: Primitive, least: f64, least_jain: f64) {
     const THREADS: usize = 32;
     let (rounds, span) = bench.rounds((5, 800), (2, 200));
@@ -90,7 +91,7 @@ pub(crate) fn one_lock(bench: &Bench, table: &mut Table, primitive: Primitive, l
     ));
 }
 
-/// What a grant costs while 32 threads of one process contend for it.
+/// The cost of a grant while 32 threads of one process contend for it.
 pub(crate) fn commands_contended(bench: &Bench, table: &mut Table, what: &str, primitive: Primitive, most: f64) {
     let (_, span) = bench.rounds((1, 1000), (1, 300));
     let client = bench.client();
@@ -101,8 +102,8 @@ pub(crate) fn commands_contended(bench: &Bench, table: &mut Table, what: &str, p
     table.row(what, "", &format!("{per_operation:.2}"), None, &format!("≤ {most}"), Some(per_operation <= most));
 }
 
-/// 4 processes of 8 threads each on one name, against a naive herd: as many threads that send the
-/// bare scripts until they are granted.
+/// 4 processes of 8 threads each on one name, compared with a naive herd: as many threads that send
+/// the bare scripts until they are granted.
 pub(crate) fn processes(bench: &Bench, table: &mut Table, primitive: Primitive, least: f64, least_jain: f64) {
     const PROCESSES: usize = 4;
     const THREADS: usize = 8;
@@ -128,7 +129,7 @@ pub(crate) fn processes(bench: &Bench, table: &mut Table, primitive: Primitive, 
         herd_rates.push(grants as f64 / span.as_secs_f64());
         let mut counted = Counter::start(bench);
         together(&mut crowd);
-        // Tokens grow with every grant, so sorted they are in the order of the grants.
+        // Tokens increase with every grant, so sorting them gives the order of the grants.
         let mut history = BTreeMap::new();
         let mut shares = [0; PROCESSES];
         for (process, player) in crowd.iter_mut().enumerate() {
@@ -168,8 +169,8 @@ pub(crate) fn processes(bench: &Bench, table: &mut Table, primitive: Primitive, 
     ));
 }
 
-/// Between the two moments of its input, threads with a connection each poll for the lock. Reports
-/// how often they had it.
+/// Between the two moments on its input, threads with one connection each poll for the lock.
+/// Reports how often they acquired it.
 fn play_herd(primitive: Primitive, url: &str, name: &str, threads: usize) {
     let mut raws: Vec<_> = (0..threads).map(|_| Raw::new(primitive, url, name)).collect();
     report("ready");
@@ -182,7 +183,7 @@ fn play_herd(primitive: Primitive, url: &str, name: &str, threads: usize) {
     }
 }
 
-/// Between the two moments of its input, each thread acquires and releases as fast as it can, and
+/// Between the two moments on its input, each thread acquires and releases as fast as it can, and
 /// reports its tokens.
 fn play_contend(primitive: Primitive, url: &str, name: &str, threads: usize) {
     let client = open(url);
@@ -218,7 +219,7 @@ fn contend_until(ours: &Ours, begin: u64, end: u64) -> String {
     report
 }
 
-/// From the start of a release in this process until a waiter in another has it.
+/// From the start of a release in this process until a waiter in another acquires the lock.
 pub(crate) fn hand_off(bench: &Bench, table: &mut Table, what: &str, primitive: Primitive) {
     let rounds = bench.or_quick(400, 40);
     let url = bench.url();
@@ -232,7 +233,7 @@ pub(crate) fn hand_off(bench: &Bench, table: &mut Table, what: &str, primitive: 
     let (mut trips, mut raw_times, mut times) = (Vec::new(), Vec::new(), Vec::new());
     let mut rested = Vec::new();
     for round in 0..rounds {
-        // Long enough for the waiter to try, subscribe and try again; not always the same.
+        // Long enough for the waiter to try, subscribe and try again; varied between rounds.
         let settle = Duration::from_micros(2500 + 37 * (round * 7 % 40));
         let grip = ours.take();
         waiter.send("leasehold");
@@ -248,8 +249,8 @@ pub(crate) fn hand_off(bench: &Bench, table: &mut Table, what: &str, primitive: 
         raw.release();
         raw_times.push(waiter.since(sent));
 
-        // Without pauses PINGs are two or three times as fast (client and server share a core
-        // then), which no path through three processes can be.
+        // Without pauses PINGs are two or three times as fast (client and server then share a
+        // core), which no path through three processes can be.
         std::thread::sleep(settle);
         rested.push(raw.ping());
         trips.extend((0..10).map(|_| raw.ping()));
@@ -272,7 +273,8 @@ pub(crate) fn hand_off(bench: &Bench, table: &mut Table, what: &str, primitive: 
     }
 }
 
-/// Its input names the variant. It waits for what the parent holds, and reports when it has got it.
+/// Its input names the variant. It waits for what the parent holds, and reports when it has
+/// acquired it.
 fn play_wait(primitive: Primitive, url: &str, name: &str, raw_name: &str) {
     let ours = Ours::new(primitive, &open(url), name);
     let mut raw = Raw::new(primitive, url, raw_name);

@@ -8,7 +8,7 @@ pub(crate) fn wall_nanos() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970").as_nanos() as u64
 }
 
-/// A process with a role. Killed on drop; it also ends when its input does.
+/// A process with a role. It is killed on drop, and also ends when its input does.
 pub(crate) struct Player {
     pub(crate) child: Child,
     input: ChildStdin,
@@ -39,7 +39,7 @@ impl Player {
         line.trim_end().to_owned()
     }
 
-    /// From `sent` until the moment that the process reports next.
+    /// The time from `sent` until the moment that the process reports next.
     pub(crate) fn since(&mut self, sent: u64) -> Duration {
         Duration::from_nanos(self.receive().parse::<u64>().expect("a moment").saturating_sub(sent))
     }

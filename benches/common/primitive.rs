@@ -11,7 +11,7 @@ use leasehold::{
 use super::scripts::script;
 use super::server::connect;
 
-/// Leasehold's defaults, which raw sends as well.
+/// Leasehold's defaults, which raw uses too.
 const LEASE_MS: u64 = 30_000;
 const TOKEN_TTL_MS: u64 = 24 * 60 * 60 * 1000;
 const WAITER_MS: u64 = 5_000;
@@ -50,7 +50,7 @@ impl Primitive {
         Self::ALL.into_iter().find(|primitive| primitive.name() == name).expect("a primitive")
     }
 
-    /// Writes what must be in Redis before the first acquire.
+    /// Writes what Redis must contain before the first acquire.
     pub(crate) fn prepare(self, client: &LockClient, name: &str) {
         let set = match self {
             Self::Semaphore => client.semaphore(name).try_set_permits(1).map(drop),
@@ -86,9 +86,9 @@ impl Primitive {
 // ---- leasehold
 // -----------------------------------------------------------------------------------------------------
 
-/// A handle, as a program keeps it.
+/// A handle, kept as in a program.
 pub(crate) enum Ours {
-    /// By the shortcut, without a handle.
+    /// Uses the shortcut, without a handle.
     Mutex(LockClient, String),
     Fair(FairMutex),
     Read(RwLock),
@@ -106,7 +106,7 @@ pub(crate) enum Grip<'a> {
     Permit(SemaphorePermit),
     Counted(CountingPermit),
     Set(&'a CountDownLatch),
-    /// A latch that was waited for.
+    /// A latch whose wait has ended.
     Open,
 }
 
@@ -182,7 +182,7 @@ impl Grip<'_> {
 // ---- raw
 // -----------------------------------------------------------------------------------------------------------
 
-/// The two scripts on a connection of its own, and nothing else.
+/// The two scripts on a connection of its own, without any other work.
 pub(crate) struct Raw {
     primitive: Primitive,
     connection: redis::Connection,
@@ -191,11 +191,11 @@ pub(crate) struct Raw {
     /// The request of a latch's waiter.
     look: Vec<u8>,
     channel: String,
-    /// Numbers the requests that must not have the id of an earlier one.
+    /// Numbers the requests that must not reuse an earlier id.
     requests: u64,
 }
 
-/// A request that is sent many times. Where the server would take it for a repeat, its number is
+/// A request that is sent many times. If the server would mistake it for a repeat, its number is
 /// overwritten each time.
 struct Packed {
     bytes: Vec<u8>,
@@ -319,7 +319,7 @@ impl Raw {
         first_number(self.connection.recv_response()) == 1
     }
 
-    /// For a latch: whether it is open; else tries to acquire.
+    /// For a latch: whether it is open; otherwise tries to acquire.
     pub(crate) fn try_wait(&mut self) -> bool {
         if self.primitive != Primitive::Latch {
             return self.try_acquire();
@@ -329,8 +329,8 @@ impl Raw {
     }
 
     pub(crate) fn release(&mut self) {
-        // Each change of a latch has an idempotency key of its own; the release of a permit has
-        // that of its acquire.
+        // Each change of a latch has its own idempotency key; the release of a permit reuses that
+        // of its acquire.
         self.requests += u64::from(self.primitive == Primitive::Latch);
         let request = self.release.numbered(self.requests);
         self.connection.send_packed_command(request).expect("the private server answers");
@@ -349,7 +349,7 @@ impl Raw {
         self.release();
     }
 
-    /// Polls without a pause, as hand-written locks do.
+    /// Polls without a pause, like handwritten locks.
     pub(crate) fn poll(&mut self, granted: &mut dyn FnMut()) {
         while !self.try_acquire() {}
         granted();

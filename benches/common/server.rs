@@ -15,7 +15,7 @@ pub(crate) struct Server {
     guard: Child,
     pub(crate) dir: PathBuf,
     pub(crate) url: String,
-    /// 0 on a unix socket.
+    /// 0 for a Unix socket.
     pub(crate) port: u16,
     pub(crate) version: String,
 }
@@ -25,20 +25,21 @@ impl Server {
         Self::start_with(tcp, |_| Vec::new())
     }
 
-    /// `more` makes further arguments; it may put files into the server's directory.
+    /// `more` returns further arguments; it may put files into the server's directory.
     pub(crate) fn start_with(tcp: bool, more: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let binary = find_server();
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("leasehold-bench-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let mut dir = std::env::temp_dir().join(&name);
-        // A socket's path has about 100 bytes, and macOS has long temporary directories.
+        // The path of a socket is limited to about 100 bytes, and macOS has long temporary
+        // directories.
         if dir.as_os_str().len() > 80 {
             dir = PathBuf::from("/tmp").join(name);
         }
         std::fs::create_dir_all(&dir).expect("a directory for the server");
         let socket = dir.join("s");
         let port = if tcp { free_port() } else { 0 };
-        // The shell ends the server when its input ends, which is when this process ends.
+        // The shell ends the server when its input ends, which happens when this process ends.
         let guard = Command::new("sh")
             .args(["-c", "trap '' INT TERM HUP; \"$@\" & read -r _; kill $!; wait", "sh"])
             .arg(&binary)
@@ -84,7 +85,7 @@ impl Drop for Server {
     }
 }
 
-/// Free a moment ago, and another process is unlikely to get it now.
+/// It was just free, and another process is unlikely to take it now.
 pub(crate) fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a free port").port()
 }
@@ -111,12 +112,12 @@ pub(crate) fn connect(url: &str) -> redis::Connection {
     connection
 }
 
-/// Counts what clients send.
+/// Counts the commands that clients send.
 pub(crate) struct Counter {
     connection: redis::Connection,
 }
 
-/// Commands that clients have sent. Those inside scripts are not counted.
+/// The commands that clients have sent. Those inside scripts are not counted.
 #[derive(Clone, Copy)]
 pub(crate) struct Sent {
     pub(crate) scripts: u64,

@@ -1,5 +1,5 @@
-//! What else the machine does while something is measured: two hogs that want the processor all
-//! the time, a network that takes a while, and what other programs use.
+//! The load on the machine during a measurement: two hogs that keep the processor busy, a slow
+//! network, and the usage by other programs.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::player::{Player, lines, report};
 
-/// The roles of the processes of this file. False: it is none of them.
+/// Plays the roles of the processes of this file. False if it is none of them.
 pub(crate) fn play(role: &[&str]) -> bool {
     match *role {
         ["hog"] => play_hog(),
@@ -20,7 +20,8 @@ pub(crate) fn play(role: &[&str]) -> bool {
     true
 }
 
-/// As many processes as most machines here have cores. They end with what is returned.
+/// Starts as many processes as most machines here have cores. They end when the returned value is
+/// dropped.
 pub(crate) fn hogs() -> Vec<Player> {
     let mut hogs: Vec<_> = (0..2).map(|_| Player::start(&["hog"])).collect();
     hogs.iter_mut().for_each(|hog| assert_eq!(hog.receive(), "ready"));
@@ -37,8 +38,8 @@ fn play_hog() {
     lines().for_each(drop);
 }
 
-/// A network between the clients and the server at this port, that takes so long in each
-/// direction: a process of its own, so that it costs the clients no processor time. With its port.
+/// A network with this delay in each direction between the clients and the server at this port: a
+/// process of its own, so that it costs the clients no processor time. Returns it with its port.
 pub(crate) fn delay(server_port: u16, one_way: Duration) -> (Player, u16) {
     let mut player = Player::start(&["delay", &server_port.to_string(), &one_way.as_micros().to_string()]);
     let port = player.receive().parse().expect("a port");
@@ -61,7 +62,7 @@ fn play_delay(server_port: u16, one_way: Duration) {
     lines().for_each(drop);
 }
 
-/// Two threads: what is on its way must not keep what comes behind it from starting.
+/// Uses two threads: data in transit must not delay the start of what follows.
 fn carry(mut from: TcpStream, mut to: TcpStream, one_way: Duration) {
     let (sender, receiver) = channel::<(Instant, Vec<u8>)>();
     std::thread::spawn(move || {
@@ -81,8 +82,8 @@ fn carry(mut from: TcpStream, mut to: TcpStream, one_way: Duration) {
     });
 }
 
-/// The share of all cores that other programs use while this one does nothing, between 0 and 1;
-/// `None` without /proc.
+/// The share of all cores that other programs use while this one is idle, between 0 and 1; `None`
+/// without /proc.
 pub(crate) fn used_by_others() -> Option<f64> {
     let (idle_before, all_before) = ticks()?;
     std::thread::sleep(Duration::from_millis(250));
@@ -90,10 +91,10 @@ pub(crate) fn used_by_others() -> Option<f64> {
     Some(1.0 - (idle - idle_before) as f64 / (all - all_before).max(1) as f64)
 }
 
-/// Idle ticks of the processor, and all.
+/// The idle ticks of the processor, and all ticks.
 fn ticks() -> Option<(u64, u64)> {
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     let all: Vec<u64> = stat.lines().next()?.split_whitespace().skip(1).filter_map(|n| n.parse().ok()).collect();
-    // The fourth is idle, the fifth waits for a disk; guests are counted in the first two.
+    // The fourth is idle, the fifth waits for a disk; guests are included in the first two.
     Some((all.get(3)? + all.get(4)?, all.iter().take(8).sum()))
 }

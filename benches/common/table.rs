@@ -7,7 +7,7 @@ pub(crate) struct Table {
     rows: Vec<[String; 6]>,
     missed: Vec<String>,
     notes: Vec<String>,
-    /// What is added to the name of each row.
+    /// Appended to the name of each row.
     pub(crate) suffix: &'static str,
 }
 
@@ -41,15 +41,15 @@ impl Table {
         self.rows.push([&what, raw, ours, &ratio, budget, met].map(str::to_owned));
     }
 
-    /// Two rates. `least`: the budget of their ratio, in `unit`.
+    /// Compares two rates. `least`: the budget of their ratio, in `unit`.
     pub(crate) fn compare(&mut self, what: &str, bare: f64, ours: f64, least: Option<f64>, unit: &str) {
         let ratio = ours / bare;
         let wanted = least.map_or(String::new(), |least| format!("≥ {least:.2} {unit}"));
         self.row(what, &rate(bare), &rate(ours), Some(ratio), &wanted, least.map(|least| ratio >= least));
     }
 
-    /// The rates of both in rounds that took turns: the ratio of each round is that of neighbours
-    /// in time, so what else the machine did is in both.
+    /// Compares the rates in alternating rounds: the ratio of each round is between neighbours in
+    /// time, so other load on the machine affects both.
     pub(crate) fn compare_rounds(&mut self, what: &str, bare: &[f64], ours: &[f64], least: Option<f64>, unit: &str) {
         let mut ratios: Vec<f64> = ours.iter().zip(bare).map(|(ours, bare)| ours / bare).collect();
         ratios.sort_by(f64::total_cmp);
@@ -115,7 +115,7 @@ pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     sorted[(sorted.len() * percent / 100).min(sorted.len() - 1)]
 }
 
-/// Jain's index: 1 if all have the same, 1/n if one has everything.
+/// Jain's index: 1 if all have equal shares, 1/n if one has everything.
 pub(crate) fn jain(shares: &[u64]) -> f64 {
     let sum: f64 = shares.iter().map(|&n| n as f64).sum();
     let squares: f64 = shares.iter().map(|&n| (n as f64).powi(2)).sum();
