@@ -55,7 +55,7 @@ const PARTS: &[Part] = &[
 /// The parts that are also measured beside hogs and through a slow network.
 const EVERYWHERE: &[&str] = &["cycle", "threads", "one-lock"];
 
-/// For the part `allocations`.
+/// Needed by the part `allocations`.
 #[global_allocator]
 static ALLOCATOR: &stats_alloc::StatsAlloc<std::alloc::System> = &stats_alloc::INSTRUMENTED_SYSTEM;
 

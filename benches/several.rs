@@ -51,7 +51,7 @@ impl Raw {
         let [acquire, release] = [script("multi_acquire"), script("multi_release")].map(&mut load);
         let (seconds, fraction): (u64, u64) = redis::cmd("TIME").query(&mut connection).expect("TIME");
         let of_each = |what: &str| names.iter().map(|name| format!("{what}{{{name}}}")).collect::<Vec<_>>();
-        // As long as leasehold's.
+        // The ids are as long as leasehold's.
         let holders = vec![format!("{:08x}-0000-8000-8000-000000000000:1", std::process::id()); names.len()];
         let acquire = redis::cmd("EVALSHA")
             .arg(acquire)

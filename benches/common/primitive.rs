@@ -232,7 +232,7 @@ impl Raw {
         };
         let [acquire, release] = primitive.sources().map(&mut load);
         let (seconds, fraction): (u64, u64) = redis::cmd("TIME").query(&mut connection).expect("TIME");
-        // As long as leasehold's.
+        // The ids are as long as leasehold's.
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         // The last six digits of a client id are its `waiter_timeout`.
         let client = format!("{:08x}-0000-8000-8000-{number:06x}{WAITER_MS:06x}", std::process::id());

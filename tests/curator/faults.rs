@@ -10,7 +10,7 @@ use crate::rig::{Proxy, ms, wait_for};
 
 const LEASE: Duration = ms(2000);
 
-/// For faults that end sessions, and for elections on a busy machine.
+/// The time limit after faults that end sessions, and for elections on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 /// A process of ours, with its own proxies in front of all servers.

@@ -15,7 +15,7 @@ const BROKEN: u64 = 9;
 pub(crate) enum Mode {
     /// Each turn adds one: the number is exact only if there were never two holders.
     Count,
-    /// For players that may be killed during a turn: each turn leaves a mark, and no other player
+    /// Suits players that may be killed during a turn: each turn leaves a mark, and no other player
     /// may leave one meanwhile.
     Mark,
 }

@@ -50,7 +50,7 @@ impl Jvm {
         JavaThread { jvm: self, name, asked: Mutex::default(), answers }
     }
 
-    /// For signals.
+    /// The process id, for signals.
     #[allow(dead_code, reason = "Redisson is not stopped")]
     pub(crate) fn pid(&self) -> u32 {
         self.process.lock().id()

@@ -6,8 +6,8 @@ use crate::rig::ms;
 use crate::support::Clients;
 use crate::world::World;
 
-/// For every primitive with leases, over more than two leases of each library, with the other
-/// library trying all the time.
+/// Every primitive with leases is held for more than two leases of each library, while the other
+/// library keeps trying.
 #[test]
 fn both_watchdogs_renew_side_by_side() {
     let world = World::with(&["watchdog=5000"]);

@@ -434,8 +434,8 @@ fn redlock_keeps_it_for_no_longer_than_its_longest_lease() {
     masters.assert_clean();
 }
 
-/// For a job that did not begin. The behaviour of every store then follows from the request, which
-/// contains no end time.
+/// A job that did not begin calls this. The behaviour of every store then follows from the request,
+/// which contains no end time.
 #[test]
 fn whoever_does_without_it_frees_the_lock_at_once() {
     let server = Server::start();

@@ -55,7 +55,7 @@ fn others_see_who_holds_it(build: impl Fn(Builder) -> LockClient, says_since_whe
     assert!(mine.is_this_client() && mine.held_for().unwrap() <= taken.elapsed() + PROMPT, "{mine}");
     assert_eq!(mine.owner(), Some(owner), "at once, and without a request");
 
-    // For longer than a lease, so that it is renewed.
+    // This takes longer than a lease, so the hold is renewed.
     while taken.elapsed() < 2 * LEASE {
         assert_eq!(holder_of(&seen).owner().map(|owner| owner.label()), Some("billing-7"));
         std::thread::sleep(ms(20));
@@ -267,7 +267,7 @@ fn a_short_hold_costs_nothing() {
     let client = server.client();
     let connections = || server.client_lines().iter().filter(|line| line.contains("name=it-")).count();
     let start = Instant::now();
-    // For longer than a tick: there is nearly always a hold, but none lasts.
+    // This takes longer than a tick: there is nearly always a hold, but none lasts.
     while start.elapsed() < ms(2500) {
         drop(client.lock("job").unwrap());
     }

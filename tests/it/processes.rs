@@ -46,7 +46,7 @@ fn a_fork_owns_nothing_and_harms_nothing() {
     server.assert_clean();
 }
 
-/// For servers of other kinds.
+/// Also used for servers of other kinds.
 pub(crate) fn assert_forks_own_nothing(url: &str) {
     let env = [("LEASEHOLD_TEST_URL", url)];
     let mut child = Child::spawn("processes::forking_process", &env);
@@ -271,7 +271,7 @@ fn locking_in_destructors() {
     client.semaphore("permits").delete().unwrap();
 }
 
-/// For example a logger that writes to a database under a lock of the same client, and is slow.
+/// The logger may write to a database under a lock of the same client, and be slow.
 #[test]
 fn a_logger_that_blocks_and_uses_the_client_stalls_nothing() {
     let server = Server::start();

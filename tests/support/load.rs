@@ -77,7 +77,7 @@ impl Load {
     #[track_caller]
     pub(crate) fn wait_for_more(&self, more: u32) {
         let until = self.added.load(Ordering::SeqCst) + more;
-        wait_until("the work goes on", || self.added.load(Ordering::SeqCst) >= until);
+        wait_until("the work continues", || self.added.load(Ordering::SeqCst) >= until);
     }
 }
 

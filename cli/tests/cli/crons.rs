@@ -9,7 +9,7 @@ use crate::program::path;
 use crate::rig::{Server, wait_for};
 
 const CRONS: usize = 200;
-/// For all of them on a machine with two busy cores, where they take some seconds.
+/// The limit for all of them on a machine with two busy cores, where they take some seconds.
 const LONGEST: Duration = Duration::from_secs(120);
 
 /// Two hundred processes without two hundred pipes and reader threads: each writes its output to a

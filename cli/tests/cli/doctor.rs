@@ -313,7 +313,7 @@ fn at_a_terminal_lines_are_wrapped_and_coloured() {
     assert!(plain.contains(&advice) || plain.contains("\n                         "), "{plain}");
 }
 
-/// For an administrator, and identical to the documentation.
+/// The text for administrators is identical to the documentation.
 #[test]
 fn the_acl_rule_is_printed_and_is_enough() {
     let server = Server::start_with(&GOOD);

@@ -194,7 +194,7 @@ fn a_server_that_is_down_or_denies_is_said() {
     }
 }
 
-/// As long as a page of a terminal: the reader exits before everything is written.
+/// The list is as long as a page of a terminal: the reader exits before everything is written.
 #[test]
 fn a_reader_that_leaves_early_is_no_failure() {
     let server = Server::start();

@@ -131,7 +131,7 @@ fn a_killed_run_leaves_its_lock_for_no_longer_than_a_lease() {
     let client = server.client();
     let guard = client.mutex("job").try_lock_for(PROMPT).unwrap();
     assert!(guard.is_some(), "its lease has ended");
-    // As documented on the page.
+    // The page documents this.
     assert!(lives(command));
     signal(command, "KILL");
     drop((guard, client));

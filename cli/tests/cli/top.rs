@@ -126,7 +126,7 @@ fn any_end_gives_the_terminal_back() {
     }
 }
 
-/// As when a window is closed: the shell forwards SIGHUP.
+/// Closing a window does this: the shell forwards SIGHUP.
 #[test]
 fn a_terminal_that_goes_away_ends_it() {
     let server = Server::start();

@@ -70,7 +70,7 @@ pub(super) fn all_four_forms_take_what_is_free(case: &mut Case) {
     some("try", client.try_lock().unwrap());
     some("for", client.try_lock_for(LONG).unwrap());
     some("for no time", client.try_lock_for(Duration::ZERO).unwrap());
-    some("for ever", client.try_lock_for(Duration::MAX).unwrap());
+    some("forever", client.try_lock_for(Duration::MAX).unwrap());
     some("until", client.try_lock_until(Instant::now() + LONG).unwrap());
     some("until now", client.try_lock_until(Instant::now()).unwrap());
 }

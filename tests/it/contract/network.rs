@@ -13,7 +13,7 @@ pub(super) trait Elsewhere: Send + Sync {
     fn url(&self) -> String;
     /// Sets the defaults that its clients need.
     fn builder(&self, builder: Builder) -> Builder;
-    /// For use after the last row.
+    /// Called after the last row.
     fn assert_clean(&self);
     fn network(&self) -> Network;
     /// The contents of the store under a name.

@@ -16,7 +16,7 @@ use leasehold::{Builder, LockClient};
 
 use crate::rig::ms;
 
-/// For a test with a server that hangs.
+/// The I/O timeout of the test with a server that hangs.
 const IO_TIMEOUT: std::time::Duration = ms(400);
 
 /// Diagnoses without an earlier connection, and checks that the report is bounded and readable.

@@ -41,7 +41,7 @@ impl Stage {
     }
 }
 
-/// For everything that can be an exclusive lock.
+/// Runs the test with everything that can be an exclusive lock.
 fn for_all(point: impl Fn(&Stage)) {
     for primitive in PRIMITIVES.iter().filter(|primitive| primitive.masters == 1 && !primitive.over_tls) {
         println!("{}", primitive.label);

@@ -186,8 +186,8 @@ impl Run {
         format!("{}: LEASEHOLD_SEED={} after ...\n  {}", self.primitive, self.seed, self.trace[from..].join("\n  "))
     }
 
-    /// For use after all clients have ended: checks that nothing of them is left. `LEASEHOLD_TRACE`
-    /// prints the operations.
+    /// Checks, after all clients have ended, that nothing of them is left. `LEASEHOLD_TRACE` prints
+    /// the operations.
     fn end(self) {
         if std::env::var_os("LEASEHOLD_TRACE").is_some() {
             println!("{}:\n  {}", self.primitive, self.trace.join("\n  "));

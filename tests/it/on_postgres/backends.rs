@@ -18,7 +18,7 @@ fn backends(server: &Postgres, client: &str) -> Vec<u32> {
     server.texts(&sql).iter().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// For a client with one connection for calls, and none for renewals yet.
+/// The only backend of a client with one connection for calls, and none for renewals yet.
 fn only_backend(server: &Postgres, client: &str) -> u32 {
     let [backend] = backends(server, client)[..] else { panic!("one connection") };
     backend
@@ -39,7 +39,7 @@ fn a_stopped_backend_with_the_request_unread_takes_nothing() {
     let backend = only_backend(&server, "stopped");
     signal(backend, "STOP");
     assert_eq!(client.try_lock("asleep").unwrap_err().kind(), ErrorKind::Unreachable);
-    wait_until("it was told to end", || pending_term(backend));
+    wait_until("SIGTERM was sent", || pending_term(backend));
     other.try_lock("asleep").unwrap().expect("it is free").unlock().unwrap();
     signal(backend, "CONT");
     wait_until("it has ended", || !backends(&server, "stopped").contains(&backend));
@@ -63,7 +63,7 @@ fn a_waiter_repeats_nothing_until_the_stopped_backend_has_ended() {
         std::thread::sleep(ms(100));
         signal(backend, "STOP");
         guard.unlock().unwrap();
-        wait_until("it was told to end", || pending_term(backend));
+        wait_until("SIGTERM was sent", || pending_term(backend));
         std::thread::sleep(ms(200));
         assert!(!waits.is_finished() && server.held().is_empty(), "an earlier attempt can still run");
         signal(backend, "CONT");

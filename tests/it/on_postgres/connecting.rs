@@ -162,7 +162,7 @@ fn the_schema_is_installed_once_and_known_by_its_version() {
     server.run_sql(POSTGRES_SCHEMA);
     client.lock("j").unwrap().unlock().unwrap();
     guard.unlock().unwrap();
-    // As after the restore of a database without the schema.
+    // Simulates the restore of a database without the schema.
     server.run_sql("DROP SCHEMA leasehold_v2 CASCADE; DROP SCHEMA leasehold CASCADE");
     client.lock("j").unwrap().unlock().unwrap();
     server.run_sql("UPDATE leasehold.meta SET tables = 2");

@@ -115,7 +115,7 @@ fn the_certificate_is_checked_as_far_as_the_mode_says() {
     // The server's certificate; with verify-full, verify-ca, require and the authority.
     let cases = [
         (certificates.server().clone(), ["true", "true", "true"]),
-        // For another host.
+        // A certificate for another host.
         (certificates.other_name(), ["Tls", "true", "true"]),
         (certificates.expired(), ["Tls", "Tls", "Tls"]),
         (certificates.other_ca(), ["Tls", "Tls", "Tls"]),
@@ -204,7 +204,8 @@ fn a_log_in_that_must_be_bound_is_bound_or_refused() {
     server.assert_clean();
 }
 
-/// For any hash of the certificate's signature; if no binding is defined for it, the error says so.
+/// The log-in is bound for any hash of the certificate's signature; if no binding is defined for
+/// it, the error says so.
 #[test]
 fn a_log_in_is_bound_by_the_hash_of_the_signature() {
     let certificates = Certificates::new();

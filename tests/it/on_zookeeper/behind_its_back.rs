@@ -128,7 +128,7 @@ fn permits_that_are_added_wake_who_waits_for_them() {
     server.assert_clean();
 }
 
-/// The call that was first loses its queue entry. If it queued anew in that queue alone, it would
+/// The call that was first loses its queue entry. If it queued again in that queue alone, it would
 /// be behind the other call there, which is behind it in the other queue.
 #[test]
 fn a_part_of_a_waiting_multi_lock_that_is_forced_open_makes_no_circle() {

@@ -19,7 +19,7 @@ fn is_denied(error: &Error) {
     assert!(error.name().is_none_or(|name| name.contains("job")), "{error:?}");
 }
 
-/// For each kind: nothing of it is left, and it works once the right is restored.
+/// Nothing is left of a denied call of any kind, and it works once the right is restored.
 #[test]
 fn a_call_that_is_denied_leaves_nothing_behind() {
     let server = server!();

@@ -17,7 +17,7 @@ fn tokens_grow_over_clocks_that_are_behind_and_masters_that_forget() {
     let (a, b) = (open(), open());
     wait_for_votes(&a, 3);
     wait_for_votes(&b, 3);
-    // As after a client whose clock is an hour ahead: all others seem to be an hour behind.
+    // Simulates a client whose clock is an hour ahead: all others seem to be an hour behind.
     let hour: u64 = 3_600_000_000;
     let now = a.lock("l").unwrap().fencing_token().unwrap().get();
     let ahead = (now + hour).to_string();

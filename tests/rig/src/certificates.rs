@@ -79,7 +79,7 @@ impl Certificates {
         write(&self.dir, "ed25519", &server_params(&NAMES).signed_by(&key, &ca).unwrap(), &key)
     }
 
-    /// For another server's name.
+    /// A certificate for another server's name.
     pub fn other_name(&self) -> Identity {
         sign(&self.dir, "other-name", server_params(&["redis.example"]), Some(&self.ca))
     }
@@ -88,7 +88,7 @@ impl Certificates {
         sign(&self.dir, "self-signed", server_params(&NAMES), None)
     }
 
-    /// For the right names, but signed by an untrusted CA.
+    /// A certificate for the right names, but signed by an untrusted CA.
     pub fn other_ca(&self) -> Identity {
         sign(&self.dir, "other-ca", server_params(&NAMES), Some(&authority("another CA")))
     }

@@ -89,7 +89,7 @@ impl Drop for Child {
     }
 }
 
-/// For a program of another test: threads that repeat `once` forever. After the first 2 000
+/// Runs threads that repeat `once` forever, as the program of another test. After the first 2 000
 /// successes the program prints `word`, which [`Child::expect`] awaits.
 pub fn run_for_ever(threads: usize, word: &str, once: impl Fn() -> bool + Sync) {
     let successes = AtomicU32::new(0);

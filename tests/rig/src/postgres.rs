@@ -483,8 +483,8 @@ impl Postgres {
         );
     }
 
-    /// For the time after its clients have ended: no hold, no queue entry, no backend and so no
-    /// channel is left; and a sweep removes everything else that does not expire.
+    /// Checks, after its clients have ended, that no hold, no queue entry, no backend and so no
+    /// channel is left; and that a sweep removes everything else that does not expire.
     #[track_caller]
     pub fn assert_clean(&self) {
         wait_until("nothing is held", || self.held().is_empty());

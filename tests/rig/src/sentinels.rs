@@ -10,7 +10,7 @@ type Facts = HashMap<String, String>;
 
 #[derive(Clone, Copy, Default)]
 pub struct SentinelOptions<'a> {
-    /// For the master and the replicas: `&["--requirepass", "p", "--masterauth", "p"]`.
+    /// Arguments of the master and the replicas: `&["--requirepass", "p", "--masterauth", "p"]`.
     pub server_args: &'a [&'a str],
     /// Lines at the end of each sentinel's configuration, such as `sentinel auth-pass mymaster p`,
     /// or `requirepass q` for the sentinels themselves. They override the rig's: a busy machine may

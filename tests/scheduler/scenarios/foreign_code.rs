@@ -40,7 +40,7 @@ pub(crate) fn install_logger() {
     log::set_max_level(log::LevelFilter::Debug);
 }
 
-/// For use after a scenario that failed while the logger panicked.
+/// Called after a scenario that failed while the logger panicked.
 pub(crate) fn calm_logger() {
     LOGGER_PANICS.store(false, Ordering::SeqCst);
 }

@@ -46,7 +46,7 @@ pub(crate) trait Deployment {
     /// Injects one of its faults. Returns whom it affects.
     fn begin(&mut self, fault: Fault, slot: usize, rng: &mut StdRng) -> String;
 
-    /// For a fault that happens within a process: the command to send to the process.
+    /// The command to send to the process, if the fault happens within it.
     fn line(&self, _fault: Fault, _rng: &mut StdRng) -> Option<String> {
         None
     }
@@ -54,7 +54,7 @@ pub(crate) trait Deployment {
     /// Ends the fault, and returns once everything works again.
     fn end(&mut self, fault: Fault, slot: usize);
 
-    /// For the time after all clients have ended: panics if something is left.
+    /// Panics if something is left after all clients have ended.
     fn assert_clean(&self);
 }
 

@@ -97,7 +97,7 @@ impl Deployment for Standby {
         }
         match fault {
             Fault::Failover => {
-                // As a promotion tool does: the old primary is certainly stopped.
+                // Like a promotion tool, makes sure that the old primary is stopped.
                 self.servers[self.primary].stop("immediate");
                 self.primary = 1 - self.primary;
                 // Before anything is granted: the settings that it copied are older.

@@ -45,7 +45,7 @@ pub(super) fn obey(client: &LockClient, word: &str, rest: &str) -> bool {
     true
 }
 
-/// For use after all threads have ended: panics if a hold or a waiter is left.
+/// Panics if a hold or a waiter is left after all threads have ended.
 pub(super) fn assert_clean(client: &LockClient) {
     let faults = Faults::of(client).unwrap();
     // A fault that has not happened yet would affect this check.

@@ -146,7 +146,7 @@ impl Ensemble {
         self.pipes[index].iter().flatten().for_each(|pipes| pipes.lead.delay(delay));
     }
 
-    /// For the time after all clients have ended: no session, connection, watch or node is left.
+    /// Checks, after all clients have ended, that no session, connection, watch or node is left.
     #[track_caller]
     pub fn assert_clean(&self) {
         self.assert_clean_but(&[]);

@@ -369,7 +369,7 @@ impl ZooKeeper {
         })
     }
 
-    /// For the time after its clients have ended: no session, connection, watch or node is left.
+    /// Checks, after its clients have ended, that no session, connection, watch or node is left.
     #[track_caller]
     pub fn assert_clean(&self) {
         self.assert_clean_but(&[]);
