@@ -31,7 +31,7 @@
 //! | a lock is lost: it was taken away | **lost by the server**: a flush, an eviction, a failover, `force_unlock` | find out which; see [`servers`](crate::guide::servers#when-the-server-forgets) |
 //! | a lock was held for its `max_hold`, and when it ends | a holder hangs, or its work takes longer than you thought | look at that holder |
 //! | releasing a lock failed | the server was down when a guard was dropped. The release is repeated in the background | nothing, if the server is back; the lock is free after a lease at most |
-//! | giving back permits failed | the same, for permits without leases | nothing: this is repeated until the server answers |
+//! | returning permits failed | the same, for permits without leases | nothing: this is repeated until the server answers |
 //! | permits of a counting semaphore could not be given back for certain | a reply was lost and the server could not be reached for half a minute, or it refused for ten minutes, or the client ended; this is not retried | compare the count with what you expect; `add_permits` with the number in the line, if it is too low |
 //! | a lock stays locked until its lease ends; too many unknown outcomes | something could not be undone: 10 000 unknown outcomes are kept, and beyond that the oldest is dropped | nothing: the lease ends it |
 //! | a thread ended with a hold | its guards were forgotten | fix the program: drop guards |
@@ -49,7 +49,7 @@
 //! | a node could not be deleted | the user may not delete it. The lock stays taken until the session ends | fix the ACL of the nodes |
 //! | the password file is ignored | PostgreSQL: other users may read the file | set its mode to 0600 |
 //! | the listener of this client panicked | a bug in your [`Listener`](crate::observe::Listener). Logged once; the call continued | fix it |
-//! | the watchdog panicked, or ended | a bug. After a panic it goes on; if it ends, all its leases are lost | report it |
+//! | the watchdog panicked, or ended | a bug. After a panic it continues; if it ends, all its leases are lost | report it |
 //!
 //! At INFO: the schema was installed, or connections lead to another server process than before
 //! (PostgreSQL); once per client, that its user may not write or read [who holds a

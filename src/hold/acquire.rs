@@ -65,13 +65,13 @@ pub(crate) fn acquire_owned(
     })
 }
 
-/// Refuses a writer that would wait for a reader of its own thread, for ever.
+/// Refuses a writer that would wait for ever for a reader of its own thread.
 fn refuse_upgrade(client: &Arc<ClientState>, name: &LockName, thread: ThreadId) -> Result<()> {
     match Hold::of_thread(client, &name.key, thread) {
         Some(hold) if hold.counts().main == 0 => hold.ensure_held().and(Err(Error::named(
             ErrorKind::Conflict,
             &name.name,
-            "this thread holds it for reading, and a write lock would wait for that for ever: drop the read guard \
+            "this thread holds the lock for reading, and a writer would wait for that for ever: drop the read guard \
              first, or take the write lock from the start and downgrade it",
         ))),
         _ => Ok(()),
@@ -85,14 +85,14 @@ pub(crate) fn refuse_reentry(hold: &Hold, name: &LockName, terms: &Terms) -> Res
     if terms.reentrant && hold.user.reentrant {
         return Ok(());
     }
-    let why = "this thread holds the lock, and one of the two handles is non_reentrant: give it up first, or ask on \
+    let why = "this thread holds the lock, and one of the two handles is non_reentrant: release it first, or call on \
                another thread";
     hold.ensure_held().and(Err(Error::named(ErrorKind::Conflict, &name.name, why)))
 }
 
-/// Refuses an owned acquire that would wait for a hold of its own thread, for ever: the guards of
-/// that hold cannot leave the thread, and its lease does not end by itself. An owned guard is no
-/// such hold: another thread may drop it.
+/// Refuses an owned acquire that would wait for ever for a hold of its own thread: the guards of
+/// that hold cannot leave the thread, and its lease does not end by itself. The hold of an owned
+/// guard is different: another thread may drop it.
 pub(crate) fn refuse_own(client: &Arc<ClientState>, name: &LockName, thread: ThreadId) -> Result<()> {
     match Hold::of_thread(client, &name.key, thread) {
         Some(hold)
@@ -104,8 +104,8 @@ pub(crate) fn refuse_own(client: &Arc<ClientState>, name: &LockName, thread: Thr
             Err(Error::named(
                 ErrorKind::Conflict,
                 &name.name,
-                "this thread holds it with a guard that is bound to the thread, and an owned guard would wait for that for \
-                 ever: drop the first guard, or take it as an owned one",
+                "this thread holds the lock with a guard that is bound to the thread, and an owned call would wait for \
+                 that for ever: drop the first guard, or take an owned one first",
             ))
         }
         _ => Ok(()),
@@ -176,7 +176,7 @@ fn acquire(
     acquired
 }
 
-/// A call that wins a hold.
+/// A call that acquires a hold.
 struct LockCall<'a> {
     attempt: AcquireAttempt<'a>,
     terms: &'a Terms,
@@ -241,8 +241,8 @@ impl Helped for LockCall<'_> {
 impl LockCall<'_> {
     fn take(&mut self, deadline: Deadline) -> Result<Option<Hold>> {
         let AcquireAttempt { client, name, .. } = self.attempt;
-        // A call that does not wait never gets a hold that is parked: with threads that wait, the
-        // lock is not free for it.
+        // A call that does not wait never gets a parked hold: while threads wait, the lock is not
+        // free for it.
         if deadline != Deadline::Now
             && self.takes_turns()
             && let Some(parked) = client.local_queues.barge(&name.key, self.terms.lease, self.terms.token)
@@ -250,7 +250,7 @@ impl LockCall<'_> {
         {
             return Ok(Some(hold));
         }
-        // A thread that waits for the lock comes first.
+        // Threads that wait for the lock come first.
         if self.joins()
             && !client.local_queues.is_occupied(&name.key)
             && let Some(hold) = self.join()?
@@ -266,7 +266,7 @@ impl LockCall<'_> {
         attempt.name.kind == Kind::Mutex && terms.may_pass_on() && attempt.client.store.passes_on()
     }
 
-    /// Whether its hold may be one that other threads of the client have as well.
+    /// Whether it may share a hold with other threads of the client.
     fn joins(&self) -> bool {
         let Self { attempt, terms, .. } = self;
         attempt.name.kind == Kind::Read && terms.renewed && attempt.client.store.passes_on()
@@ -281,7 +281,7 @@ impl LockCall<'_> {
         }
     }
 
-    /// Makes a hold of a grant, unless its lease ended before the reply arrived.
+    /// Turns a grant into a hold, unless its lease ended before the reply arrived.
     fn begin(&mut self, granted: Granted) -> Result<Hold> {
         let (takes_turns, joins) = (self.takes_turns(), self.joins());
         let Self { attempt, terms, owner } = self;

@@ -36,7 +36,7 @@ fn a_message_that_came_before_the_leader_listened_is_not_missed() {
     assert!((0..100).any(|_| is_staged()), "the waiter was always quicker");
 }
 
-/// False if the waiter woke up sooner than its acquire was taken: then it asks for itself.
+/// False if the waiter woke up before its acquire was taken: then it sends its own request.
 fn is_staged() -> bool {
     let client = client();
     let name = Arc::new(LockName::new("", "job", Kind::Mutex).unwrap());
@@ -65,7 +65,7 @@ fn is_staged() -> bool {
     while client.seen.waits.len() == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // It leaves its acquire in the queue after it has said that it waits.
+    // It leaves its acquire in the queue after it has entered its wait.
     std::thread::sleep(Duration::from_millis(50));
     drop(first);
     let taken = client.local_queues.take_piggyback(&hold);

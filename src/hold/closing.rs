@@ -1,5 +1,5 @@
-//! Closing a client: its holds are released, its threads end, and the caller learns what may be
-//! left at the server.
+//! Closing a client: its holds are released, its threads end, and the error lists what may still be
+//! held at the server.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,8 +39,8 @@ impl ClientState {
         let mut unconfirmed = self.release_holds(deadline);
         unconfirmed.extend(self.give_back_permits(deadline));
         let mut also = Vec::new();
-        // Before the watchdog is stopped: these calls give back what they are granted from now on,
-        // and hand their unknown outcomes to it.
+        // Before the watchdog is stopped: these calls return what they are granted from now on, and
+        // hand their unknown outcomes to it.
         if !self.life.calls_are_over(deadline) {
             also.push(
                 "a lock call or a release still waits for the server, and what it leaves there ends with its lease"
@@ -55,7 +55,7 @@ impl ClientState {
         self.loss_callbacks.stop();
         self.store.close();
         if !watchdog_ended || !subscriber_ended {
-            also.push("a thread is still in its I/O and ends with it".to_owned());
+            also.push("a thread is still blocked in I/O and ends afterwards".to_owned());
         }
         let (left, resolving_until) = self.watchdog.unresolved();
         let now = self.clock.now();
@@ -76,11 +76,11 @@ impl ClientState {
         Err(not_all_released(&unconfirmed, also, ends.map(|ends| ends.since(now))))
     }
 
-    /// Ends every hold here before the first release is sent: each holder learns of it before
-    /// another can have its lock.
+    /// Ends every hold here before the first release is sent: each holder is notified before
+    /// another can get its lock.
     fn release_holds(self: &Arc<Self>, deadline: Instant) -> Vec<Unconfirmed> {
         let holds = self.holds.take_all();
-        // An error says that it was lost before, and is undone in the background.
+        // An error means that the hold was lost before; it is undone in the background.
         let close = |tenure| Hold::of(self, tenure).close().ok().flatten();
         let all: Vec<Leaving> = holds.iter().flat_map(|hold| hold.tenures()).filter_map(close).collect();
         let mut unconfirmed = Vec::new();
@@ -90,7 +90,7 @@ impl ClientState {
                 // It is released in the background.
                 drop(leaving);
                 hold.tell_end();
-                "the time was up".to_owned()
+                "the timeout has passed".to_owned()
             } else {
                 let sent = leaving.send();
                 hold.tell_end();

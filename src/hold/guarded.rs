@@ -43,11 +43,11 @@ impl Hold {
         // Until here the hold is in the tables without it, so that neither a close nor a forced
         // release nor a jump of the clock can miss it.
         let hold = Self::of(client, Tenure::begin(admission, user)).enter(Ok(()))?;
-        // Looked at after it has entered: whoever learns of a loss later finds it there.
+        // Checked after it has entered: whoever detects a loss later finds it there.
         if hold.is_held() {
             return Ok(Some(hold));
         }
-        // The lease ended while this thread was waking up, or somebody forced it out.
+        // The lease ended while this thread was waking up, or the hold was forced out.
         let _ = hold.release_all();
         Ok(None)
     }
@@ -73,7 +73,7 @@ impl Hold {
         self.client.store.fence_statements()
     }
 
-    /// The hold that a method of this thread re-enters.
+    /// The hold that a call on this thread re-enters.
     pub(crate) fn of_thread(client: &Arc<ClientState>, key: &str, thread: ThreadId) -> Option<Self> {
         client.holds.of_thread(key, thread).map(|tenure| Self::of(client, tenure))
     }
@@ -170,7 +170,7 @@ impl Hold {
         }
     }
 
-    /// To be called before one more level is requested.
+    /// Call it before one more level is requested.
     pub(crate) fn may_reenter(&self, side: Side, lease: Duration) -> Result<()> {
         self.ensure_held()?;
         self.check_room(side)?;
@@ -178,7 +178,8 @@ impl Hold {
         Ok(())
     }
 
-    /// The server confirmed the hold for `lease`; an error when it is over here all the same.
+    /// The server confirmed the hold for `lease`. Returns an error if it has ended here all the
+    /// same.
     pub(crate) fn confirmed(&self, sent_at: Moment, lease: Duration) -> Result<()> {
         self.store_hold.confirmed(sent_at, lease);
         self.tenure.was_granted(valid_until(sent_at, lease));
@@ -189,7 +190,7 @@ impl Hold {
         }
     }
 
-    /// The server does not know the hold. Reports the loss to everybody, and returns it as the
+    /// The server no longer knows the hold. Reports the loss to everybody, and returns it as the
     /// error for the caller.
     pub(crate) fn gone(&self) -> Error {
         self.report_loss();
@@ -210,7 +211,11 @@ impl Hold {
         if held < u32::MAX {
             return Ok(());
         }
-        Err(Error::named(ErrorKind::InvalidInput, self.name(), "re-entered 2^32 - 1 times"))
+        Err(Error::named(
+            ErrorKind::InvalidInput,
+            self.name(),
+            "the lock was re-entered 2^32 - 1 times, which is the maximum",
+        ))
     }
 
     /// Lengthens the lease to at least `lease` from now.
@@ -227,7 +232,7 @@ impl Hold {
         Ok(self.store_hold.renewal_for(lease))
     }
 
-    /// Takes in the reply to an [`extension`](Self::extension).
+    /// Applies the reply to an [`extension`](Self::extension).
     pub(crate) fn extended(&self, lease: Duration, renewed: Renewed) -> Result<()> {
         match renewed {
             Renewed::Held { sent_at, again, beside } => {
@@ -245,7 +250,7 @@ impl Hold {
         }
     }
 
-    /// The server does not know this hold any more.
+    /// The server no longer knows this hold.
     pub(crate) fn report_loss(&self) {
         self.client.report_loss(&self.store_hold);
     }
@@ -254,7 +259,7 @@ impl Hold {
     /// there.
     ///
     /// # Errors
-    /// The same as for a release, such as `Lost`.
+    /// The same as when a hold is given up, such as `Lost`.
     pub(crate) fn forget(&self) -> Result<()> {
         if self.client.is_forked() {
             return self.client.check_usable().map_err(|e| e.for_name(self.name()));

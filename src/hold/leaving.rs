@@ -10,9 +10,9 @@ use crate::wait::piggyback::TakenPiggyback;
 ///
 /// Whoever has this must [send](Self::send) the release, or [finish](Self::finish) one that was
 /// sent with others. If it is dropped before that, the hold leaves the tables of the client and is
-/// undone in the background: that is how a close gives up holds when its time is up, and what
-/// follows a panic in the middle of a release. Otherwise the entry in the hold table would keep the
-/// other threads of the client from the lock for ever.
+/// undone in the background: this is how a close gives up holds when its time is up, and what
+/// happens after a panic in the middle of a release. Otherwise the entry in the hold table would
+/// keep the other threads of the client from the lock for ever.
 #[derive(Debug)]
 pub(crate) struct Leaving {
     pub(crate) hold: Hold,
@@ -24,7 +24,7 @@ pub(crate) struct Leaving {
 }
 
 impl Drop for Leaving {
-    /// Does no I/O, logs nothing and runs no code of the user: a logger may be what has panicked.
+    /// Does no I/O, logs nothing and runs no user code: it may be a logger that has panicked.
     fn drop(&mut self) {
         if self.is_over {
             return;
@@ -49,7 +49,7 @@ impl Leaving {
         if queues.counts_messages(&hold.store_hold) {
             // The client is about to yield, and counts messages from this release on: those that
             // nobody has read yet must not count as later ones. Or it has yielded, and messages
-            // since then say that others have had the lock.
+            // since then show that others have held the lock.
             hold.client.notifications.catch_up();
         }
         leaving.received_before = queues.messages(&hold.lock_name().key).unwrap_or(0);
@@ -70,7 +70,7 @@ impl Leaving {
     /// The acquire of this client's next thread, if it can be sent with the release.
     fn next_acquire(&self) -> Option<TakenPiggyback> {
         let Hold { client, .. } = &self.hold;
-        // A client that waits no more acquires nothing, for any of its threads.
+        // A client that has stopped waiting acquires nothing for any of its threads.
         if self.counts != HoldCounts::NONE || client.life.waits_no_more() || self.hold.store_hold.is_kept() {
             return None;
         }
@@ -82,7 +82,7 @@ impl Leaving {
         }
     }
 
-    /// Sends the acquire of this client's next thread right behind the release.
+    /// Sends the acquire of this client's next thread directly after the release.
     fn hand_over(
         &self,
         release: &Release<'_>,
@@ -102,7 +102,7 @@ impl Leaving {
         }
     }
 
-    /// Takes in the outcome of the release.
+    /// Processes the outcome of the release.
     pub(crate) fn finish(mut self, outcome: Result<Released>, unknowns: UnknownOutcomes) -> Result<()> {
         let finished = match self.counts {
             HoldCounts::NONE => self.finish_all(outcome, unknowns),
@@ -148,10 +148,10 @@ impl Leaving {
         }
         match released {
             Released::Freed { listeners, next } => self.freed(listeners, next),
-            // Other readers stay, or the lock is kept: no other client can get in that could not
-            // before. The local queue is notified all the same: if this hold was downgraded,
-            // readers of this client have waited for the release. And whoever waits for a lock that
-            // is kept has to ask the store from now on when it ends.
+            // Other readers stay, or the lock is kept taken: no other client can get in that could
+            // not before. The local queue is notified anyway: if this hold was downgraded, readers
+            // of this client have waited for the release, and a waiter for a lock that is kept
+            // taken must ask the store from now on when that ends.
             Released::StillHeld => self.leave_tables(),
             Released::NotHeld => {
                 self.leave_tables();
@@ -187,9 +187,9 @@ impl Leaving {
         self.counts != HoldCounts::NONE && self.counts.main == 0 && self.hold.lock_name().kind == Kind::Write
     }
 
-    /// To be called once the release is over, and not before: the entry keeps the other threads of
-    /// the client from asking the server in vain. A hold that only reads from now on stays in the
-    /// table, and keeps no reader of this client out.
+    /// Call it once the release is over, and not before: the entry keeps the other threads of the
+    /// client from asking the server in vain. A hold that only reads from now on stays in the
+    /// table, and keeps no readers of this client out.
     fn leave_tables(&self) {
         match self.counts {
             HoldCounts::NONE => self.hold.leave_table(),

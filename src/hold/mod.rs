@@ -1,5 +1,5 @@
-//! Holds as guards use them: how they are taken, entered once more and given up, by a guard, by the
-//! end of a thread, or by closing the client.
+//! Holds as guards use them: how they are taken, re-entered and given up, by a guard, by the end of
+//! a thread, or by closing the client.
 //!
 //! Lock order in `lease`, `wait` and `hold`, where two mutexes are held together:
 //! - `LocalQueues::map` or `LocalQueues::at_server`, then the state of a local queue, then the

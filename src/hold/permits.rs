@@ -141,7 +141,7 @@ pub(super) fn give_back_all(client: &ClientState, deadline: Instant) -> impl Ite
     let give_back = move |(holder, OutstandingPermits { name, permits, .. })| {
         if os::now() >= deadline {
             let (unknowns, now) = (UnknownOutcomes::default(), client.clock.now());
-            return Some((Undo::of_permits(name, holder, permits, unknowns, now), "the time was up".to_owned()));
+            return Some((Undo::of_permits(name, holder, permits, unknowns, now), "the timeout has passed".to_owned()));
         }
         let NotGivenBack { error, undo } = *try_to_give_back(client, &name, &holder, permits).err()?;
         Some((undo, error.message().to_owned()))

@@ -16,7 +16,7 @@ impl OnThreadExit for ClientState {
     /// Releases what the thread still holds.
     fn on_thread_exit(self: Arc<Self>, thread: ThreadId) {
         if self.is_forked() {
-            // Not even dropped: that could end the client in a process that owns nothing of it.
+            // Not dropped either: that could end the client in a process that owns nothing of it.
             std::mem::forget(self);
             return;
         }
@@ -30,12 +30,13 @@ impl OnThreadExit for ClientState {
 }
 
 impl Hold {
-    /// Gives up one level. What `unlock` and Drop of every guard do.
+    /// Gives up one level, for `unlock` and Drop of every guard.
     pub(crate) fn release_one(&self, side: Side) -> Result<()> {
         if self.client.is_forked() {
             return self.client.check_usable().map_err(|e| e.for_name(self.name()));
         }
-        // Counted before the lease leaves its live states: a close that finds it released waits.
+        // Counted before the lease leaves its live states: a close that finds it released waits for
+        // this call.
         let _call = self.client.life.count_call();
         let outcome = self.leave_one(side)?.map_or(Ok(()), Leaving::send);
         self.tell_end();
@@ -53,8 +54,8 @@ impl Hold {
         }
     }
 
-    /// Notifies the listener that the hold was released, if it was; after the release was sent,
-    /// because the next holder waits for that.
+    /// Notifies the listener that the hold was given up, if it was. Called after the release was
+    /// sent, because the next holder waits for that.
     pub(crate) fn tell_end(&self) {
         let observer = &self.client.seen.observer;
         if observer.has_listener() && self.is_first_to_tell() {
@@ -87,8 +88,8 @@ impl Hold {
         outcome
     }
 
-    /// Ends the tenure, then looks at the hold: it passes on, stays for its other users, or is to
-    /// be released.
+    /// Ends the tenure, then checks the hold: it passes on, stays for its other users, or must be
+    /// released.
     fn leave_all(&self) -> Result<Option<Leaving>> {
         let now = self.tenure.now();
         let before = self.tenure.release(now);
@@ -102,8 +103,8 @@ impl Hold {
 
     /// Leaves the hold to a thread of this client that waits for it: nothing is sent.
     ///
-    /// Called after the tenure has ended: of all that may end it now, only one sees it live. A
-    /// suspect hold is released: the store has not confirmed its last renewal.
+    /// Called after the tenure has ended: of all the threads that may end it now, only one sees it
+    /// live. A suspect hold is released: the store has not confirmed its last renewal.
     fn park(&self) -> bool {
         !self.client.life.waits_no_more() && self.client.local_queues.park(&self.tenure)
     }
@@ -112,7 +113,8 @@ impl Hold {
     /// loss of this hold are notified.
     ///
     /// # Errors
-    /// `Lost` if it was lost before: what may be left of it is undone in the background.
+    /// `Lost` when it had been lost before: what may remain of it in the store is undone in the
+    /// background.
     pub(super) fn close(&self) -> Result<Option<Leaving>> {
         let now = self.tenure.now();
         let before = self.tenure.close(now);
@@ -131,7 +133,7 @@ impl Hold {
             LeaseState::Held | LeaseState::Suspect if leaves_last => {
                 return Ok(Some(Leaving::new(self, HoldCounts::NONE)));
             }
-            // Others use it.
+            // Other threads still use it.
             LeaseState::Held | LeaseState::Suspect => self.client.holds.remove(self),
             LeaseState::Released | LeaseState::Closed | LeaseState::Lost => self.leave_table(),
         }
@@ -141,7 +143,7 @@ impl Hold {
                 if leaves_last {
                     self.undo(UnknownOutcomes::default(), HoldCounts::NONE);
                 }
-                // The loss happened during the release, and nobody else reports it.
+                // The loss came during the release, and nobody else reports it.
                 if self.state() == LeaseState::Released {
                     self.observe_end(LeaseState::Held, now);
                     self.client.loss_callbacks.observe_loss(&self.tenure);
@@ -156,7 +158,7 @@ impl Hold {
     /// The tenure, which was in this state, leaves its hold. With the last one the lease leaves its
     /// live states, and the watchdog forgets it.
     ///
-    /// Who ended the tenure leaves the hold, or who finds it lost: a close that comes beside an
+    /// Only the caller that ended the tenure or finds it lost leaves the hold: a close during an
     /// unlock does neither.
     pub(super) fn leaves_last(&self, before: LeaseState, now: Moment) -> bool {
         let has_left = matches!(before, LeaseState::Released | LeaseState::Closed);
@@ -178,7 +180,7 @@ impl Hold {
 
     /// Gives up the hold in the background: its thread has ended.
     fn abandon(&self) {
-        // What is left to send is sent there when it is dropped.
+        // Dropping the result sends in the background what is left to send.
         drop(self.leave_all());
         self.tell_end();
     }

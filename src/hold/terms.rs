@@ -1,5 +1,5 @@
 //! The terms on which a handle takes its holds: their lease, longest and shortest time and token,
-//! and who ends the waits for them.
+//! and what cancels the waits for them.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(crate) struct Terms {
     /// Renewed by the watchdog, up to `max_hold` if that is set; else the lease is fixed.
     pub(crate) renewed: bool,
     pub(crate) max_hold: Option<Duration>,
-    /// How long the lock stays taken at least; zero: for no longer than it is held.
+    /// The least time for which the lock stays taken; zero: for no longer than it is held.
     pub(crate) min_hold: Duration,
     pub(crate) token: TokenRule,
     /// Whether a thread that has the lock may enter it again.
@@ -27,7 +27,7 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// Those of a client's settings.
+    /// The terms from a client's settings.
     pub(crate) fn of(config: &Config) -> Self {
         Self {
             lease: config.lease,
@@ -40,13 +40,16 @@ impl Terms {
         }
     }
 
-    /// Whether they fit each other and the store. No I/O.
+    /// Checks that they fit each other and the store. No I/O.
     pub(crate) fn check(&self, store: &dyn LockStore) -> Result<()> {
         if !self.renewed {
             check_lease(self.lease)?;
         }
         if self.max_hold.is_some_and(|most| most.is_zero()) {
-            return Err(Error::new(ErrorKind::InvalidInput, "a max_hold of zero; use with_lease"));
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "a max_hold of zero would never let a lock be renewed; use with_lease",
+            ));
         }
         if self.min_hold.is_zero() {
             return Ok(());
@@ -55,36 +58,36 @@ impl Terms {
         store.check_min_hold(self.min_hold)
     }
 
-    /// The least time must not be more than the most: when the job hangs, the lock would be free
-    /// before that time.
+    /// The least time must not exceed the longest: if the job hung, the lock would be free before
+    /// the least time.
     fn check_min_hold(&self) -> Result<()> {
         let least = self.min_hold;
         let refuse = |why: String| Err(Error::new(ErrorKind::InvalidInput, why));
         match self.max_hold {
             _ if least > LONGEST_LEASE => refuse(format!("a min_hold of {least:?} is more than 365 days")),
             _ if !self.renewed && self.lease < least => refuse(format!(
-                "a min_hold of {least:?} is longer than the fixed lease of {:?}: give it a lease that is as long",
+                "a min_hold of {least:?} is longer than the fixed lease of {:?}: set a lease that is at least as long",
                 self.lease
             )),
             Some(most) if self.renewed && most < least => refuse(format!(
-                "a min_hold of {least:?} is longer than the max_hold of {most:?}: set a max_hold that is as long"
+                "a min_hold of {least:?} is longer than the max_hold of {most:?}: set a max_hold that is at least as long"
             )),
             _ => Ok(()),
         }
     }
 
-    /// Whether a reader may have them.
+    /// Checks whether a reader may use them.
     pub(crate) fn check_read(&self) -> Result<()> {
         if self.min_hold.is_zero() {
             return Ok(());
         }
-        let why = "readers share the lock, and a min_hold would keep out writers for a reader that has left: read \
+        let why = "readers share the lock, and a min_hold would keep writers out for a reader that has left: read \
                    through a handle without it";
         Err(Error::new(ErrorKind::InvalidInput, why))
     }
 
     /// Whether a hold of these terms may pass to another thread of the client. A lock that stays
-    /// taken passes to nobody, and who asks for that begins its time anew.
+    /// taken passes to nobody, and a caller that asks for that needs a hold whose time begins anew.
     pub(super) fn may_pass_on(&self) -> bool {
         self.renewed && self.min_hold.is_zero()
     }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use crate::os::{self, thread::ThreadId};
 
-/// What a thread's end concerns: a client with holds of that thread.
+/// Notified when a thread ends: a client with holds of that thread.
 pub(crate) trait OnThreadExit {
     /// Called on the thread that ends, while its thread-locals are destroyed.
     fn on_thread_exit(self: Arc<Self>, thread: ThreadId);
@@ -25,8 +25,8 @@ struct ThreadExitHook {
 
 /// From now on the client is notified when the calling thread ends.
 pub(crate) fn notify_at_thread_exit<C: OnThreadExit + 'static>(client: &Arc<C>) {
-    // In the destructor of another thread-local the hook may be gone already. Then the guard that
-    // is made there is released by its own drop, or by nothing.
+    // In the destructor of another thread-local the hook may already be gone. Then a guard that is
+    // made there is released by its own drop, or not at all.
     let _ = THREAD_EXIT.try_with(|hook| {
         let mut hook = hook.borrow_mut();
         if !hook.clients.iter().any(|known| std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(client))) {

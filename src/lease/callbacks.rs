@@ -1,5 +1,5 @@
-//! The callbacks of users for a lease that is lost or cannot be renewed, and the list of those that
-//! are notified of the end of a tenure.
+//! What a user registers for when a lease is lost or cannot be renewed, and the list of those that
+//! are notified of a tenure.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Weak};
@@ -17,7 +17,7 @@ pub(crate) enum Callback {
     Run(Box<dyn FnOnce(&Loss) + Send>),
     /// Dropping it disconnects the receivers.
     Disconnect(Sender<Infallible>),
-    /// Never runs any more.
+    /// Never runs again, and is only dropped.
     Drop(TroubleCallback),
 }
 
@@ -41,10 +41,10 @@ impl OnLost {
 
 /// Runs when renewal begins to fail, and again after it had succeeded.
 pub(crate) struct OnTrouble {
-    /// Empty once its guard has taken it back: so the thread that renews never drops foreign code.
+    /// Empty once its guard has taken it back, so the thread that renews never drops user code.
     callback: Mutex<Option<TroubleCallback>>,
-    /// It was called, and no renewal has succeeded since: of several leases that fail together one
-    /// calls it.
+    /// It was called, and no renewal has succeeded since: if several leases fail together, one of
+    /// them calls it.
     called: AtomicBool,
 }
 
@@ -66,7 +66,7 @@ impl OnTrouble {
     }
 }
 
-/// What was registered through one guard. Made when it is first needed: few guards of many have
+/// What was registered through one guard. Made when it is first needed, because few guards have
 /// any.
 #[derive(Default)]
 pub(crate) struct Callbacks(Mutex<Option<Box<Registered>>>);
@@ -75,8 +75,8 @@ pub(crate) struct Callbacks(Mutex<Option<Box<Registered>>>);
 struct Registered {
     on_lost: Vec<OnLost>,
     on_trouble: Vec<Arc<OnTrouble>>,
-    /// What all callers of `lost` share: a loop that asks for it in each round must not register
-    /// one in each.
+    /// Shared by all callers of `lost`: a loop that calls it in each iteration must not register a
+    /// new one each time.
     lost: Option<Receiver<Infallible>>,
 }
 
@@ -91,8 +91,8 @@ impl Callbacks {
         callback
     }
 
-    /// A channel that is disconnected when the lease is lost; at the first call `register` is given
-    /// what disconnects it.
+    /// A channel that is disconnected when the lease is lost; the first call gives `register` what
+    /// disconnects it.
     pub(crate) fn lost(&self, register: impl FnOnce(&OnLost)) -> Receiver<Infallible> {
         let mut own = self.0.lock();
         let registered = own.get_or_insert_default();
@@ -109,14 +109,14 @@ impl Callbacks {
         receiver
     }
 
-    /// Takes those that have not run. From here on no other thread runs them: taken before a guard
-    /// is given up, they run if and only if that finds a loss, and otherwise they are dropped here,
-    /// not by the thread that keeps deadlines.
+    /// Takes the callbacks that have not run. From now on no other thread runs them: taken before a
+    /// guard is given up, they run if and only if that finds a loss; otherwise they are dropped
+    /// here, not by the thread that keeps deadlines.
     pub(crate) fn take(&mut self, is_forked: impl FnOnce() -> bool) -> Vec<Callback> {
         let Some(all) = self.0.get_mut().take() else { return Vec::new() };
         if is_forked() {
-            // They are the parent's: neither run nor dropped here, where a place may be locked for
-            // ever.
+            // They belong to the parent: they are neither run nor dropped here, where a place may
+            // be locked for ever.
             std::mem::forget(all);
             return Vec::new();
         }
@@ -125,17 +125,18 @@ impl Callbacks {
     }
 }
 
-/// Who is notified of how a tenure ends, and how it was lost.
+/// Who is notified of the end of a tenure, and how it was lost.
 #[derive(Default)]
 pub(super) struct Listeners {
     /// The callbacks of all guards; those of dropped guards can no longer be upgraded.
     pub(super) callbacks: Vec<Weak<CallbackPlace>>,
     /// The thread that keeps deadlines watches the tenure.
     pub(super) is_watched: bool,
-    /// Who is called when renewal begins to fail; those of guards that are gone lead nowhere.
+    /// Those to call when renewal begins to fail; those of dropped guards can no longer be
+    /// upgraded.
     pub(super) on_trouble: Vec<Weak<OnTrouble>>,
     /// Events of threads that wait until any of several holds has ended.
     pub(super) events: Vec<Arc<Event>>,
-    /// How it was lost, kept from the first time that somebody asks for it.
+    /// How it was lost, kept from the first time that it is read.
     pub(super) loss: Option<Loss>,
 }

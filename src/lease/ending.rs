@@ -1,24 +1,24 @@
-//! What has happened at the end of a hold and of its tenures, each thing at most once: several
-//! threads may end them.
+//! What has happened at the end of a hold and of its tenures. Each step happens at most once,
+//! although several threads may end them.
 
 use crate::os::atomic::{AtomicU8, Ordering};
 
-/// A release and a renewal of one hold that are under way beside each other.
+/// A release and a renewal of one hold that are under way at the same time.
 #[derive(Debug, Default)]
 pub(super) struct ReleaseRace(AtomicU8);
 
-/// A request took the hold anew where it was missing, beside the release or behind it.
+/// A request took the hold anew where it was missing, during the release or after it.
 const PUT_BACK: u8 = 1;
 /// The release is over, and nobody waits for its outcome.
 const GIVEN_UP: u8 = 2;
 
 impl ReleaseRace {
-    /// The hold was put back. Whether the release is over already.
+    /// The hold was put back. Returns whether the release is already over.
     pub(super) fn put_back(&self) -> bool {
         self.0.fetch_or(PUT_BACK, Ordering::AcqRel) & GIVEN_UP != 0
     }
 
-    /// The release is over. Whether the hold was put back before.
+    /// The release is over. Returns whether the hold was put back before.
     pub(super) fn give_up(&self) -> bool {
         self.0.fetch_or(GIVEN_UP, Ordering::AcqRel) & PUT_BACK != 0
     }
@@ -36,7 +36,7 @@ const TOLD: u8 = 2;
 const LOGGED: u8 = 4;
 /// Its `max_hold` is over, and it has its last end.
 const NOT_RENEWED: u8 = 8;
-/// It keeps the hold in the store no more.
+/// It no longer keeps the hold in the store.
 const LEFT: u8 = 16;
 
 impl Told {
@@ -44,12 +44,12 @@ impl Told {
         self.0.fetch_or(what, Ordering::AcqRel)
     }
 
-    /// Whether its loss was not reported before. Then nobody is notified of a release.
+    /// Whether its loss was not reported before. Nobody is then notified that it was given up.
     pub(super) fn report(&self) -> bool {
         self.note(REPORTED | TOLD) & REPORTED == 0
     }
 
-    /// Whether its loss was reported, and is not logged yet: then the caller logs it.
+    /// Whether its loss was reported but not logged yet: then the caller logs it.
     pub(super) fn log(&self) -> bool {
         self.0.load(Ordering::Acquire) & REPORTED != 0 && self.note(LOGGED) & LOGGED == 0
     }

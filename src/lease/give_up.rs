@@ -1,4 +1,4 @@
-//! The requests that release a hold, and how long the hold may exist in the store after that.
+//! The requests that give up a hold, and how long it may remain in the store after that.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use crate::base::lease::{LeaseState, Moment, margin};
 use crate::lease::records::StoreHold;
 use crate::store::{HoldCounts, Release, Undo, UnknownOutcomes};
 
-/// How long a release is attempted in the background beyond the lease that it removes, for clocks
-/// that differ.
+/// How long a release is attempted in the background beyond the lease that it removes, because
+/// clocks differ.
 const SLACK: Duration = Duration::from_secs(1);
 
 impl StoreHold {
@@ -22,15 +22,15 @@ impl StoreHold {
         Undo::of_release(&self.release(left), &self.asked.name, unknowns, self.stands_until())
     }
 
-    /// When the hold has certainly expired at the server, if that runs requests as they arrive and
-    /// its clock drifts no further than the margin. If more than one lease was asked for, the last
-    /// request may not have been answered.
+    /// When the hold has certainly expired at the server, if the server runs requests as they
+    /// arrive and its clock drifts by no more than the margin. If more than one lease was asked
+    /// for, the last request may not have been answered.
     pub(crate) fn gone_at(&self) -> Moment {
         let (now, longest) = (self.now().plus(SLACK), self.longest());
         let own = self.ends.lock().own();
         let ends = own.plus(SLACK).plus(margin(longest) * 2);
         match self.state() {
-            // It ends with its session, which nobody keeps alive from the close on.
+            // It ends with its session, which nobody keeps alive after the close.
             _ if own == Moment::NEVER => now.plus(longest),
             _ if !self.asked.is_renewed && longest == self.asked.lease => ends,
             LeaseState::Lost => ends.plus(longest),
@@ -38,22 +38,22 @@ impl StoreHold {
         }
     }
 
-    /// When the hold has certainly expired at the server ([`gone_at`](Self::gone_at)), and the time
-    /// for which its lock stays taken is over too.
+    /// When the hold has certainly expired at the server ([`gone_at`](Self::gone_at)), and its
+    /// `min_hold` is over too.
     pub(crate) fn stands_until(&self) -> Moment {
         self.kept_until().map_or(self.gone_at(), |until| self.gone_at().max(until))
     }
 
-    /// The store has put the hold back beside its release. Whether the caller has to undo that now;
-    /// otherwise the release is under way, and whoever sent it learns of it [in the
-    /// end](Self::release_is_over). Sent beside the release, the undo could run first, and the
+    /// The store has put the hold back during or after its release. Returns whether the caller has
+    /// to undo that now; otherwise the release is under way, and its sender finds out [at the
+    /// end](Self::release_is_over). Sent during the release, the undo could run first, and the
     /// release would find no hold and report a loss.
     pub(crate) fn was_put_back(&self) -> bool {
         self.release_race.put_back()
     }
 
-    /// The release is over. Whether the hold was [put back](Self::was_put_back) beside it and has
-    /// to be undone.
+    /// The release is over. Returns whether the hold was [put back](Self::was_put_back) during it
+    /// and has to be undone.
     pub(crate) fn release_is_over(&self) -> bool {
         self.release_race.give_up()
     }

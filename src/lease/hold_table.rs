@@ -18,13 +18,13 @@ use crate::os::{
 /// The holds under one key: nearly always one, so that a lock call allocates no list.
 type Entries = SmallVec<[Arc<StoreHold>; 1]>;
 
-/// A hold is here from when it was granted until its release is over, and as long as a guard of it
+/// A hold is in the table from its grant until its release is over, and as long as a guard of it
 /// lives.
 #[derive(Debug)]
 pub(crate) struct HoldTable {
     map: Mutex<HashMap<Arc<str>, Entries>>,
     io_timeout: Duration,
-    /// Permits without leases that are out, by holder: no lease returns them to the semaphore, so
+    /// Permits without leases that are taken, by holder: no lease returns them to the semaphore, so
     /// closing the client has to.
     pub(crate) outstanding_permits: Mutex<HashMap<Holder, OutstandingPermits>>,
 }
@@ -35,12 +35,12 @@ pub(crate) struct OutstandingPermits {
     pub(crate) name: Arc<LockName>,
     pub(crate) permits: u32,
     pub(crate) since: Moment,
-    /// That took them.
+    /// The thread that took them.
     pub(crate) thread: Thread,
 }
 
 impl HoldTable {
-    /// `io_timeout`: how long a release that is under way is given.
+    /// `io_timeout`: how long a release that is under way is assumed to take.
     pub(crate) fn new(io_timeout: Duration) -> Self {
         Self { map: Mutex::default(), io_timeout, outstanding_permits: Mutex::default() }
     }
@@ -49,13 +49,14 @@ impl HoldTable {
         self.map.lock().entry(hold.asked.name.key.clone()).or_default().push(hold.clone());
     }
 
-    /// The last guard of the tenure has been given up: the hold leaves with its last user.
+    /// The last guard of the tenure has been given up: the hold leaves the table with its last
+    /// user.
     pub(crate) fn remove(&self, tenure: &Tenure) {
         let hold = &tenure.store_hold;
         self.remove_unless_used(hold, |hold| hold.forget(tenure));
     }
 
-    /// Removes the hold if `is_unused`. Nobody is admitted to one that is.
+    /// Removes the hold if `is_unused`. Nobody is admitted to an unused hold.
     pub(super) fn remove_unless_used(&self, hold: &Arc<StoreHold>, is_unused: impl FnOnce(&StoreHold) -> bool) {
         let mut map = self.map.lock();
         if !is_unused(hold) {
@@ -69,15 +70,15 @@ impl HoldTable {
         }
     }
 
-    /// The tenure that a method of this thread re-enters.
+    /// The tenure that a call on this thread re-enters.
     pub(crate) fn of_thread(&self, key: &str, thread: ThreadId) -> Option<Arc<Tenure>> {
         let map = self.map.lock();
         map.get(key)?.iter().find_map(|hold| hold.tenures().into_iter().find(|tenure| is_of(tenure, thread)))
     }
 
-    /// How long a thread of this client has the lock for itself, or is still giving it up: during
-    /// that time no request of another thread can succeed. Fair locks are never blocked here,
-    /// because each of their waiters must reach the queue at the server.
+    /// How long a thread of this client holds the lock exclusively, or is still giving it up:
+    /// during that time no request of another thread can succeed. Fair locks are never blocked
+    /// here, because each of their waiters must reach the queue at the server.
     pub(crate) fn blocks(&self, name: &LockName) -> Option<Duration> {
         if !matches!(name.kind, Kind::Mutex | Kind::Read | Kind::Write) {
             return None;
@@ -93,7 +94,7 @@ impl HoldTable {
         if !hold.asked.name.kind.is_exclusive() {
             return None;
         }
-        // A write hold that only reads now keeps no reader out.
+        // A write hold that only reads now keeps no readers out.
         let only_reads = || hold.tenures().iter().any(|tenure| tenure.counts().reads > 0 && tenure.counts().main == 0);
         match hold.state() {
             LeaseState::Held | LeaseState::Suspect if only_reads() => None,
@@ -117,13 +118,13 @@ impl HoldTable {
         self.map.lock().values().flatten().cloned().collect()
     }
 
-    /// All tenures, with those whose release is under way.
+    /// All tenures, including those whose release is under way.
     pub(crate) fn all(&self) -> Vec<Arc<Tenure>> {
         self.map.lock().values().flatten().flat_map(|hold| hold.tenures()).collect()
     }
 
-    /// How many are held now: without those that are lost, whose guards may live on, and without
-    /// those whose release is under way.
+    /// How many are held now, without lost ones, whose guards may still live, and without those
+    /// whose release is under way.
     pub(crate) fn live(&self) -> usize {
         let is_live = |tenure: &Arc<Tenure>| matches!(tenure.state(), LeaseState::Held | LeaseState::Suspect);
         self.all().iter().filter(|tenure| is_live(tenure)).count()
@@ -139,7 +140,7 @@ impl HoldTable {
     }
 }
 
-/// Whether the thread has it. Not so if it was passed on, or its release is under way.
+/// Whether the thread holds it; false if it was passed on, or its release is under way.
 fn is_of(tenure: &Tenure, thread: ThreadId) -> bool {
     tenure.user.owner == Owner::Thread(thread) && tenure.state() != LeaseState::Released
 }

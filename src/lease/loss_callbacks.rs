@@ -1,9 +1,9 @@
-//! Runs the callbacks of guards when a lease is lost or cannot be renewed.
+//! Notifies the users of guards that a lease is lost, or that it cannot be renewed.
 //!
 //! Every thread that detects a loss reports it here. A loss by time may be detected by no other
 //! thread (the watchdog can be blocked in a connect when a lease ends), so one thread keeps the
 //! deadline of every lease that has a callback. It starts with the first callback of a client and
-//! runs no foreign code, neither callbacks nor the logger: those run on threads of their own, a
+//! runs no user code, neither callbacks nor the logger: those run on threads of their own, a
 //! bounded number at once, which end when nothing is left to run. A channel is disconnected by
 //! whoever finds the loss.
 
@@ -29,7 +29,8 @@ use crate::os::{
 /// a server stays unreachable.
 const MOST_CALLERS: usize = 16;
 
-/// If this many callbacks are in the queue, the listener is not notified: it has blocked for long.
+/// With this many callbacks in the queue the listener is no longer notified: it has blocked for a
+/// long time.
 const MOST_UNTOLD: usize = 10_000;
 
 pub(crate) struct LossCallbacks {
@@ -48,7 +49,7 @@ struct List {
     stop: bool,
 }
 
-/// Callbacks that are to run.
+/// Callbacks that wait to run.
 #[derive(Default)]
 struct DueCalls {
     queue: VecDeque<DueCall>,
@@ -122,8 +123,8 @@ impl LossCallbacks {
         self.run_all(tenure.take_callbacks(), || tenure.loss_now());
     }
 
-    /// Every thread that detects a loss comes here, or the one whose release found no hold: it is
-    /// counted once for each hold.
+    /// Called by every thread that detects a loss, and by the one whose release found no hold: the
+    /// loss is counted once for each hold.
     pub(crate) fn observe_loss(self: &Arc<Self>, tenure: &Tenure) {
         if !tenure.is_first_to_report() {
             return;
@@ -186,13 +187,13 @@ impl LossCallbacks {
         }));
     }
 
-    /// Calls whoever wants to know that a renewal has failed.
+    /// Runs the callbacks for a renewal that has failed.
     pub(crate) fn tell_of_trouble(self: &Arc<Self>, callbacks: Vec<Arc<OnTrouble>>, trouble: &RenewalTrouble) {
         self.enqueue(callbacks.into_iter().map(|callback| DueCall::OnTrouble(callback, trouble.clone())));
     }
 
     fn enqueue(self: &Arc<Self>, calls: impl Iterator<Item = DueCall>) {
-        // Before the mutex is taken: disconnecting a channel takes others.
+        // Collected before the mutex is taken: disconnecting a channel takes other mutexes.
         let calls: Vec<DueCall> = calls.collect();
         if !calls.is_empty() {
             self.due.lock().queue.extend(calls);
@@ -200,7 +201,8 @@ impl LossCallbacks {
         }
     }
 
-    /// Starts threads for the queued callbacks. False: there are callbacks, and no thread for them.
+    /// Starts threads for the queued callbacks. Returns false if there are callbacks and no thread
+    /// for them.
     fn call(self: &Arc<Self>) -> bool {
         let mut due = self.due.lock();
         let wanted = due.queue.len().min(MOST_CALLERS - due.callers);
@@ -226,7 +228,7 @@ impl LossCallbacks {
             };
             let trouble = due.trouble.take();
             drop(due);
-            // The threads are few: after a panic this one goes on with the next callback.
+            // The threads are few: after a panic this one continues with the next callback.
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 if let Some(e) = trouble {
                     log::warn!("on_lost callbacks run late, because a thread could not be started: {e}");
@@ -236,7 +238,8 @@ impl LossCallbacks {
         }
     }
 
-    /// Ends the thread that keeps deadlines. Called when every lease has ended; callbacks go on.
+    /// Ends the thread that keeps deadlines. Called when every lease has ended; callbacks continue
+    /// to run.
     pub(crate) fn stop(&self) {
         let mut list = self.list.lock();
         list.stop = true;
@@ -244,7 +247,7 @@ impl LossCallbacks {
         drop(list);
         self.changed.notify_one();
         if let Some(thread) = thread {
-            // It runs and drops no foreign code: so it ends, and this call is not on that thread.
+            // It runs and drops no user code, so it ends, and this call is not on that thread.
             let _ = thread.join();
         }
     }

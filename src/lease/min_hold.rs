@@ -1,13 +1,13 @@
-//! The minimum time for which a lock stays taken, however early it is released (`min_hold`).
+//! The least time for which a lock stays taken, however early it is given up (`min_hold`).
 //!
-//! This file is all that the kernel does for it: it changes the request that releases a hold, so
-//! that the store leaves the lock taken for the rest of the time. The paths of a release, an undo
-//! and a close do not know about it.
+//! Outside the stores, everything it needs is here: it changes the request that gives up a hold, so
+//! that the store leaves the lock taken for the rest of the time. The code for a release, an undo
+//! or a close is not aware of it.
 //!
-//! The stores need a request of their own for that (`Release::keeps_for`). A renewal with a short
-//! lease would leave the holder in place: a late renewal would postpone the end, and the holder's
-//! thread could enter the hold again. And waiters would sleep until the end that they know, because
-//! only a release notifies them of a different one.
+//! The stores need a separate request for that (`Release::keeps_for`), because no other one does
+//! it. A renewal with a short lease would leave the holder in place: a late renewal of it would
+//! postpone the end, and its thread could re-enter the hold. And waiters would sleep until the end
+//! that they know of, because only a release notifies them of a new one.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use crate::lease::records::{MinHold, StoreHold};
 use crate::os::atomic::Ordering;
 use crate::store::Release;
 
-/// The user has not got the hold yet, or asked for no `min_hold`.
+/// Its user has not got it, or wants no `min_hold`.
 const NOT_BEGUN: u64 = 0;
-/// The user has ended the `min_hold`.
+/// Its user has cancelled it.
 const OVER: u64 = 1;
 
 impl MinHold {
@@ -29,11 +29,11 @@ impl MinHold {
 }
 
 impl StoreHold {
-    /// The lock stays taken until `least` has passed, unless an earlier call has set that. Zero has
-    /// no effect.
+    /// From now on the lock stays taken until `least` has passed, unless such a time has begun
+    /// before. Zero has no effect.
     ///
-    /// The time counts from when the user got the hold, and not from the earlier request: at the
-    /// server the hold began in between.
+    /// Counted from when its user got it, and not from when the request was sent: at the server the
+    /// hold began in between.
     pub(crate) fn begin_min_hold(&self, least: Duration) {
         if !least.is_zero() {
             let until = self.now().plus(least).as_nanos().max(OVER + 1);
@@ -41,7 +41,7 @@ impl StoreHold {
         }
     }
 
-    /// The lock becomes free as soon as the hold is released.
+    /// From now on the lock is free as soon as the hold is given up.
     pub(crate) fn end_min_hold(&self) {
         self.min_hold.0.store(OVER, Ordering::Release);
     }
@@ -51,13 +51,13 @@ impl StoreHold {
         Release { kept_until: self.kept_until(), ..release }
     }
 
-    /// Whether the lock would stay taken if the hold were released now: then nobody is next.
+    /// Whether the lock stays taken if the hold is given up now: then it passes to nobody.
     pub(crate) fn is_kept(&self) -> bool {
         self.kept_until().is_some_and(|until| self.now() < until)
     }
 
-    /// Until when the lock stays taken, however early it is released. `None` for a write hold that
-    /// was downgraded: a read hold has no `min_hold`.
+    /// Until when the lock stays taken, however early it is given up. `None` for a write hold that
+    /// only reads now: a read hold has no `min_hold`.
     pub(super) fn kept_until(&self) -> Option<Moment> {
         self.min_hold.until().filter(|_| !self.has_others())
     }

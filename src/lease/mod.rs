@@ -1,5 +1,5 @@
-//! Leases: what the store has given and for how long, who renews it, and who is notified when it is
-//! over.
+//! Leases: what the store has granted and for how long, who renews it, and who is notified when it
+//! ends.
 
 pub(crate) mod announcer;
 pub(crate) mod callbacks;

@@ -1,9 +1,8 @@
-//! The two records of a hold: what the store has given to one holder, and what one user makes of
-//! it.
+//! The two records of a hold: what the store has granted to one holder, and how one user uses it.
 //!
-//! Each knows the other: a user believes through its hold, and whoever learns something of a hold
-//! tells its users. What they do is in [`store_hold`](crate::lease::store_hold) and
-//! [`tenure`](crate::lease::tenure).
+//! Each refers to the other: a user is valid only while its hold is, and whoever learns something
+//! about a hold notifies its users. Their methods are in [`store_hold`](crate::lease::store_hold)
+//! and [`tenure`](crate::lease::tenure).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +23,11 @@ use crate::os::{
     thread::{Thread, ThreadId},
 };
 
-/// What was asked for, and is the same at every renewal.
+/// What was asked for; it is the same at every renewal.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
     pub(crate) name: Arc<LockName>,
-    /// What took it: a multi-lock takes plain locks.
+    /// The primitive that took it: a multi-lock takes plain locks.
     pub(crate) primitive: Primitive,
     pub(crate) holder: Holder,
     /// Number of permits; 1 for everything but a semaphore.
@@ -40,7 +39,7 @@ pub(crate) struct Asked {
     pub(crate) is_renewed: bool,
     /// The instant before the acquire was sent.
     pub(crate) at: Moment,
-    /// What was [known](crate::lease::watchdog::Watchdog::generation) before it was sent.
+    /// The [generation](crate::lease::watchdog::Watchdog::generation) read before it was sent.
     pub(crate) generation: u64,
 }
 
@@ -51,13 +50,13 @@ pub(crate) struct StoreHold {
     pub(crate) lease: Lease,
     /// Locked while they are used to change the lease.
     pub(super) ends: Mutex<Ends>,
-    /// The longest lease that was ever requested, in nanoseconds, with or without a reply: the
-    /// longest that the server may have granted.
+    /// The longest lease that was ever asked for, in nanoseconds, answered or not: the server may
+    /// have it.
     pub(super) longest: AtomicU64,
     /// Whether its tenures have fencing tokens.
     pub(super) has_token: bool,
-    /// Others may have the lock as well, and readers of other libraries among them may cut its TTL:
-    /// it is inspected often.
+    /// Others may hold the lock as well, and readers of other libraries among them may cut its TTL,
+    /// so it is inspected often.
     pub(super) has_others: AtomicBool,
     pub(super) visits: Visits,
     pub(super) release_race: ReleaseRace,
@@ -66,12 +65,12 @@ pub(crate) struct StoreHold {
     pub(super) caretaker: Arc<dyn Caretaker>,
 }
 
-/// Until when the lock stays taken, in nanoseconds; what the numbers mean besides is said in
-/// [`min_hold`](crate::lease::min_hold). A word and no more: each hold has it, and few use it.
+/// Until when the lock stays taken, in nanoseconds, or one of the special values in
+/// [`min_hold`](crate::lease::min_hold). Only one word, because every hold has it and few use it.
 #[derive(Debug, Default)]
 pub(super) struct MinHold(pub(super) AtomicU64);
 
-/// Renews holds, and gives up those that nobody else does: the watchdog of a client.
+/// Renews holds, and gives up those that nobody else gives up: the watchdog of a client.
 pub(crate) trait Caretaker: Send + Sync {
     fn now(&self) -> Moment;
 
@@ -81,11 +80,11 @@ pub(crate) trait Caretaker: Send + Sync {
 }
 
 pub(super) struct Users {
-    /// Those that have guards, also when they are lost.
+    /// Those that have guards, even if they are lost.
     pub(super) tenures: SmallVec<[Arc<Tenure>; 1]>,
-    /// For how many it is kept in the store: tenures that have not left, and
-    /// [admissions](crate::lease::store_hold::Admission) of which none was made yet. At zero the
-    /// last has left, and nobody is admitted any more.
+    /// How many users it is kept for in the store: tenures that have not left, and
+    /// [admissions](crate::lease::store_hold::Admission) that have not become tenures yet. At zero
+    /// the last has left, and nobody else is admitted.
     pub(super) members: u32,
     /// Until when other readers may join.
     pub(super) open_until: Moment,
@@ -93,10 +92,10 @@ pub(super) struct Users {
     pub(super) turns: u32,
     /// The fencing token of the last of them; 0 for none.
     pub(super) token: u64,
-    /// How many tokens are left for tenures to come; `None`: it does not pass on.
+    /// How many tokens are left for later tenures; `None`: it does not pass on.
     pub(super) spare_tokens: Option<u32>,
-    /// Why the last renewal failed; `None`: it did not. Guarded together with the tenures, because
-    /// the tenures that exist when it is set are notified.
+    /// Why the last renewal failed; `None` if it did not. Guarded together with the tenures,
+    /// because those present when it is set are notified.
     pub(super) failed: Option<Error>,
 }
 
@@ -107,7 +106,7 @@ pub(crate) struct Tenure {
     pub(crate) thread: Thread,
     /// The fencing token; 0 for none.
     pub(crate) token: u64,
-    /// When its user got it: for the first of a hold, when that was asked for.
+    /// When its user got it; for the first tenure of a hold, when the hold was asked for.
     pub(crate) since: Moment,
     /// Its own state, and its end if others outlast it.
     pub(super) own: Lease,
@@ -116,16 +115,16 @@ pub(crate) struct Tenure {
     /// belongs to.
     pub(super) counts: AtomicU64,
     pub(super) told: Told,
-    /// Made when it is first needed: few tenures of many need it.
+    /// Made when it is first needed, because few tenures need it.
     pub(super) listeners: Mutex<Option<Box<Listeners>>>,
     pub(super) ended: Condvar,
 }
 
-/// Whose a tenure is, and on which terms.
+/// Who uses a tenure, and on which terms.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct User {
     pub(crate) owner: Owner,
-    /// Whether methods of its thread may enter it again.
+    /// Whether calls on its thread may re-enter it.
     pub(crate) reentrant: bool,
     pub(crate) max_hold: Option<Duration>,
 }
@@ -133,16 +132,16 @@ pub(crate) struct User {
 /// Who a tenure belongs to in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// Re-entered by methods of this thread.
+    /// Re-entered by calls on this thread.
     Thread(ThreadId),
     /// One owned guard; never re-entered.
     Guard,
 }
 
-/// Which side of a hold a guard is a level of.
+/// The side of a hold to which the level of a guard belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// The lock; of a read-write lock, its write side.
+    /// The lock; for a read-write lock, its write side.
     Main,
     /// The read side of a read-write lock.
     Read,

@@ -10,7 +10,7 @@ use crate::lease::renewal_trouble::News;
 use crate::lease::visits::tick;
 use crate::store::{Renewal, Renewed};
 
-/// A batch that is out for renewal. Its holds are put back when it is dropped, also by a panic:
+/// A batch that is out for renewal. Its holds are put back when it is dropped, even by a panic:
 /// otherwise they would never be renewed again.
 pub(super) struct Batch<'a> {
     inner: &'a RenewalThread,
@@ -35,8 +35,8 @@ impl Drop for Batch<'_> {
                     let due = due.min(hold.now().plus(if is_old { Duration::ZERO } else { hold.period() }));
                     self.inner.enter(&mut table, &hold, due);
                 }
-                // Its end came while its renewal was under way, and failed. The next visit reports
-                // that, and undoes a hold that may exist.
+                // The hold ended while its renewal was under way, and the renewal failed. The next
+                // visit reports that, and undoes what may remain in the store.
                 LeaseState::Lost if due < Moment::NEVER => self.inner.enter(&mut table, &hold, hold.now()),
                 LeaseState::Lost | LeaseState::Released | LeaseState::Closed => {}
             }
@@ -45,7 +45,7 @@ impl Drop for Batch<'_> {
 }
 
 impl RenewalThread {
-    /// What is due, out of the table. `None`: nothing is.
+    /// Takes what is due out of the table. `None` if nothing is.
     pub(super) fn take_due(&self, table: &mut RenewalTable, now: Moment) -> Option<Batch<'_>> {
         let due = table.due.take_due(now).into_iter();
         let holds: Vec<_> = due.map(|hold| (hold.clone(), now.plus(tick(hold.asked.lease)))).collect();
@@ -54,12 +54,12 @@ impl RenewalThread {
         if holds.is_empty() { None } else { Some(Batch { inner: self, generation: self.generation(), holds }) }
     }
 
-    /// Renews a batch, and takes in what the store answers.
+    /// Renews a batch, and applies the answers of the store.
     pub(super) fn renew(&self, mut batch: Batch<'_>, round: &mut RenewalRound) {
         let mut ended = News::default();
         batch.holds.retain(|(hold, _)| {
-            // Checked first: a hold that ends between these two lines stays in the batch, and its
-            // tenures are notified after that.
+            // Checked first: a hold that ends between the two stays in the batch, and its tenures
+            // are notified after that.
             let is_live = matches!(hold.state(), LeaseState::Held | LeaseState::Suspect);
             self.end_tenures(hold, &mut ended);
             is_live
@@ -70,7 +70,7 @@ impl RenewalThread {
         let now = self.clock.now();
         for tenure in batch.holds.iter().flat_map(|(hold, _)| hold.end_max_holds(now)) {
             let (name, left) = (&tenure.lock_name().name, tenure.remaining());
-            ended.warn(format!("{name:?} was held for its max_hold: it is renewed no more, and ends in {left:.1?}"));
+            ended.warn(format!("{name:?} was held for its max_hold: it is no longer renewed, and ends in {left:.1?}"));
         }
         let renewals: Vec<Renewal> = batch.holds.iter().map(|(hold, _)| hold.renewal(now)).collect();
         batch.holds.iter().for_each(|(hold, _)| hold.sends_renewal(now));
@@ -115,8 +115,8 @@ impl RenewalThread {
                 if !renewal.lease.is_zero() {
                     self.loss_callbacks.observer.renewed(hold.asked.primitive, &hold.asked.name, true);
                 }
-                // Before the renewal is confirmed, or the lease would for a moment have too late an
-                // end.
+                // Before the renewal is confirmed; otherwise the lease would briefly have too late
+                // an end.
                 hold.inspected(sent_at, beside);
                 let state = if renewal.lease.is_zero() { hold.state() } else { hold.confirmed(sent_at, renewal.lease) };
                 match state {
@@ -150,8 +150,9 @@ impl RenewalThread {
         }
     }
 
-    /// Ends the tenures of a hold whose lease, or whose own end, has come. Whoever leaves last has
-    /// the hold undone: a renewal that reached the server late may have lengthened its lease there.
+    /// Ends the tenures of a hold that have expired, with its lease or by their own end. When the
+    /// last one leaves, the hold is undone: a renewal that reached the server late may have
+    /// lengthened its lease there.
     fn end_tenures(&self, hold: &Arc<StoreHold>, news: &mut News) {
         for tenure in hold.tenures().iter().filter(|tenure| tenure.state() == LeaseState::Lost) {
             tenure.wake();

@@ -28,7 +28,7 @@ pub(crate) type OnEnd = Box<dyn Fn(&str) + Send + Sync>;
 
 pub(super) struct RenewalThread {
     pub(super) client_name: String,
-    /// `None`: nobody is to know who this client is.
+    /// `None` if the client does not announce who it is.
     pub(super) announcer: Option<Arc<Announcer>>,
     pub(super) store: Arc<dyn LockStore>,
     pub(super) clock: Arc<dyn Clock>,
@@ -45,17 +45,17 @@ pub(super) struct RenewalThread {
 pub(super) struct RenewalTable {
     pub(super) due: Schedule,
     pub(super) undos: Undos,
-    /// When the thread means to wake up; whatever is due earlier wakes it. `None`: not before it is
-    /// notified.
+    /// When the thread plans to wake up; it is notified of anything that is due earlier. `None`:
+    /// not before it is notified.
     planned: Option<Moment>,
-    /// All holds are to be visited, whenever they are due.
+    /// All holds must be visited now, whenever they are due.
     pub(super) visit_all: bool,
-    /// Set with the request to stop: until when the thread goes on resolving.
+    /// Set with the request to stop: until when the thread continues to resolve.
     pub(super) resolve_until: Option<Instant>,
     pub(super) phase: Phase,
 }
 
-/// Reports every lease in the table as lost when the thread ends, also by a panic: nothing renews
+/// Reports every lease in the table as lost when the thread ends, even by a panic: nothing renews
 /// them any more.
 struct ExitGuard<'a>(&'a RenewalThread);
 
@@ -93,16 +93,17 @@ impl RenewalThread {
         self.enter(table, hold, if is_doubtful { hold.now() } else { due });
     }
 
-    /// Counts how often what is known became old: a lock was forced open, another server has the
-    /// holds, or the machine stood still. To be read before a request is sent. A hold that was
-    /// asked for before the last time enters as Suspect and is visited at once, whatever happened:
-    /// one request too many does no harm.
+    /// Counts the events after which earlier grants may be gone: a lock was forced open, another
+    /// server has the holds, or the machine was paused. Read it before a request is sent. A hold
+    /// that was asked for before the last event enters as Suspect and is visited at once, whatever
+    /// the event was: one request too many does no harm.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
     /// Raises the [generation](Self::generation) and makes these holds Suspect and due. Raised
-    /// first, under the mutex under which a hold enters: one that is not among them is seen there.
+    /// first, under the mutex under which a hold enters: one that is not among them is detected
+    /// there.
     pub(super) fn mistrust(&self, table: &mut RenewalTable, holds: impl FnOnce() -> Vec<Arc<StoreHold>>) {
         self.generation.fetch_add(1, Ordering::AcqRel);
         let now = self.now();
@@ -115,7 +116,7 @@ impl RenewalThread {
         }
     }
 
-    /// The holds under this key may be gone, as others may that are on their way.
+    /// The holds under this key may be gone, and so may others that are on their way.
     pub(super) fn mistrust_under(&self, key: &str) {
         self.mistrust(&mut self.table.lock(), || self.holds.under(key));
     }
@@ -126,7 +127,7 @@ impl RenewalThread {
         self.changed.notify_all();
     }
 
-    /// Returns the undo that was dropped for it, if there were too many.
+    /// Returns the oldest undo, if it was dropped because there were too many.
     pub(super) fn remember(&self, table: &mut RenewalTable, undo: Undo) -> Option<Undo> {
         let oldest = table.undos.add(undo);
         self.changed.notify_all();
@@ -149,7 +150,7 @@ impl RenewalThread {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(_) => {
-                    log::warn!("the watchdog panicked and goes on");
+                    log::warn!("the watchdog panicked and continues");
                     // If the panic repeats at once, the loop must not occupy a core.
                     os::thread::sleep(Duration::from_millis(10));
                 }
@@ -190,7 +191,7 @@ impl RenewalThread {
             drop(table);
             self.resolve(round);
         } else if let Some(announcer) = self.announcer_if_due(&table, round, now) {
-            // Sorted and spelled without the mutex: there may be thousands.
+            // Sorted and formatted without the mutex: there may be thousands.
             let held: Vec<_> = table.due.holds().cloned().collect();
             drop(table);
             let asked = held.iter().map(|hold| &hold.asked);
@@ -202,14 +203,15 @@ impl RenewalThread {
         true
     }
 
-    /// If it is time to say who this client is. Asked behind all renewals that are due.
+    /// The announcer, if it is time to announce who this client is. Checked after all renewals that
+    /// are due.
     fn announcer_if_due(&self, table: &RenewalTable, round: &mut RenewalRound, now: Moment) -> Option<&Announcer> {
         let taken = || table.due.holds().map(|hold| hold.asked.at);
         let is_due = |one: &&Announcer| one.is_due(taken(), table.due.tick(), &mut round.announce_at, now);
         self.announcer.as_deref().filter(is_due)
     }
 
-    /// Removes what was written of this client, if anything was.
+    /// Removes the announcement of this client, if there is one.
     pub(super) fn withdraw(&self) {
         if let Some(announcer) = &self.announcer {
             announcer.withdraw(&*self.store, self.clock.now());
@@ -260,13 +262,12 @@ impl RenewalThread {
         log_dropped(oldest);
     }
 
-    /// Resolves what is to be undone, again and again until there is nothing more or the time is
-    /// up.
+    /// Resolves undos repeatedly, until none is left or the time is up.
     fn resolve_until(&self, until: Option<Instant>, round: &mut RenewalRound) {
         let is_done = || self.table.lock().undos.due().is_none();
         loop {
-            // A server that has come back in the meantime is one more that can be asked. With
-            // nothing to undo, there is no reason to wait for one.
+            // A server that has come back in the meantime can be asked as well. With nothing to
+            // undo, there is no reason to wait for one.
             if !is_done() {
                 self.store.maintain();
             }
@@ -281,7 +282,7 @@ impl RenewalThread {
         left.iter().for_each(Undo::warn_of_a_leak);
     }
 
-    /// Resolves one batch of undos. True: there was progress, and there are more.
+    /// Resolves one batch of undos. Returns true if there was progress and more are left.
     fn resolve(&self, round: &mut RenewalRound) -> bool {
         let mut undos = self.table.lock().undos.take();
         if undos.is_empty() {
@@ -310,7 +311,7 @@ impl Caretaker for RenewalThread {
     }
 
     fn give_up(&self, hold: &Arc<StoreHold>) {
-        // In the order of every release: a renewal that is answered later revives nothing.
+        // In the same order as every release: a renewal that is answered later revives nothing.
         hold.lease.release(self.now());
         let mut table = self.table.lock();
         table.due.leave(hold);
@@ -322,8 +323,8 @@ impl Caretaker for RenewalThread {
     }
 }
 
-/// To be called without the table's mutex: a logger may block, and nothing would be renewed until
-/// it returned.
+/// Call it without the table's mutex: a logger may block, and nothing would be renewed until it
+/// returned.
 pub(super) fn log_dropped(undo: Option<Undo>) {
     if let Some(Undo { name, .. }) = undo {
         log::warn!("too many unknown outcomes: {:?} stays as it is until its lease ends", name.name);
@@ -336,7 +337,7 @@ pub(super) struct RenewalRound {
     pub(super) renew_pause: Backoff,
     /// When the store wants to maintain its connections and servers.
     pub(super) maintain_at: Option<Moment>,
-    /// When to say who this client is, since it was found to hold something.
+    /// When to announce who this client is, once it was found to hold something.
     pub(super) announce_at: Option<Moment>,
     pub(super) trouble: Outages,
     pub(super) seen: ClockReading,

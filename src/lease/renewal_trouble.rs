@@ -37,7 +37,7 @@ pub(crate) struct Outages {
 }
 
 impl Outages {
-    /// Takes in the outcomes of one batch, one for each hold. Returns what is to be logged.
+    /// Processes the outcomes of one batch, one for each hold. Returns what is to be logged.
     pub(crate) fn record(&mut self, holds: &[(Arc<StoreHold>, Moment)], outcomes: &[Renewed], now: Moment) -> News {
         let mut news = News::default();
         let mut failed: Vec<(&Arc<StoreHold>, &Error)> = Vec::new();
@@ -65,15 +65,12 @@ impl Outages {
                 let first = failed.iter().map(|(hold, _)| hold.remaining()).min().unwrap_or_default();
                 let (count, cause) = (failed.len(), error.chain());
                 news.warn(format!(
-                    "{count} leases cannot be renewed, trying on; the first ends in {first:.1?}: {cause}"
+                    "{count} leases cannot be renewed, still trying; the first ends in {first:.1?}: {cause}"
                 ));
             }
             (None, Some(since)) if outcomes.iter().any(|outcome| !matches!(outcome, Renewed::Failed(_))) => {
                 self.since = None;
-                news.warn(format!(
-                    "leases are renewed again, after {:.1?} in which they could not be",
-                    now.since(since)
-                ));
+                news.warn(format!("leases are renewed again, after {:.1?} without renewals", now.since(since)));
             }
             _ => {}
         }
@@ -114,6 +111,9 @@ mod tests {
         let logged = lines([failed(ErrorKind::WrongType), held()]);
         assert!(logged.len() == 1 && logged[0].contains("\"a\""), "{logged:?}");
         holds[0].0.lease.suspect(at);
-        assert!(lines([failed(ErrorKind::WrongType), held()]).is_empty(), "of one lock, and logged before");
+        assert!(
+            lines([failed(ErrorKind::WrongType), held()]).is_empty(),
+            "it concerns one lock, and was logged before"
+        );
     }
 }

@@ -9,7 +9,7 @@ use crate::lease::records::StoreHold;
 use crate::lease::visits::{NOT_SCHEDULED, tick};
 use crate::os::atomic::Ordering;
 
-/// Each hold knows when it is due here. The owner of the schedule guards both with one mutex.
+/// Each hold stores when it is due here. The owner of the schedule guards both with one mutex.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     due: BTreeMap<DuePlace, Arc<StoreHold>>,
@@ -43,12 +43,12 @@ impl Schedule {
         due
     }
 
-    /// False: it was not there.
+    /// Returns false if it was not in the schedule.
     pub(crate) fn leave(&mut self, hold: &StoreHold) -> bool {
         self.take(hold).is_some()
     }
 
-    /// Takes it out. Returns when it would have been visited.
+    /// Removes it. Returns when it would have been visited.
     pub(crate) fn take(&mut self, hold: &StoreHold) -> Option<Moment> {
         let due = Moment::from_nanos(hold.visits.due.swap(NOT_SCHEDULED, Ordering::Relaxed));
         self.due.remove(&place(hold, due)).map(|_| due)
@@ -63,15 +63,15 @@ impl Schedule {
         tick(self.shortest)
     }
 
-    /// When the thread that visits them must wake up: for the first that is due, and in between to
-    /// read the clock, because a condition variable does not count the time that the machine
-    /// sleeps.
+    /// When the thread that visits them must wake up: for the first hold that is due, and in
+    /// between to read the clock, because a condition variable does not count the time that the
+    /// machine sleeps.
     pub(crate) fn wake_at(&self, now: Moment) -> Option<Moment> {
         let ((first, _), _) = self.due.first_key_value()?;
         Some((*first).min(now.plus(self.tick())))
     }
 
-    /// Everything that is due, and what will be due soon: one write instead of many.
+    /// Takes everything that is due, and what will be due soon: one write instead of many.
     pub(crate) fn take_due(&mut self, now: Moment) -> Vec<Arc<StoreHold>> {
         let mut holds = Vec::new();
         let mut horizon = now;
@@ -93,7 +93,7 @@ impl Schedule {
         holds
     }
 
-    /// Whether a lease can have ended while the machine stood still for this long without its
+    /// Whether a lease can have ended while the machine was paused for this long without its
     /// boot-time clock counting it.
     pub(crate) fn is_endangered_by(&self, jump: Duration) -> bool {
         !self.due.is_empty() && jump > margin(self.shortest)

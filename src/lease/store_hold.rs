@@ -1,18 +1,19 @@
-//! What the store has given to one holder: one lease, which is renewed, inspected and given up as
-//! one, whoever of the client uses it.
+//! What the store has granted to one holder: one lease, which is renewed, inspected and given up as
+//! one, whichever threads of the client use it.
 //!
-//! Its users are [tenures](Tenure). A plain hold has one. A lock that passes on
-//! within the client has one after another (lock cohorting: Dice, Marathe, Shavit, PPoPP 2012), and
-//! a read hold that several threads share has several at a time. What is learnt of the hold is
-//! written here, once, and all that believe through it know it at once.
+//! Its users are [tenures](Tenure). A plain hold has one. A lock that passes on within the client
+//! has one after another (lock cohorting: Dice, Marathe, Shavit, PPoPP 2012), and a read hold that
+//! several threads share has several at a time. What the client learns about the hold is recorded
+//! here, once, and all of its users see it at once.
 //!
 //! **The holder.** Elsewhere a holder belongs to one acquire, so that a late undo, renewal or
-//! release can touch nothing else. Here it may touch a later user. So a hold passes on only while
-//! nothing is under way that takes it from the store: it is Held, and its release was not sent.
-//! What can still arrive late lengthens the lease or sets the hold count, which the next request
-//! corrects.
+//! release can affect nothing else. Here it may affect a later user. So a hold passes on only while
+//! nothing is under way that removes it from the store: it is Held, and its release was not sent. A
+//! request that can still arrive late only lengthens the lease or sets the hold count, which the
+//! next request corrects.
 //!
-//! **Who gives it up.** Whoever leaves last, and nobody before: the store knows the holder once.
+//! **Who gives it up.** The last user to leave, and nobody before: the store has one entry for the
+//! holder.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,13 +32,13 @@ use crate::os::{
 };
 use crate::store::{Granted, TokenRule};
 
-/// How long after the grant other readers of the client may join. A writer elsewhere, which only
-/// the store knows, waits so much longer at most.
+/// How long after the grant other readers of the client may join. A writer of another client, which
+/// only the store knows, waits longer by this much at most.
 const OPEN_TO_READERS: Duration = Duration::from_millis(4);
 
 /// The right to be the next user of a hold, which [`Tenure::begin`] takes. If it is dropped before
 /// that, by a panic for example, the hold is given up in the background, unless it has other users:
-/// so a hold that is handed over is never nobody's.
+/// so a hold that is handed over always has somebody responsible for it.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Admission {
@@ -54,7 +55,7 @@ impl Admission {
         &self.hold
     }
 
-    /// For the tenure that begins with it.
+    /// Uses it for the tenure that begins.
     pub(super) fn begins(mut self) -> Arc<StoreHold> {
         self.is_used = true;
         self.hold.clone()
@@ -62,7 +63,7 @@ impl Admission {
 }
 
 impl Drop for Admission {
-    /// Not to be called under the mutex of a local queue, which is notified if this leaves last.
+    /// Must not run under the mutex of a local queue, which is notified if this was the last user.
     fn drop(&mut self) {
         let leaves_last = !self.is_used && self.hold.users.lock().leave();
         if leaves_last {
@@ -87,7 +88,7 @@ impl StoreHold {
     /// A hold as the store has granted it, for its first user.
     pub(super) fn granted(asked: Asked, granted: Granted, caretaker: Arc<dyn Caretaker>) -> Self {
         let Granted { token, session, next, .. } = granted;
-        // The session is what is kept alive, so a hold that is renewed has no end of its own.
+        // The session is kept alive instead, so a hold that is renewed has no end of its own.
         let end = match &session {
             Some(_) if asked.is_renewed => Moment::NEVER,
             _ => valid_until(asked.at, asked.lease),
@@ -117,29 +118,29 @@ impl StoreHold {
         }
     }
 
-    /// The same as one that passes on to other threads of the client. `tokens`: how many were
-    /// drawn, with that of the first user.
+    /// Makes it one that passes on to other threads of the client. `tokens`: how many were drawn,
+    /// including that of the first user.
     pub(crate) fn that_passes_on(mut self, tokens: u32) -> Self {
         self.users.get_mut().spare_tokens = Some(tokens.saturating_sub(1));
         self
     }
 
-    /// The same as one that other readers of the client may join, from now on.
+    /// Makes it one that other readers of the client may join from now on.
     pub(crate) fn open_to_readers(mut self) -> Self {
         self.users.get_mut().open_until = self.now().plus(OPEN_TO_READERS);
         self
     }
 
-    /// Admits the first user. To be called once.
+    /// Admits the first user. Call it once.
     pub(crate) fn admit_first(self) -> Admission {
         Admission::to(Arc::new(self))
     }
 
-    /// Admits one more reader, with this lease, unless that one has to ask the store: a writer
-    /// elsewhere may be waiting, the hold is not certain, or the server may have granted a longer
-    /// lease than that reader wants.
+    /// Admits one more reader, with this lease, unless that reader has to ask the store: a writer
+    /// of another client may be waiting by now, the hold is not certain, or its lease at the server
+    /// may be longer than that reader wants.
     ///
-    /// The first inspection comes later than any admission: up to then the lease is as the store
+    /// The first inspection comes later than any admission: until then the lease is as the store
     /// granted it.
     pub(crate) fn admit_reader(self: &Arc<Self>, lease: Duration) -> Option<Admission> {
         let now = self.now();
@@ -152,12 +153,12 @@ impl StoreHold {
         Some(Admission::to(self.clone()))
     }
 
-    /// Admits the next user in place of this one, who is the only one and has given it up, if the
-    /// run `goes_on`. `None`: the next one has to ask the store, because of its terms, or because
-    /// the hold is not certain.
+    /// Admits the next user in place of `from`, if that is the only one and has given it up, and
+    /// the run `goes_on`. `None` if the next one has to ask the store, because of its terms, or
+    /// because the hold is not certain.
     ///
-    /// With the lease that the store has confirmed it is as good as one that was acquired now, or
-    /// would be renewed no sooner: it is younger than a third of its lease.
+    /// With the lease that the store has confirmed, it is as good as a hold that was acquired now:
+    /// no renewal of it is due yet, because it is younger than a third of its lease.
     pub(crate) fn admit_next(
         self: &Arc<Self>,
         from: &Arc<Tenure>,
@@ -178,25 +179,25 @@ impl StoreHold {
         Some(Admission::to(self.clone()))
     }
 
-    /// Whether one who wants these terms may have it instead of the one who was admitted.
+    /// Whether a caller with these terms may have it instead of the one that was admitted.
     pub(crate) fn fits(&self, lease: Duration, token: TokenRule) -> bool {
         let has_token = match token {
             TokenRule::Off => !self.has_token,
             TokenRule::On => self.has_token,
-            // Its counter never expires, and others read the token of the holder there.
+            // The counter of such a token never expires, and others read the holder's token from
+            // it.
             TokenRule::Kept => false,
         };
         has_token && self.has_only_asked_for(lease)
     }
 
-    /// Whether this lease was asked for, and never a longer one: after a crash that would keep the
-    /// lock from all others.
+    /// Whether this lease was asked for, and never a longer one, which after a crash would keep the
+    /// lock from all others for longer.
     fn has_only_asked_for(&self, lease: Duration) -> bool {
         lease == self.asked.lease && self.longest() == lease
     }
 
-    /// From here on it does not pass to another thread of the client: whoever is next asks the
-    /// store.
+    /// From now on it does not pass to another thread of the client: the next one asks the store.
     pub(crate) fn passes_on_no_more(&self) {
         self.users.lock().spare_tokens = None;
     }
@@ -206,7 +207,7 @@ impl StoreHold {
         self.users.lock().open_until > Moment::from_nanos(0)
     }
 
-    /// Makes a tenure of an admission: its fencing token, and whether it is the first.
+    /// Makes the tenure of an admission, from its fencing token and whether it is the first.
     pub(super) fn begin(&self, make: impl FnOnce(u64, bool) -> Arc<Tenure>) -> Arc<Tenure> {
         let mut users = self.users.lock();
         let is_first = users.turns == 0;
@@ -220,15 +221,15 @@ impl StoreHold {
         tenure
     }
 
-    /// The tenure is over, so the hold is not kept for it any more. True for who leaves last: the
-    /// hold is to be given up in the store. A tenure leaves once, and several threads may find that
-    /// it is over.
+    /// The tenure has ended, so the hold is no longer kept for it. True if it was the last to
+    /// leave: then the caller must give up the hold in the store. A tenure leaves once, although
+    /// several threads may notice that it has ended.
     pub(crate) fn leave(&self, tenure: &Tenure) -> bool {
         let mut users = self.users.lock();
         tenure.told.leave() && users.leave()
     }
 
-    /// The last guard of the tenure has been given up. Whether the hold has no users any more.
+    /// The last guard of the tenure has been given up. Returns whether the hold has no users left.
     pub(crate) fn forget(&self, tenure: &Tenure) -> bool {
         let mut users = self.users.lock();
         users.tenures.retain(|one| !std::ptr::eq(&**one, tenure));
@@ -240,12 +241,12 @@ impl StoreHold {
         users.members == 0 && users.tenures.is_empty()
     }
 
-    /// Those that have guards, also when they are lost.
+    /// The tenures that have guards, even if they are lost.
     pub(crate) fn tenures(&self) -> SmallVec<[Arc<Tenure>; 1]> {
         self.users.lock().tenures.clone()
     }
 
-    /// How long it has been kept up to now.
+    /// How long it has been kept so far.
     pub(crate) fn run(&self) -> RunLength {
         RunLength { turns: self.users.lock().turns, lasted: self.now().since(self.asked.at) }
     }
@@ -254,7 +255,7 @@ impl StoreHold {
         self.users.lock().token
     }
 
-    /// To be called before a request for a lease that may be longer than those before.
+    /// Call it before a request for a lease that may be longer than those before.
     pub(crate) fn asks_for(&self, lease: Duration) {
         self.longest.fetch_max(nanos(lease), Ordering::AcqRel);
     }
@@ -278,19 +279,19 @@ impl StoreHold {
         if self.lease.is_held(now) { self.lease.until().since(now) } else { Duration::ZERO }
     }
 
-    /// The store does not know the holder any more.
+    /// The store no longer knows the holder.
     pub(crate) fn lose(&self) -> LeaseState {
         self.end(LostBy::Store)
     }
 
-    /// Nobody renews it any more.
+    /// It is no longer renewed.
     pub(crate) fn neglect(&self) -> LeaseState {
         self.end(LostBy::Neglect)
     }
 
     fn end(&self, how: LostBy) -> LeaseState {
         let state = self.lease.lose(self.now(), how);
-        // Each learns of it when it looks; one that sleeps until then is woken.
+        // Each notices it when its state is read; threads that sleep until then are woken.
         self.tenures().iter().for_each(|tenure| tenure.wake());
         state
     }
@@ -299,7 +300,7 @@ impl StoreHold {
         self.has_others.load(Ordering::Acquire)
     }
 
-    /// The write hold only reads from now on, so others may have the lock as well.
+    /// From now on the write hold only reads, so others may hold the lock as well.
     pub(super) fn only_reads(&self) {
         self.has_others.store(true, Ordering::Release);
     }

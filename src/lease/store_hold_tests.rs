@@ -9,7 +9,7 @@ use crate::lease::watchdog::tests::watchdog;
 pub(crate) const SPAN: Duration = Duration::from_secs(10);
 const USER: User = User { owner: Owner::Guard, reentrant: true, max_hold: None };
 
-/// As the store has granted it just now, with the token 1.
+/// A hold that the store has just granted, with the token 1.
 pub(crate) fn granted(name: &str, kind: Kind, clock: &Arc<FakeClock>, lease: Duration) -> StoreHold {
     granted_by(&watchdog(clock), name, kind, lease)
 }
@@ -76,7 +76,7 @@ fn a_hold_passes_on_only_with_a_fresh_lease_that_was_never_lengthened() {
         passes(&tenure).is_none()
     };
     assert!(!refuses(&|_| ()));
-    assert!(refuses(&|tenure| tenure.store_hold.asks_for(SPAN * 2)), "a longer lease may stand");
+    assert!(refuses(&|tenure| tenure.store_hold.asks_for(SPAN * 2)), "the server may have a longer lease");
     assert!(refuses(&|tenure| tenure.store_hold.passes_on_no_more()));
     assert!(refuses(&|tenure| assert_eq!(tenure.store_hold.lease.suspect(clock.now()), LeaseState::Suspect)));
     assert!(refuses(&|tenure| assert_eq!(tenure.store_hold.lose(), LeaseState::Lost)));
@@ -106,7 +106,7 @@ fn readers_join_a_hold_only_while_it_is_young_and_certain() {
     assert!(refuses(&|tenure| assert_eq!(tenure.store_hold.lose(), LeaseState::Lost)));
     assert!(refuses(&|tenure| tenure.store_hold.asks_for(SPAN * 2)), "it was lengthened");
     assert!(refuses(&|tenure| assert!(tenure.store_hold.leave(tenure))), "the last has left");
-    assert!(refuses(&|_| clock.advance(OPEN_TO_READERS)), "a writer elsewhere may wait");
+    assert!(refuses(&|_| clock.advance(OPEN_TO_READERS)), "a writer of another client may wait");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_suspended_process_detects_the_loss_at_its_first_check() {
     assert_eq!((tenure.state(), tenure.remaining()), (LeaseState::Lost, Duration::ZERO));
 }
 
-/// Others go on renewing.
+/// Others are still renewed.
 #[test]
 fn a_max_hold_ends_with_the_lease_that_was_confirmed_before() {
     let clock = Arc::new(FakeClock::default());

@@ -1,5 +1,5 @@
-//! Notifies those that wait for the end of a tenure, or for trouble with its renewal: blocked
-//! threads, callbacks, and threads that wait for any of several tenures.
+//! Who is notified when a tenure ends, or when its hold cannot be renewed: threads that wait for
+//! that, callbacks, and threads that wait for any of several tenures.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,15 +17,15 @@ use crate::os;
 impl Tenure {
     /// Wakes the threads that wait for its end, after it has ended.
     pub(crate) fn wake(&self) {
-        // The mutex is taken also for `ended`: a waiter that has read the state and does not wait
+        // The mutex is needed for `ended` too: a waiter that has read the state and does not wait
         // yet must not miss this.
         self.listeners.lock().iter().flat_map(|listeners| &listeners.events).for_each(|event| event.notify());
         self.ended.notify_all();
     }
 
-    /// Notifies the event when the tenure has ended, until the event is
-    /// [removed](Self::remove_event). The end by time alone may not notify it: the waiting thread
-    /// keeps that deadline itself.
+    /// From now on the event is notified when the tenure has ended, until it is
+    /// [removed](Self::remove_event). An end by time alone may not notify it: the waiting thread
+    /// must keep that deadline itself.
     pub(crate) fn add_event(&self, event: &Arc<Event>) {
         self.listeners.lock().get_or_insert_default().events.push(event.clone());
     }
@@ -37,7 +37,7 @@ impl Tenure {
     }
 
     /// Blocks until it is lost, closed or released, `timeout` has passed, or `cancel` is cancelled;
-    /// for the last two it answers `StillHeld`. Keeps the deadline itself: the watchdog may be
+    /// for the last two it returns `StillHeld`. It keeps the deadline itself: the watchdog may be
     /// blocked in a connect.
     pub(crate) fn wait_lost(self: &Arc<Self>, timeout: Duration, cancel: Option<&CancelToken>) -> LossWait {
         let deadline = Deadline::after(os::now(), timeout);
@@ -73,14 +73,14 @@ impl Tenure {
         !std::mem::replace(&mut listeners.is_watched, true)
     }
 
-    /// Takes the callbacks that have neither run nor been withdrawn.
+    /// Takes the callbacks that have neither run nor been taken back.
     pub(super) fn take_callbacks(&self) -> Vec<Callback> {
         let callbacks = self.listeners.lock().as_mut().map(|listeners| std::mem::take(&mut listeners.callbacks));
         callbacks.iter().flatten().filter_map(|place| place.upgrade()?.lock().take()).collect()
     }
 
-    /// Registers a callback for when renewal begins to fail. If it fails already, the caller must
-    /// run the callback with the returned trouble.
+    /// Registers the callback for when renewal begins to fail. If renewal is already failing,
+    /// returns what the callback must be called with now.
     pub(crate) fn add_on_trouble(&self, callback: &Arc<OnTrouble>) -> Option<RenewalTrouble> {
         let mut listeners = self.listeners.lock();
         let of_trouble = &mut listeners.get_or_insert_default().on_trouble;
@@ -89,14 +89,13 @@ impl Tenure {
         }
         of_trouble.push(Arc::downgrade(callback));
         drop(listeners);
-        // Checked after the callback was added: an earlier failure is seen here, and a later one
-        // runs the callback.
+        // Checked after it was added: an earlier failure is found here, and a later one calls it.
         let error = self.store_hold.trouble().filter(|_| self.state() == LeaseState::Suspect)?;
         let begins = self.is_renewed_at(self.now()) && callback.begins();
         begins.then(|| RenewalTrouble::new(error, self.remaining()))
     }
 
-    /// The callbacks to run because renewal begins to fail.
+    /// The callbacks to call when renewal begins to fail.
     pub(super) fn told_of_trouble(&self) -> Vec<Arc<OnTrouble>> {
         let listeners = self.listeners.lock();
         let living = listeners.iter().flat_map(|listeners| &listeners.on_trouble).filter_map(Weak::upgrade);
@@ -111,7 +110,8 @@ impl Tenure {
     }
 }
 
-/// By a token that is cancelled: whoever waits for a loss looks whether it is theirs.
+/// Called by a token that is cancelled: each thread that waits for a loss checks whether the token
+/// is its own.
 impl Interrupt for Tenure {
     fn interrupt(&self) {
         self.wake();

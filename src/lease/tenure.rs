@@ -1,15 +1,15 @@
-//! What one user makes of a hold: its thread, its levels, its fencing token, its callbacks, and
-//! whether it is over.
+//! How one user uses a hold: its thread, its levels, its fencing token, its callbacks, and whether
+//! it has ended.
 //!
-//! A tenure has a state word of its own, and is believed while that and the word of its
+//! A tenure has its own state word, and is held while both that and the word of its
 //! [hold](crate::lease::records::StoreHold) are live. Whoever ends it does so by one exchange, so
-//! that its callbacks run exactly when its `unlock` says `Lost`:
+//! that its callbacks run if and only if its `unlock` reports `Lost`:
 //!
-//! | who | in which order |
+//! | event | order |
 //! |---|---|
-//! | its guard gives it up | ends the tenure, then looks at the hold: `Lost` if that is lost |
+//! | its guard gives it up | ends the tenure, then checks the hold: `Lost` if that is lost |
 //! | the store has lost the hold, or its lease has ended | ends the hold, then each tenure |
-//! | a tenure begins | enters the tables, then looks at the hold |
+//! | a tenure begins | enters the tables, then checks the hold |
 
 use std::fmt;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Side {
 }
 
 impl Tenure {
-    /// The tenure that was admitted, with one level.
+    /// Begins the tenure that was admitted, with one level.
     pub(crate) fn begin(admission: Admission, user: User) -> Arc<Self> {
         let hold = admission.begins();
         hold.begin(|token, is_first| {
@@ -75,7 +75,7 @@ impl Tenure {
         self.state_at(self.now())
     }
 
-    /// The state at `now`. Looking makes a loss of the hold one of the tenure, for good.
+    /// The state at `now`. Reading it makes a loss of the hold one of the tenure, for good.
     pub(crate) fn state_at(&self, now: Moment) -> LeaseState {
         match self.own.state(now) {
             LeaseState::Held => match self.store_hold.lease.state(now) {
@@ -86,14 +86,14 @@ impl Tenure {
         }
     }
 
-    /// The hold is over: so is the tenure, in the same way, unless it ended before.
+    /// The hold has ended, so the tenure ends in the same way, unless it ended before.
     fn ends_with_hold(&self) -> LeaseState {
         let (how, at) = self.store_hold.lease.lost().unwrap_or((LostBy::Store, self.now()));
         self.own.lose(at, how)
     }
 
-    /// Its user gives it up. Returns the state before, as far as the user may rely on it: `Lost` if
-    /// the hold is lost, for whom only this caller then runs the callbacks.
+    /// Its user gives it up. Returns the state before that, as far as the user may rely on it:
+    /// `Lost` if the hold is lost; then only this caller runs the callbacks.
     pub(crate) fn release(&self, now: Moment) -> LeaseState {
         self.end(now, Lease::release)
     }
@@ -107,7 +107,7 @@ impl Tenure {
     fn end(&self, now: Moment, end: impl FnOnce(&Lease, Moment) -> LeaseState) -> LeaseState {
         let before = self.state_at(now);
         match end(&self.own, now) {
-            // Looked at once more: a loss since then has found the tenure over, and left the
+            // Checked once more: a loss since then has found the tenure ended, and left the
             // callbacks to this caller.
             LeaseState::Held => match self.store_hold.lease.state(now) {
                 LeaseState::Lost | LeaseState::Closed => LeaseState::Lost,
@@ -117,8 +117,8 @@ impl Tenure {
         }
     }
 
-    /// From then on it is not held, whatever becomes of the hold. [`Moment::NEVER`] when there is
-    /// nothing to be noticed any more: a visit for its sake would be followed by the next at once.
+    /// When it ends, whatever happens to the hold. [`Moment::NEVER`] if no end is left to notice:
+    /// otherwise a visit for it would be followed by the next one at once.
     pub(super) fn own_end(&self) -> Moment {
         let end_of_loss = || {
             let (how, at) = self.own.lost()?;
@@ -142,12 +142,12 @@ impl Tenure {
         self.store_hold.asked.is_renewed && now < self.renewed_until()
     }
 
-    /// Whether its `max_hold` is set, and its lease is not fixed.
+    /// Whether its lease is renewed without the limit of a `max_hold`.
     pub(crate) fn is_renewed_for_ever(&self) -> bool {
         self.store_hold.asked.is_renewed && self.renewed_until() == Moment::NEVER
     }
 
-    /// If its `max_hold` is over: from now on it ends at `until`. True for the first time.
+    /// If its `max_hold` is over, it ends at `until` from now on. True the first time.
     pub(super) fn ends_max_hold(&self, now: Moment, until: Moment) -> bool {
         let is_over = self.store_hold.asked.is_renewed && self.renewed_until() <= now;
         if is_over && self.told.end_max_hold() {
@@ -157,7 +157,7 @@ impl Tenure {
         false
     }
 
-    /// Its user has asked for this lease, and got it: also past its `max_hold`.
+    /// Its user has asked for this lease and got it, even after its `max_hold`.
     pub(crate) fn was_granted(&self, until: Moment) {
         if self.told.is_not_renewed() {
             self.own.inspected(self.now(), self.own.until().max(until));
@@ -178,14 +178,14 @@ impl Tenure {
         self.counts.fetch_sub(side.one(), Ordering::AcqRel);
     }
 
-    /// How long it has lasted up to now.
+    /// How long it has lasted so far.
     pub(crate) fn held(&self) -> Duration {
         self.now().since(self.since)
     }
 
-    /// How it was lost or closed; `None` while it is neither.
+    /// How it was lost or closed; `None` if it is neither.
     pub(crate) fn loss(&self) -> Option<Loss> {
-        // Looking makes a loss by time stick.
+        // Reading the state makes a loss by time permanent.
         self.state();
         let (how, at) = self.lost_at()?;
         let kept = self.listeners.lock().as_ref().and_then(|listeners| listeners.loss.clone());
@@ -196,7 +196,7 @@ impl Tenure {
         }))
     }
 
-    /// How and when it was lost or closed, if somebody has seen that.
+    /// How and when it was lost or closed, if any thread has noticed that.
     pub(crate) fn lost_at(&self) -> Option<(LostBy, Moment)> {
         self.own.lost()
     }
@@ -214,7 +214,7 @@ impl Tenure {
     #[cold]
     fn explain(&self, how: LostBy, at: Moment) -> (LossReason, Option<Error>) {
         let hold = &self.store_hold;
-        // A lease keeps its end without the lowest bits.
+        // A lease stores its end without the lowest bits.
         let by_own_end = || at.plus(Duration::from_nanos(8)) >= hold.ends.lock().own();
         match how {
             LostBy::Closing => (LossReason::Closed, None),
@@ -229,18 +229,19 @@ impl Tenure {
         }
     }
 
-    /// True once, if the loss was not counted before. Then nobody is notified of a release.
+    /// True once, for whoever is to count its loss. The listener is then not notified that it was
+    /// given up.
     pub(super) fn is_first_to_report(&self) -> bool {
         self.told.report()
     }
 
-    /// The line for the log about its loss: once, for whoever comes first of the watchdog and its
-    /// guard. To be called after the loss was reported, and to be logged without any mutex.
+    /// The log line about its loss: once, for the watchdog or its guard, whichever comes first.
+    /// Call it after the loss was reported, and log the line without any mutex.
     pub(crate) fn loss_to_log(&self) -> Option<String> {
         self.told.log().then(|| format!("{:?} is lost: {}", self.lock_name().name, self.loss_now()))
     }
 
-    /// True once, if the user has released it and the listener was not notified before.
+    /// True once, if its user has given it up and the listener has not been notified of that.
     pub(crate) fn is_first_to_tell(&self) -> bool {
         matches!(self.state(), LeaseState::Released | LeaseState::Closed) && self.told.tell()
     }

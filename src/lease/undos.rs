@@ -1,16 +1,15 @@
-//! What is to be undone in the store, because a request about it had no answer or failed.
+//! What must be undone in the store, because a request had no answer or failed.
 
 use crate::base::lease::Moment;
 use crate::store::Undo;
 
-/// How many are kept while the store cannot be asked. Beyond it the oldest is dropped.
+/// How many are kept while the store does not answer. Beyond that the oldest is dropped.
 const MOST_UNDOS: usize = 10_000;
 
 pub(super) struct Undos {
-    /// The older ones first.
+    /// The oldest first.
     waiting: Vec<Undo>,
-    /// The number of undos that the thread is working on, and when the last of their holds has
-    /// expired.
+    /// How many the thread is resolving, and until when the last of their holds can remain.
     under_way: usize,
     standing_until: Option<Moment>,
     /// The back-off after a failure.
@@ -24,14 +23,14 @@ impl Default for Undos {
 }
 
 impl Undos {
-    /// Returns the one that was dropped for it, if there were too many.
+    /// Returns the oldest one, if it was dropped because there were too many.
     pub(super) fn add(&mut self, undo: Undo) -> Option<Undo> {
         let oldest = (self.waiting.len() == MOST_UNDOS).then(|| self.waiting.remove(0));
         self.waiting.push(undo);
         oldest
     }
 
-    /// Those that wait.
+    /// The undos that wait to be resolved.
     pub(super) fn waiting(&self) -> &[Undo] {
         &self.waiting
     }
@@ -41,17 +40,17 @@ impl Undos {
         self.standing_until
     }
 
-    /// All that are not done.
+    /// How many are not done.
     pub(super) fn open(&self) -> usize {
         self.waiting.len() + self.under_way
     }
 
-    /// When they are to be resolved; `None`: there are none.
+    /// When they are due; `None` if there are none.
     pub(super) fn due(&self) -> Option<Moment> {
         (!self.waiting.is_empty()).then_some(self.not_before)
     }
 
-    /// They are due now.
+    /// Makes them due now.
     #[cfg(feature = "testing")]
     pub(super) fn hasten(&mut self) {
         self.not_before = Moment::from_nanos(0);

@@ -20,13 +20,13 @@ const LONGEST_BETWEEN_VISITS: Duration = Duration::from_secs(30);
 /// before it ends the lock, and such a reader must be known before the server becomes unreachable.
 /// This gives three inspections within a watchdog time of 3 s, and two within [`LEAST_WATCHDOG`].
 const LONGEST_BETWEEN_SHARED_VISITS: Duration = Duration::from_secs(3);
-/// The first inspection of a shared lock: before it nothing is known of the other holders. Shorter
-/// holds cost none.
+/// When a shared lock is first inspected: before that, nothing is known of the other holders.
+/// Shorter holds cost no inspection.
 const FIRST_SHARED_VISIT: Duration = Duration::from_millis(100);
-/// No watchdog of another library is assumed to have a shorter time (`lockWatchdogTimeout`). Less
-/// time left belongs to a fixed lease that ends or to a reader that died, and neither cuts a lock.
-/// Twice the time between two inspections of a shared lock, so that a cut is undone before it ends
-/// one.
+/// The shortest watchdog time (`lockWatchdogTimeout`) that another library is assumed to have. Less
+/// remaining time belongs to a fixed lease that ends or to a reader that died, and neither cuts a
+/// lock. It is twice the time between two inspections of a shared lock, so that a cut is undone
+/// before it ends one.
 const LEAST_WATCHDOG: Duration = Duration::from_secs(2);
 
 impl StoreHold {
@@ -41,19 +41,19 @@ impl StoreHold {
         self.asked.lease.min(longest) / 3
     }
 
-    /// How long after it was asked for it is visited for the first time.
+    /// How long after the request for it the hold is first visited.
     pub(crate) fn first_visit(&self) -> Duration {
         if self.has_others() { self.period().min(FIRST_SHARED_VISIT) } else { self.period() }
     }
 
-    /// Until when it is to be visited: the first end of a lease must be noticed, also that of a
-    /// tenure which others outlast.
+    /// When it must be visited at the latest: the first end of a lease must be noticed, even that
+    /// of a tenure that others outlast.
     pub(super) fn first_end(&self) -> Moment {
         self.users.lock().tenures.iter().map(|tenure| tenure.own_end()).fold(self.lease.until(), Moment::min)
     }
 
-    /// Ends the renewal of those tenures whose `max_hold` is over: they have what the store has
-    /// confirmed up to now, also when others go on renewing. Returns those that end now.
+    /// Ends the renewal of those tenures whose `max_hold` is over: they keep what the store has
+    /// confirmed so far, even if others are still renewed. Returns those that end now.
     pub(super) fn end_max_holds(&self, now: Moment) -> SmallVec<[Arc<Tenure>; 1]> {
         let mut tenures = self.tenures();
         let until = self.lease.until();
@@ -69,7 +69,7 @@ impl StoreHold {
             (false, false) => Duration::ZERO,
             (true, renew) => {
                 let left = self.ends.lock().own().since(now);
-                // Most visits find the same lease at the server as here, and write nothing. Where
+                // Most visits find the same lease at the server as here, and write nothing. If
                 // another library has cut it (some versions cut the levels of this holder as well),
                 // this puts back what was granted.
                 let at_next_visit = left.saturating_sub(self.period());
@@ -79,7 +79,7 @@ impl StoreHold {
         self.renewal_for(lease)
     }
 
-    /// The request for this lease; zero only asks whether the hold is still there.
+    /// The request for this lease; zero only asks whether the hold still exists.
     pub(crate) fn renewal_for(&self, lease: Duration) -> Renewal {
         let (name, holder) = (self.asked.name.clone(), self.asked.holder.clone());
         Renewal { name, holder, permits: self.asked.permits, lease, token: self.token() }
@@ -97,9 +97,9 @@ impl StoreHold {
         self.answered(state)
     }
 
-    /// An inspection found that from then on others may cut the TTL of the lock to `beside` at any
-    /// time. A cut after the inspection leaves at least that long from the cut on, and one before
-    /// it has been undone by it: so the hold is certain for that long, even if no later inspection
+    /// An inspection found that others may cut the TTL of the lock to `beside` at any time from
+    /// then on. A later cut leaves at least that long from the cut on, and the inspection has
+    /// undone an earlier one: so the hold is certain for that long, even if no later inspection
     /// reaches the server.
     pub(crate) fn inspected(&self, sent_at: Moment, beside: Option<Duration>) -> LeaseState {
         let mut ends = self.ends.lock();
@@ -114,7 +114,7 @@ impl StoreHold {
         self.visits.sent.store(now.as_nanos(), Ordering::Release);
     }
 
-    /// Its outcome has been taken in.
+    /// Its outcome has been applied.
     pub(super) fn renewal_is_over(&self) {
         self.visits.sent.store(0, Ordering::Release);
     }
@@ -130,10 +130,10 @@ impl StoreHold {
         state
     }
 
-    /// A renewal has failed. Returns whom to tell, if it is the first in a row and there is a lease
-    /// that can still be renewed.
+    /// A renewal has failed. Returns whom to notify, if it is the first in a row and there is a
+    /// lease that can still be renewed.
     pub(super) fn renewal_failed(&self, error: &Error, now: Moment) -> Option<(Vec<Arc<OnTrouble>>, RenewalTrouble)> {
-        // Set before the tenures are listed: a callback that is registered from now on reads it here.
+        // Set before the tenures are listed: a callback that is added from now on checks it.
         let before = self.users.lock().failed.replace(error.clone());
         let is_live = self.lease.suspect(now) == LeaseState::Suspect;
         if before.is_some() || !is_live {
@@ -155,8 +155,8 @@ impl StoreHold {
         self.why_it_failed().filter(|_| self.state() == LeaseState::Suspect)
     }
 
-    /// Why it was not renewed up to this moment: the error of the last renewal; if the first one is
-    /// still under way, that nobody answers.
+    /// Why it was not renewed up to this moment: the error of the last renewal, or that the server
+    /// does not answer, if the first one is still under way.
     pub(super) fn why_not_renewed(&self, at: Moment) -> Option<Error> {
         let sent = self.visits.sent.load(Ordering::Acquire);
         self.why_it_failed().or_else(|| {

@@ -64,8 +64,7 @@ impl Watchdog {
     /// its lease is no longer live.
     ///
     /// # Errors
-    /// When the thread cannot be started: the caller must not believe in a lease that is not
-    /// renewed.
+    /// When the thread cannot be started: the caller must not rely on a lease that is not renewed.
     pub(crate) fn watch(&self, hold: &Arc<StoreHold>) -> Result<(), Error> {
         let mut table = self.inner.table.lock();
         self.start(&mut table)?;
@@ -75,13 +74,13 @@ impl Watchdog {
         Ok(())
     }
 
-    /// The holds under this key may be gone, as others may that were asked for before now: they
+    /// The holds under this key may be gone, and so may others that were asked for before now: they
     /// become Suspect, and the store is asked at once.
     pub(crate) fn mistrust(&self, key: &str) {
         self.inner.mistrust_under(key);
     }
 
-    /// To be read before a request, and [kept](Asked) with what it grants.
+    /// Read it before a request, and [store](Asked) it with what the request is granted.
     pub(crate) fn generation(&self) -> u64 {
         self.inner.generation()
     }
@@ -92,11 +91,11 @@ impl Watchdog {
         self.inner.table.lock().due.leave(hold);
     }
 
-    /// The hold only reads from now on, and others may have the lock as well: its first inspection
+    /// From now on the hold only reads, and others may hold the lock as well: its first inspection
     /// comes soon, and the next ones at short intervals.
     pub(crate) fn only_reads(&self, hold: &Arc<StoreHold>) {
-        // Before the table's mutex is taken. If a batch is out with the hold, it puts the hold
-        // back under that mutex, and must then see that it only reads to compute when it is due.
+        // Set before the table's mutex is taken. If a batch has the hold, it puts the hold back
+        // under that mutex, and must see by then that it only reads, to compute when it is due.
         hold.only_reads();
         let mut table = self.inner.table.lock();
         if table.due.leave(hold) {
@@ -109,7 +108,7 @@ impl Watchdog {
         self.inner.clock.now()
     }
 
-    /// Makes everything due now: a test has moved the clock, or changed the contents of the store.
+    /// Makes everything due now: a test has moved the clock, or changed the content of the store.
     #[cfg(feature = "testing")]
     pub(crate) fn visit_all(&self) {
         self.inner.table.lock().undos.hasten();
@@ -125,8 +124,8 @@ impl Watchdog {
         }
     }
 
-    /// [`undo`](Self::undo) for a caller that must not log. Returns the undo that was dropped for
-    /// it, if there were too many.
+    /// [`undo`](Self::undo) for a caller that must not log. Returns the oldest undo, if it was
+    /// dropped because there were too many.
     ///
     /// # Errors
     /// When the thread cannot be started: the lock stays taken until its lease ends.
@@ -136,20 +135,20 @@ impl Watchdog {
         Ok(self.inner.remember(&mut table, undo))
     }
 
-    /// The undos that wait to be resolved; and when the last hold has expired of those that the
-    /// thread is resolving now.
+    /// The undos that wait to be resolved, and until when the last hold can remain of those that
+    /// the thread is resolving now.
     pub(crate) fn unresolved(&self) -> (Vec<Undo>, Option<Moment>) {
         let table = self.inner.table.lock();
         (table.undos.waiting().to_vec(), table.undos.standing_until())
     }
 
-    /// How many undos are not done, those that the thread is at included.
+    /// How many undos are not done, including those that the thread is resolving.
     pub(crate) fn open_undos(&self) -> usize {
         self.inner.table.lock().undos.open()
     }
 
     /// Asks the thread to end after a last attempt to resolve what is unresolved, and waits for it
-    /// until `deadline`. False: it is still in its I/O, and ends afterwards.
+    /// until `deadline`. Returns false if it is still blocked in I/O; it ends afterwards.
     pub(crate) fn stop(&self, deadline: Instant) -> bool {
         let mut table = self.inner.table.lock();
         match table.phase {
@@ -177,14 +176,14 @@ impl Watchdog {
         true
     }
 
-    /// Removes what the thread wrote of this client. Called after the thread has ended, which could
-    /// write it anew. Blocks for the I/O timeout of renewals, at a server that hangs.
+    /// Removes the announcement of this client. Called after the thread has ended, because the
+    /// thread could write it anew. Blocks for the I/O timeout of renewals if the server hangs.
     pub(crate) fn withdraw(&self) {
         self.inner.withdraw();
     }
 
-    /// A call of this client waits where others can see it: it says who it is, if it says that at
-    /// once. Only people miss it if it cannot.
+    /// A call of this client waits where others can see it: announces who the client is, if it does
+    /// so at once. If that fails, only people miss it.
     pub(crate) fn introduce(&self) {
         if self.inner.announcer.as_ref().is_some_and(|announcer| announcer.is_unknown(self.inner.clock.now())) {
             let mut table = self.inner.table.lock();
@@ -201,7 +200,8 @@ impl Watchdog {
 
     fn start(&self, table: &mut RenewalTable) -> Result<(), Error> {
         match table.phase {
-            // While stopping it still resolves, so what comes now may be resolved as well.
+            // While stopping, the thread still resolves, so what is added now may be resolved as
+            // well.
             Phase::Running | Phase::Stopping => return Ok(()),
             Phase::Ended => return Err(Error::new(ErrorKind::Closed, "the client was closed")),
             Phase::NotStarted => {}
@@ -230,7 +230,7 @@ pub(super) mod tests {
 
     const SPAN: Duration = Duration::from_secs(600);
 
-    /// Over a store that holds nothing: whatever it is asked for is lost.
+    /// A watchdog over an empty store: every hold that it visits is lost.
     pub(in crate::lease) fn watchdog(clock: &Arc<FakeClock>) -> Watchdog {
         let store = Arc::new(MemoryStore::new(&Arc::new(Memory::new()), SPAN));
         let losses = Arc::new(LossCallbacks::new(Arc::new(Observer::new(None))));
@@ -269,7 +269,7 @@ pub(super) mod tests {
         assert!(watchdog.stop(Instant::now() + Duration::from_secs(10)));
     }
 
-    /// The same when the machine stood still while the reply was on its way.
+    /// The same when the machine was paused while the reply was on its way.
     #[test]
     fn a_hold_that_enters_after_a_jump_of_the_clock_is_asked_for_at_once() {
         let clock = Arc::new(FakeClock::default());

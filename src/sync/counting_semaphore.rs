@@ -24,31 +24,32 @@ use crate::wait::wait_loop::contend;
 /// [`Semaphore`](crate::Semaphore), unless you share this one with Java processes that use
 /// Redisson's `RSemaphore`, or count something that nobody holds, such as jobs that are ready.
 ///
-/// A cheap handle: making and cloning one costs no I/O. Made by
-/// [`LockClient::counting_semaphore`](crate::LockClient::counting_semaphore).
+/// A cheap handle, created by
+/// [`LockClient::counting_semaphore`](crate::LockClient::counting_semaphore): creating and cloning
+/// it costs no I/O.
 ///
 /// # Start
-/// Somebody has to set the permits first, as for a [`Semaphore`](crate::Semaphore#start). Until
-/// then an acquire returns an error. To have callers wait for what others will
-/// [add](Self::add_permits), such as jobs that are ready, [set](Self::try_set_permits) it to 0.
-/// (Java's `RSemaphore` waits for one that nobody has set.)
+/// The permits of a counting semaphore, like those of a [`Semaphore`](crate::Semaphore#start), must
+/// be set first; until then an acquire returns an error. If callers are to wait for permits that
+/// others will [add](Self::add_permits), such as jobs that are ready, [set](Self::try_set_permits)
+/// it to 0. (Java's `RSemaphore` waits even if nobody has set it.)
 ///
 /// # Name
-/// A latch, a semaphore and a counting semaphore are each one number under their name, as in
-/// Redisson, and Redis cannot tell them apart. A client that has used a name for one of them
+/// A latch, a semaphore and a counting semaphore are each stored as one number under their name, as
+/// in Redisson, and Redis cannot distinguish them. A client that has used a name for one of them
 /// refuses the name for the others with [`WrongType`](crate::ErrorKind::WrongType) as long as the
-/// number exists. Across clients nothing in Redis detects it (PostgreSQL does): a permit taken from
-/// the latch of another client counts it down, and the last one opens it. Give each primitive its
-/// own name.
+/// number exists. Redis does not detect a conflict between clients (PostgreSQL does): a permit
+/// taken from another client's latch counts the latch down, and the last one opens it. Give each
+/// primitive its own name.
 ///
 /// # Order
 /// The same as [`Semaphore`](crate::Semaphore).
 ///
 /// # Repeats
 /// Every request leaves an idempotency key in Redis (`leasehold_once:{name}:..`, one for each
-/// acquisition and each change), so that a request whose reply was lost counts once when it is
+/// acquisition and each change), so that a request whose reply was lost counts only once when it is
 /// repeated. The key of a change lives for a minute. The key of an acquisition lives until the
-/// permits are returned, 10 minutes at most, and for a minute from then on.
+/// permits are returned, 10 minutes at most, and for a minute after that.
 ///
 /// # Source
 /// Redisson's `RSemaphore` on the wire. What differs: the idempotency keys, and waits with a timer.
@@ -82,60 +83,62 @@ impl CountingSemaphore {
         ///
         /// # Errors
         /// [`Conflict`](crate::ErrorKind::Conflict) when nobody has set its permits, or it was
-        /// removed; otherwise as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
+        /// removed; otherwise the same as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
         acquire, try_acquire, try_acquire_for, try_acquire_until() -> CountingPermit, take_one
     }
 
     waiting_method! {
-        /// Takes `permits` permits, all or none, blocking until that many are free. 1 to 2^31 − 1.
+        /// Takes `permits` permits (1 to 2^31 − 1), all or none, blocking until that many are free.
         ///
         /// # Errors
-        /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range; otherwise as
-        /// [`acquire`](Self::acquire).
+        /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range; otherwise
+        /// the same as [`acquire`](Self::acquire).
         acquire_many, try_acquire_many, try_acquire_many_for, try_acquire_many_until(permits: u32) -> CountingPermit,
         take
     }
 
-    /// Gives the semaphore its permits, if nobody has set it yet ([`New`](SetPermits::New));
-    /// otherwise nothing is changed, and the answer is [`SetBefore`](SetPermits::SetBefore): nobody
-    /// records how many are taken, so it is not known whether another number was set. 0 to
-    /// 2^31 − 1. One round trip. Safe to repeat: a repeat answers `SetBefore`.
+    /// Sets the number of permits (0 to 2^31 − 1) if nobody has set it yet
+    /// ([`New`](SetPermits::New)). Otherwise it changes nothing and returns
+    /// [`SetBefore`](SetPermits::SetBefore): nothing records how many are taken, so it is unknown
+    /// whether another number was set. One round trip. Safe to repeat: a repeat returns
+    /// `SetBefore`.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range;
     /// [`WrongType`](crate::ErrorKind::WrongType) when the name is used for something else;
-    /// otherwise when the server cannot be asked.
+    /// otherwise when the request fails.
     pub fn try_set_permits(&self, permits: u32) -> Result<SetPermits> {
         let CountAnswer { done, value } = Counter::new(&self.handle).set_from(0, permits)?;
         Ok(if done { SetPermits::New } else { SetPermits::SetBefore { free: value } })
     }
 
-    /// Adds permits, or removes some for good. If more are removed than are free, the number of
-    /// free permits is below zero until enough have been given back. One round trip; a lost reply
-    /// does not make it count twice. Returns how many are free now.
+    /// Adds permits, or removes some for good if `permits` is negative. If more are removed than
+    /// are free, the number of free permits is negative until enough have been returned. Returns
+    /// the number of free permits. One round trip. A lost reply does not make a call count twice,
+    /// but every call counts.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for 0, or when the number of free permits
-    /// would not be within 2^31 − 1; otherwise when the server cannot be asked.
+    /// would not be within 2^31 − 1; otherwise when the request fails.
     pub fn add_permits(&self, permits: i64) -> Result<i64> {
         Counter::new(&self.handle).add(permits)
     }
 
-    /// How many permits are free now; below zero after more were removed than were free. One round
-    /// trip; the answer is out of date as soon as it arrives.
+    /// The number of free permits; negative after more were removed than were free. One round trip;
+    /// the answer may be outdated when it arrives.
     ///
     /// # Errors
-    /// When the server cannot be asked.
+    /// When the request fails.
     pub fn available_permits(&self) -> Result<i64> {
         Counter::new(&self.handle).ask().map(|(free, _)| free)
     }
 
-    /// Removes the semaphore; false when there was none. Waiters get
+    /// Removes the semaphore. Returns false if there was none. Waiters get
     /// [`Conflict`](crate::ErrorKind::Conflict). Permits that are returned later create it again,
     /// so wait until all have been returned. One round trip. Safe to repeat.
     ///
     /// # Errors
-    /// When the server cannot be asked.
+    /// When the request fails.
     pub fn delete(&self) -> Result<bool> {
         Counter::new(&self.handle).change(Count::Delete).map(|answer| answer.done)
     }
@@ -183,7 +186,7 @@ impl<'a> Contender<'a> for PermitCall<'a> {
     }
 }
 
-/// One or more permits, taken while this guard lives. The guard can go to another thread and be
+/// One or more permits, taken while this guard lives. The guard can move to another thread and be
 /// dropped there. The permits have no lease: they cannot be lost, and if the process dies they
 /// never come back.
 #[must_use = "if unused the permit is given back at once"]
@@ -206,19 +209,18 @@ impl CountingPermit {
         self.taken.permits()
     }
 
-    /// Returns the permits, as dropping the guard does, but it reports the outcome. One round trip;
-    /// a few I/O timeouts when the server hangs.
+    /// Returns the permits. Dropping the guard does the same, but this returns the outcome. One
+    /// round trip, or a few I/O timeouts if the server hangs.
     ///
     /// # Errors
     /// [`Closed`](crate::ErrorKind::Closed) when closing the client returned them: somebody else
     /// may have them.
     ///
-    /// When the server could not be asked, the release is repeated in the background until the
-    /// server answers, for as long as the client lives. There are two limits. Where a request may
-    /// have reached the server and its reply was lost, it is repeated only for half a minute from
-    /// then (Redis remembers the request for a minute, and a later repeat would return the permits
-    /// twice). Where the server refuses it, it is repeated for 10 minutes. Permits that are given
-    /// up after that are logged at WARN.
+    /// When the request fails, it is repeated in the background until the server answers, for as
+    /// long as the client lives, with two limits. If a request may have reached the server and its
+    /// reply was lost, it is repeated only for half a minute from then (Redis remembers the request
+    /// for a minute, and a later repeat would return the permits twice). If the server refuses it,
+    /// it is repeated for 10 minutes. Permits that are given up after that are logged at WARN.
     pub fn release(mut self) -> Result<()> {
         self.given_up = true;
         self.taken.give_back()
@@ -233,10 +235,9 @@ impl CountingPermit {
 }
 
 impl Drop for CountingPermit {
-    /// Returns the permits, blocking for one round trip, or a few I/O timeouts when the server
-    /// hangs; one round trip more when this was the last handle of its client. Never panics. Logs a
-    /// failure at WARN, but nothing when closing the client returned them. Does nothing in a forked
-    /// child.
+    /// Returns the permits, blocking for one round trip, or a few I/O timeouts if the server hangs;
+    /// one round trip more if it was the last handle of its client. Never panics. Logs a failure at
+    /// WARN, but nothing when closing the client returned them. Does nothing in a forked child.
     fn drop(&mut self) {
         if self.given_up {
             return;
@@ -246,7 +247,7 @@ impl Drop for CountingPermit {
             return;
         }
         match self.taken.give_back() {
-            Err(e) if e.kind() != ErrorKind::Closed => log::warn!("giving back permits failed: {e}"),
+            Err(e) if e.kind() != ErrorKind::Closed => log::warn!("returning permits failed: {e}"),
             _ => {}
         }
     }

@@ -11,55 +11,56 @@ use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
 use crate::wait::client_state::ClientState;
 
-/// A lock that is granted strictly first come, first served: across threads, processes, machines,
+/// A lock that is granted strictly first come, first served, across threads, processes, machines,
 /// and Java processes with Redisson's `RFairLock`.
 ///
-/// A cheap handle: making and cloning one costs no I/O. Made by
-/// [`LockClient::fair`](crate::LockClient::fair).
+/// A cheap handle, created by [`LockClient::fair`](crate::LockClient::fair): creating and cloning
+/// it costs no I/O.
 ///
 /// # Order
 /// A waiter's place in the queue is decided when its first attempt reaches the server. A
-/// [`try_lock`](Self::try_lock) takes no place and does not pass those that have one. A waiter that
+/// [`try_lock`](Self::try_lock) does not join the queue, and does not overtake it. A waiter that
 /// gives up leaves the queue at once. A waiter that is killed delays those behind it for the
-/// [`waiter_timeout`](crate::Builder::waiter_timeout) of its client (5 s) at most, wherever it
-/// stood. When the server forgets the queue (a restart without its data, a flush), the waiters
-/// queue again, in no order. When the server stops for longer than two thirds of the
-/// `waiter_timeout`, the order among different clients can suffer. With
-/// [`Redis::replicas`](crate::Redis::replicas), a waiter whose grant too few replicas
-/// acknowledged queues again at the end.
+/// [`waiter_timeout`](crate::Builder::waiter_timeout) of its client (5 s) at most, wherever it was
+/// in the queue. When the server forgets the queue (a restart without its data, a flush), the
+/// waiters queue again, in no particular order. When the server pauses for longer than two thirds
+/// of the `waiter_timeout`, the order among different clients can change. With
+/// [`Redis::replicas`](crate::Redis::replicas), a waiter whose grant too few replicas acknowledged
+/// queues again at the end.
 ///
 /// With Java waiters in the queue, a dead waiter can stay for longer:
-/// - A dead Java waiter stays for Java's own timeout (5 minutes, unless Java is set otherwise).
-/// - A dead waiter of this crate that came behind Java waiters gets their timeouts as well, until
+/// - A dead Java waiter stays for Java's own timeout (5 minutes, unless Java is configured
+///   otherwise).
+/// - A dead waiter of this crate that queued behind Java waiters gets their timeouts as well, until
 ///   they have left and a client of this crate asks for the lock. A living waiter asks at every
 ///   third of its `waiter_timeout`, a `try_lock` at once. From then on the dead waiter has only its
 ///   own `waiter_timeout`.
-/// - Where only Java asks, it stays for up to
+/// - If only Java asks, it stays for up to
 ///   [`java_waiter_timeout`](crate::Redis::java_waiter_timeout) (5 minutes) for each Java waiter
 ///   that was ahead of it.
 ///
 /// # Cost
-/// Order costs speed: every release waits for the one process whose turn it is, however slowly that
-/// wakes up. Each waiting thread has its own place, and keeps it with one command per third of the
-/// `waiter_timeout` (and one more whenever the lease that it saw would have ended). Where order is
-/// not needed, use a [mutex](crate::ReentrantMutex).
+/// Order costs speed: every release waits for the one process whose turn it is, however slowly it
+/// wakes up. Each waiting thread has its own place in the queue, and keeps it with one command
+/// every third of the `waiter_timeout` (and one more whenever the lease that it saw would have
+/// ended). If order is not needed, use a [mutex](crate::ReentrantMutex).
 ///
 /// # Re-entrancy, waiting, losses
-/// The same as for [`ReentrantMutex`](crate::ReentrantMutex). A plain lock under the same name is
-/// the same lock, and passes the queue. Do not use both. A release of the fair lock wakes only the
+/// The same as [`ReentrantMutex`](crate::ReentrantMutex). A plain lock under the same name is the
+/// same lock, and bypasses the queue. Do not use both. A release of the fair lock wakes only the
 /// queue, so plain waiters of other clients ask again only when the lease would have ended. A
 /// release of the plain lock wakes nobody in the queue; those waiters ask again after a third of
 /// their `waiter_timeout`.
 ///
 /// # Source
-/// Redisson's `RFairLock` on the wire. The deadlines in the queue are this crate's: a living waiter
-/// extends its own, so that a dead waiter is found in seconds and a living one is not evicted.
+/// Redisson's `RFairLock` on the wire. The deadlines in the queue differ: a living waiter extends
+/// its own, so that a dead waiter is detected in seconds and a living one is not evicted.
 ///
 /// # Examples
 /// ```no_run
 /// # let client = leasehold::LockClient::open("redis://127.0.0.1/")?;
 /// let counter = client.fair("ticket counter");
-/// let guard = counter.lock()?; // when it is our turn
+/// let guard = counter.lock()?; // blocks until it is this thread's turn
 /// println!("{} are waiting", counter.queue_len()?);
 /// guard.unlock()?;
 /// # Ok::<(), leasehold::Error>(())
@@ -77,28 +78,28 @@ impl FairMutex {
     handle_methods!(name, lease, min_hold, token, cancel, operator);
 
     waiting_method! {
-        /// Takes the lock when it is this thread's turn, blocking for as long as it takes.
+        /// Takes the lock when it is this thread's turn, blocking until then.
         ///
         /// `let _ = fair.lock()?;` unlocks at once: give the guard a name.
         ///
         /// # Errors
-        /// The same as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock). A call that fails leaves the
-        /// queue.
+        /// The same as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock). A call that fails
+        /// leaves the queue.
         lock, try_lock, try_lock_for, try_lock_until() -> FairMutexGuard, acquire
     }
 
     waiting_method! {
-        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters: a
-        /// second call joins the queue even on the same thread, until the first guard is gone.
+        /// Like [`lock`](Self::lock), but the guard can move to another thread. It never re-enters:
+        /// a second call joins the queue even on the same thread, until the first guard is gone.
         ///
         /// # Errors
         /// The same as [`ReentrantMutex::lock_owned`](crate::ReentrantMutex::lock_owned).
         lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until() -> OwnedFairMutexGuard, acquire_owned
     }
 
-    /// The holder of the lock now, for operators and for the log line of a call that timed out: its
-    /// [`Display`](LockHolder) says who it is. One round trip, and a second one if it is another
-    /// client.
+    /// The current holder of the lock, for operators and for the log line of a call that timed out:
+    /// its [`Display`](LockHolder) says who it is. One round trip, and a second one if it is
+    /// another client.
     ///
     /// # Errors
     /// The same as [`is_locked`](Self::is_locked).
@@ -106,22 +107,22 @@ impl FairMutex {
         self.handle.holders().map(|holders| holders.into_iter().next())
     }
 
-    /// How many wait in the queue, of all clients and of Java. The holder does not count. A waiter
-    /// that died counts until it is the first and its timeout is over (see [Order](Self#order)).
-    /// One round trip.
+    /// The number of waiters in the queue, of all clients and of Java, without the holder. A dead
+    /// waiter counts until it is first in the queue and its timeout is over (see
+    /// [Order](Self#order)). One round trip.
     ///
     /// # Errors
-    /// When the server cannot be asked.
+    /// When the request fails.
     pub fn queue_len(&self) -> Result<usize> {
         self.queue().map(|(length, _)| length)
     }
 
-    /// How many wait in the queue ahead of the first thread of this client that waits for the lock,
-    /// dead waiters included: 0 when that thread is next. `None` when no thread of this client
-    /// waits. One round trip. Call it from another thread than the one that waits.
+    /// The number of waiters ahead of the first thread of this client that waits for the lock, dead
+    /// ones included: 0 if that thread is next, `None` if no thread of this client waits. One round
+    /// trip. Call it from a thread other than the one that waits.
     ///
     /// # Errors
-    /// When the server cannot be asked.
+    /// When the request fails.
     pub fn position(&self) -> Result<Option<usize>> {
         self.queue().map(|(_, position)| position)
     }
@@ -147,16 +148,16 @@ impl FairMutex {
 /// The fair lock is held while this guard lives. Dropping the guard gives up one level, and the
 /// last drop wakes the next waiter in the queue.
 ///
-/// Bound to its thread, because a call on this thread re-enters its hold;
-/// [`lock_owned`](FairMutex::lock_owned) has guards that can move.
+/// The guard is bound to its thread, because calls on that thread re-enter its hold;
+/// [`lock_owned`](FairMutex::lock_owned) returns guards that can move.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct FairMutexGuard(Guard<Hold, ThreadBound>);
 
 guard_methods!(FairMutexGuard: held, unlock, min_hold, fencing_token);
 
-/// The fair lock is held while this guard lives. The guard can go to another thread and be dropped
-/// there.
+/// The fair lock is held while this guard lives. The guard can move to another thread and be
+/// dropped there.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct OwnedFairMutexGuard(Guard<Hold, Movable>);

@@ -1,10 +1,11 @@
-//! What all guards share: [`Guard`] has the logic, and the public guards are thin wrappers of it.
+//! What all guards share: [`Guard`] has the logic, and the public guards are thin wrappers around
+//! it.
 //!
-//! The public guards are types of their own, made by a macro, and not aliases of one generic type
+//! The public guards are separate types, made by a macro, and not aliases of one generic type
 //! (`type ReentrantMutexGuard = Guard<Mutex, ThreadBound>`). That was tried with Rust 1.95: the
 //! page of an alias has no methods (a script adds them in the browser), links to them lead to one
 //! page for all guards, `must_use` is refused on an alias, and the compiler's errors name
-//! `Guard<Read, Movable>` and not the type that the user wrote. It would save few lines, because
+//! `Guard<Read, Movable>` instead of the type that the user wrote. It would save few lines, because
 //! most lines of the macro are documentation.
 
 use std::convert::Infallible;
@@ -24,18 +25,18 @@ use crate::fencing::{FencingToken, TransactionFence};
 use crate::hold::guarded::{Hold, Side};
 use crate::lease::callbacks::{Callbacks, OnLost};
 
-/// What a guard gives up when it ends: one hold, or the holds of several locks taken as one.
+/// What a guard owns: one hold, or the holds of several locks taken as one.
 pub(crate) trait HeldLock {
     /// Whether it is several locks taken as one, even if there is only one name.
     const IS_SET: bool = false;
 
-    /// The holds. What a guard gives up has at least one.
+    /// The holds: at least one in every guard.
     fn parts(&self) -> &[Hold];
 
     fn name(&self) -> &str;
 
     /// Blocks until a hold is lost, closed or released, `timeout` has passed, or `cancel` is
-    /// cancelled; for the last two it answers `StillHeld`.
+    /// cancelled; for the last two it returns `StillHeld`.
     fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> LossWait;
 
     fn extend(&self, lease: Duration) -> Result<()>;
@@ -66,14 +67,14 @@ impl HeldLock for Hold {
     }
 }
 
-/// Marks guards that must stay on their thread: not `Send`, because a method of that thread
-/// re-enters the hold, but `Sync`, so that another thread can wait for a loss.
+/// Marks guards that must stay on their thread: not `Send`, because calls on that thread re-enter
+/// the hold, but `Sync`, so that another thread can wait for a loss.
 pub(crate) type ThreadBound = std::sync::MutexGuard<'static, ()>;
 
 /// Marks guards that can go to another thread.
 pub(crate) type Movable = ();
 
-/// One level of what is held, until it is dropped. `B` is [`ThreadBound`] or [`Movable`].
+/// One level of a hold, given up on drop. `B` is [`ThreadBound`] or [`Movable`].
 pub(crate) struct Guard<H: HeldLock, B> {
     held: H,
     side: Side,
@@ -133,7 +134,8 @@ impl<H: HeldLock, B> Guard<H, B> {
 
     pub(crate) fn lost(&self) -> Receiver<Infallible> {
         if self.is_forked() {
-            // It holds nothing. The channel of the parent would never say so here.
+            // A forked child holds nothing, and the parent's channel would never be disconnected
+            // here.
             return crossbeam_channel::bounded(0).1;
         }
         self.callbacks.lost(|on_lost| self.parts().iter().for_each(|hold| hold.on_lost(on_lost)))
@@ -176,14 +178,12 @@ impl<H: HeldLock, B> Guard<H, B> {
     /// The fencing token of the one hold, if it is exclusive.
     pub(crate) fn fencing_token(&self) -> Result<FencingToken> {
         let why = match self.parts() {
-            // Also inside a write hold, or after one: others may read beside it.
-            _ if self.side == Side::Read => "a read hold has no fencing token: others have the lock as well",
+            // Even inside a write hold, or after a downgrade: other readers may share the lock.
+            _ if self.side == Side::Read => "a read hold has no fencing token: others may hold the lock too",
             [hold, ..] if hold.lock_name().kind == Kind::Semaphore => {
-                "a permit has no fencing token: others have some too"
+                "a permit has no fencing token: others may hold permits too"
             }
-            _ if H::IS_SET => {
-                "several locks have a fencing token each: ask MultiLockGuard::fencing_token for that of one"
-            }
+            _ if H::IS_SET => "each of several locks has its own fencing token: call MultiLockGuard::fencing_token",
             _ => return self.fencing_token_of(self.name()),
         };
         Err(Error::named(ErrorKind::InvalidInput, self.name(), why))
@@ -195,19 +195,19 @@ impl<H: HeldLock, B> Guard<H, B> {
         let why = match hold.map(|hold| hold.token) {
             Some(token) if token > 0 => return Ok(FencingToken::new(token)),
             Some(_) => "the hold has no fencing token: build the client with fencing(true)",
-            None => "the guard has no lock of this name: give one of its names()",
+            None => "the guard has no lock with this name: pass one of its names()",
         };
         Err(Error::named(ErrorKind::InvalidInput, name, why))
     }
 
-    /// The fence of the hold of `name` for a transaction.
+    /// The transaction fence for the hold of `name`.
     pub(crate) fn fence_of(&self, name: &str) -> Result<TransactionFence> {
         let named = |e: Error| e.for_name(name);
         let statements = self.parts()[0].fence_statements().map_err(named)?;
         let token = self.fencing_token_of(name)?;
         let hold = self.parts().iter().find(|hold| hold.name() == name).expect("it has a token");
-        // The fence keeps others out until the transaction ends, which may be after the guard. A
-        // thread that got the hold without a request would not see it.
+        // The fence keeps others out until the transaction ends, which may be after the guard is
+        // dropped. A thread that got the hold without a request would not notice the fence.
         hold.store_hold.passes_on_no_more();
         Ok(TransactionFence::new(statements, &hold.lock_name().key, token))
     }
@@ -222,7 +222,7 @@ impl<H: HeldLock, B> Guard<H, B> {
         let loss = || Hold::first_loss_of(parts).unwrap_or_else(|| parts[0].loss_now());
         parts[0].finish_callbacks(callbacks, &outcome, loss);
         if outcome.as_ref().is_err_and(|e| e.kind() == ErrorKind::Lost) {
-            // The watchdog may not have seen the loss, and no longer looks.
+            // The watchdog may not have noticed the loss, and no longer checks the hold.
             parts.iter().filter_map(|hold| hold.loss_to_log()).for_each(|line| log::warn!("{line}"));
         }
         outcome
@@ -246,7 +246,7 @@ impl<B> Guard<Hold, B> {
     /// Ends the guard and leaves the lock taken at the store until its lease ends. Returns the
     /// hold.
     pub(crate) fn forget(mut self) -> Hold {
-        // A loss is not reported to the caller; the callbacks learn of it.
+        // A loss is reported to the callbacks, not to the caller.
         let _ = self.end(|hold, _| hold.forget());
         self.held.clone()
     }
@@ -267,14 +267,14 @@ impl<H: HeldLock, B> Drop for Guard<H, B> {
             return;
         }
         if self.is_forked() {
-            // The hold is the parent's. Its memory is kept too: freeing it could end the client
-            // in this process.
+            // The hold belongs to the parent. Its memory is not freed either: that could end the
+            // client in this process.
             self.parts().iter().for_each(|hold| std::mem::forget(hold.clone()));
             let _ = self.callbacks.take(|| true);
             return;
         }
         match self.release() {
-            // A loss is logged already.
+            // A loss is already logged.
             Err(e) if !matches!(e.kind(), ErrorKind::Closed | ErrorKind::Lost) => {
                 log::warn!("releasing a lock failed: {e}");
             }
@@ -283,10 +283,10 @@ impl<H: HeldLock, B> Drop for Guard<H, B> {
     }
 }
 
-/// Gives a public guard, a tuple struct around a [`Guard`], groups of documented methods: those
-/// that all guards have (`held`, with the trait [`Held`](crate::Held)), `unlock` (a permit is
-/// released), `min_hold` where the handle has that setting, and the `fencing_token` of one lock
-/// that is held exclusively.
+/// Adds groups of documented methods to a public guard, a tuple struct around a [`Guard`]: those of
+/// all guards (`held`, with the trait [`Held`](crate::Held)), `unlock` (a permit has `release`
+/// instead), `min_hold` if the handle has that setting, and `fencing_token` for one lock that is
+/// held exclusively.
 macro_rules! guard_methods {
     ($guard:ty: $($group:ident),+) => {
         $($crate::sync::guard::guard_methods!(@$group $guard);)+
@@ -299,26 +299,26 @@ macro_rules! guard_methods {
                 self.0.name()
             }
 
-            /// Whether the lock is certainly still held. False from the first instruction after the
-            /// lease may have ended, also when the process or the machine was suspended meanwhile.
-            /// Once false, it stays false.
+            /// Whether the lock is certainly still held. Returns false as soon as the lease may
+            /// have ended, even if the process or the machine was suspended in the meantime. Once
+            /// false, it stays false.
             ///
             /// No I/O and no mutex: it reads the clock, and the process id unless that was read
-            /// microseconds ago. True proves nothing about what comes *after* the call; see
+            /// microseconds before. True proves nothing about the time *after* the call; see
             /// [`fencing`](crate::fencing).
             #[must_use]
             pub fn is_held(&self) -> bool {
                 self.0.is_held()
             }
 
-            /// How long the lock is certainly held if nothing renews it any more; zero once it is
+            /// How long the lock is certain to be held without another renewal; zero once it is
             /// lost. No I/O.
             #[must_use]
             pub fn remaining(&self) -> std::time::Duration {
                 self.0.remaining()
             }
 
-            /// [`is_held`](Self::is_held) for use with `?`. No I/O.
+            /// Returns an error unless [`is_held`](Self::is_held); for use with `?`. No I/O.
             ///
             /// # Errors
             /// [`Lost`](crate::ErrorKind::Lost) with the [reason](crate::LossReason) in words, and
@@ -328,19 +328,21 @@ macro_rules! guard_methods {
                 self.0.ensure_held()
             }
 
-            /// Blocks until the lease is lost or closing the client gives it up, or until `timeout`
-            /// has passed; the [answer](crate::LossWait) says which. [`loss`](Self::loss) gives the
+            /// Blocks until the lease is lost, closing the client gives it up, or `timeout` has
+            /// passed; the [result](crate::LossWait) says which. [`loss`](Self::loss) returns the
             /// cause of a loss. No I/O.
             ///
-            /// It notices the end of the lease within about a millisecond. It notices that the
-            /// server has forgotten the hold at the next renewal: a third of the lease later, and
-            /// for a fixed lease at most 10 s. Call it from a second thread that borrows the guard.
+            /// It notices the end of the lease within about a millisecond. If the server has
+            /// forgotten the hold, it notices that at the next renewal: up to a third of the lease
+            /// later, and at most 10 s later for a fixed lease. Call it from a second thread that
+            /// borrows the guard.
             pub fn wait_lost(&self, timeout: std::time::Duration) -> $crate::LossWait {
                 self.0.wait_lost(timeout)
             }
 
-            /// [`wait_lost`](Self::wait_lost) that a token ends: for a thread that watches over a
-            /// job, and is to end with the job. What has ended the hold counts before the cancel.
+            /// Like [`wait_lost`](Self::wait_lost), but a token can end it: for a thread that
+            /// watches over a job and must end with it. If the hold has ended too, that is returned
+            /// and not the cancel.
             ///
             /// # Errors
             /// [`Cancelled`](crate::ErrorKind::Cancelled) once the token is cancelled, within about
@@ -354,12 +356,12 @@ macro_rules! guard_methods {
             }
 
             /// Runs `callback` once, with the reason, if the lease is lost, or closing the client
-            /// gives it up, while this guard lives. It runs at once if the lease is lost already,
-            /// and also if the loss is found by the guard's own unlock or drop.
+            /// gives it up, while this guard lives. It runs at once if the lease is already lost,
+            /// and also if the guard's own `unlock` or drop finds the loss.
             ///
             /// A callback belongs to the guard that registered it. Once that guard has been given
-            /// up with the lease held, the callback never runs, whatever happens to the hold's
-            /// other guards.
+            /// up with the lease still held, the callback never runs, whatever happens to the
+            /// hold's other guards.
             ///
             /// Callbacks run on up to 16 threads of the client, which it starts when needed. They
             /// may use the client, drop guards and drop the last handle; one that blocks can delay
@@ -371,18 +373,19 @@ macro_rules! guard_methods {
                 self.0.on_lost(callback);
             }
 
-            /// A channel that is ready when the lease is lost, or closing the client gives it up:
-            /// for a `select!` over jobs and the lock.
+            /// A channel that becomes ready when the lease is lost or closing the client gives it
+            /// up: for a `select!` over jobs and the lock.
             ///
-            /// It carries no message. It is disconnected at the loss and stays so, so `recv` is
-            /// ready from then on for every clone and in every thread, and nobody can miss it or
-            /// take it from another. It is ready at once if the lease is lost already. It is also
-            /// disconnected when the guard is given up: then nobody has the lock by it.
-            /// [`loss`](Self::loss) says why.
+            /// It carries no messages. A loss disconnects it for good, so `recv` is ready from then
+            /// on for every clone in every thread, and no receiver can miss the loss or take it
+            /// from another. It is ready at once if the lease is already lost. Giving up the guard
+            /// also disconnects it, because nothing is held through the guard then.
+            /// [`loss`](Self::loss) returns the cause.
             ///
-            /// All calls return clones of one channel, so a loop may call it in each round. No
-            /// I/O. The first call of a client starts the thread that [`on_lost`](Self::on_lost)
-            /// starts, and a loss is noticed as quickly as there; no callback can delay it.
+            /// All calls return clones of one channel, so a loop may call it in each iteration. No
+            /// I/O. The first call of a client starts the same thread as
+            /// [`on_lost`](Self::on_lost), and a loss is noticed just as quickly; no callback can
+            /// delay it.
             ///
             /// # Examples
             /// ```no_run
@@ -399,7 +402,7 @@ macro_rules! guard_methods {
             ///         }
             ///     }
             /// }
-            /// guard.unlock()?; // says how it was lost
+            /// guard.unlock()?; // the error says how it was lost
             /// # Ok::<(), leasehold::Error>(())
             /// ```
             #[must_use]
@@ -407,22 +410,22 @@ macro_rules! guard_methods {
                 self.0.lost()
             }
 
-            /// How the lease was lost, or `None` while it is held. Once lost, always the same. In
-            /// a forked child `None`. No I/O.
+            /// How the lease was lost, or `None` while it is held. Once lost, it never changes. In
+            /// a forked child it is always `None`. No I/O.
             #[must_use]
             pub fn loss(&self) -> Option<$crate::Loss> {
                 self.0.loss()
             }
 
-            /// Runs `callback` when a renewal fails, with the error and the time that is left; not
-            /// for those that fail after it, until one has succeeded in between. It runs at once if
-            /// renewal fails already. The lock is still held, and renewal is tried again until the
-            /// lease ends: time to stop cleanly, or to call somebody.
+            /// Runs `callback` when a renewal fails, with the error and the remaining time. It does
+            /// not run again for the failures that follow until a renewal has succeeded. It runs at
+            /// once if renewal is already failing. The lock is still held, and renewal is retried
+            /// until the lease ends, so there is time to stop cleanly or to alert somebody.
             ///
-            /// The threads and rules are those of [`on_lost`](Self::on_lost): it never runs once
-            /// the guard has been given up. A fixed lease, and one whose `max_hold` is over, are
-            /// not renewed, so nothing can fail. Guards of several locks call it once when they
-            /// fail together.
+            /// It runs on the same threads and by the same rules as [`on_lost`](Self::on_lost):
+            /// never once the guard has been given up. A fixed lease, or one whose `max_hold` is
+            /// over, is not renewed, so nothing can fail. A guard of several locks runs it once if
+            /// their renewals fail together.
             pub fn on_renewal_trouble(&self, callback: impl Fn(&$crate::RenewalTrouble) + Send + Sync + 'static) {
                 self.0.on_renewal_trouble(callback);
             }
@@ -433,16 +436,16 @@ macro_rules! guard_methods {
                 self.0.hold_count()
             }
 
-            /// Lengthens the lease to at least `lease` from now, once; never shortens it. One round
+            /// Extends the lease once, to at least `lease` from now; never shortens it. One round
             /// trip.
             ///
-            /// For a fixed lease that turns out too short. A renewed hold does not need it. Safe to
-            /// repeat.
+            /// Use it for a fixed lease that turns out to be too short. A renewed hold does not
+            /// need it. Safe to repeat.
             ///
             /// # Errors
             /// [`Lost`](crate::ErrorKind::Lost) when the hold is gone;
             /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a lease out of range; any
-            /// failure to ask the server, which leaves the lease as it was.
+            /// failure of the request, which leaves the lease as it was.
             pub fn extend(&self, lease: std::time::Duration) -> crate::Result<()> {
                 self.0.extend(lease)
             }
@@ -458,29 +461,28 @@ macro_rules! guard_methods {
     };
     (@unlock $guard:ty) => {
         impl $guard {
-            /// Gives up this level of the hold, and with the last level the lock: as dropping the
-            /// guard does, but it returns the outcome. One round trip; a few I/O timeouts (for a
-            /// connection, for the reply) when the server hangs.
+            /// Gives up this level of the hold, and with the last level the lock. Dropping the
+            /// guard does the same, but this returns the outcome. One round trip, or a few I/O
+            /// timeouts (for a connection, for the reply) if the server hangs.
             ///
-            /// No round trip when a plain lock passes to a waiting thread of this client (see
-            /// [Turns](crate::ReentrantMutex#turns)). Then success means that the lease had not
-            /// ended, and that the server granted it less than 16 ms ago; that it was forced out
-            /// since then is reported to one of the next turns. None either while other threads of
-            /// the client read with the same hold (see [Readers of one
-            /// client](crate::RwLock#readers-of-one-client)): then a loss that no visit has found
-            /// yet, one visit a second, is reported to the last of them.
+            /// There is no round trip when a plain lock passes to a waiting thread of this client
+            /// (see [Turns](crate::ReentrantMutex#turns)). Success then means that the lease had
+            /// not ended, and that the server granted it less than 16 ms before; if it was forced
+            /// out since then, one of the next turns reports that. There is no round trip either
+            /// while other threads of the client read with the same hold (see [Readers of one
+            /// client](crate::RwLock#readers-of-one-client)): the last of them then reports a loss
+            /// that the inspections, one per second, have not found yet.
             ///
-            /// Dropping the guard blocks for as long, and for one round trip more when this was the
-            /// last handle of its client. A drop never panics. It logs a failure at WARN and undoes
-            /// in the background what may still be locked. It logs nothing when closing the client
-            /// gave up the hold, and does nothing in a forked child.
+            /// Dropping the guard blocks for just as long, and for one round trip more if it was
+            /// the last handle of its client. A drop never panics. It logs a failure at WARN and
+            /// undoes in the background what may still be locked. It logs nothing when closing the
+            /// client gave up the hold, and does nothing in a forked child.
             ///
             /// # Errors
             /// [`Lost`](crate::ErrorKind::Lost) when the lock had been lost before, and
-            /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave it up: what was
-            /// done under it may have overlapped with another holder. When the server could not be
-            /// asked, the release is repeated in the background until it answers or the lease has
-            /// ended.
+            /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave it up: the work
+            /// done under it may have overlapped with another holder's. When the request fails, it
+            /// is repeated in the background until the server answers or the lease has ended.
             pub fn unlock(self) -> crate::Result<()> {
                 self.0.unlock()
             }
@@ -488,10 +490,10 @@ macro_rules! guard_methods {
     };
     (@min_hold $guard:ty) => {
         impl $guard {
-            /// Does without the rest of a [`min_hold`](crate::ReentrantMutex::min_hold): once the
-            /// last guard of this hold is given up, the lock is free. For a job that did not begin,
-            /// so that the next machine can do it at once. It cannot be taken back, and has no
-            /// effect on a hold without a `min_hold`. No I/O. Safe to repeat.
+            /// Cancels the rest of a [`min_hold`](crate::ReentrantMutex::min_hold): once the last
+            /// guard of this hold is given up, the lock is free. Use it for a job that did not
+            /// begin, so that the next machine can run it at once. It cannot be reverted, and has
+            /// no effect on a hold without a `min_hold`. No I/O. Safe to repeat.
             pub fn end_min_hold(&self) {
                 self.0.end_min_hold();
             }
@@ -501,24 +503,25 @@ macro_rules! guard_methods {
         impl $guard {
             /// The fencing token of this hold: larger than that of every earlier hold of this name.
             ///
-            /// Send it to the resource with every write, and let the resource refuse smaller ones:
+            /// Send it to the resource with every write, and let the resource reject smaller ones:
             /// [`fencing`](crate::fencing) has helpers for that. Re-entering gives the same token.
             /// No I/O.
             ///
             /// # Errors
             /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when the client was built with
-            /// `fencing(false)`; never otherwise, also not after the lease was lost.
+            /// `fencing(false)`; never otherwise, not even after the lease was lost.
             pub fn fencing_token(&self) -> crate::Result<crate::fencing::FencingToken> {
                 self.0.fencing_token()
             }
 
-            /// A statement that fences a transaction of your own by this hold, where the locks
-            /// live in your PostgreSQL database: a holder that is late cannot commit. No I/O.
+            /// A statement that fences a transaction of your own with the token of this hold, if
+            /// the locks are in your PostgreSQL database: a holder that is too late cannot commit.
+            /// No I/O.
             ///
             /// # Errors
-            /// [`Unsupported`](crate::ErrorKind::Unsupported) where the locks are not in a
-            /// database. [`InvalidInput`](crate::ErrorKind::InvalidInput) without a token, when
-            /// the client was built with `fencing(false)`.
+            /// [`Unsupported`](crate::ErrorKind::Unsupported) when the locks are not in a database.
+            /// [`InvalidInput`](crate::ErrorKind::InvalidInput) when the client was built with
+            /// `fencing(false)`, so there is no token.
             pub fn fence_sql(&self) -> crate::Result<crate::fencing::TransactionFence> {
                 self.0.fence_sql()
             }

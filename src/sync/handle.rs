@@ -45,7 +45,7 @@ impl<N> Handle<N> {
         }
     }
 
-    /// What was named, if the name, the terms and the client can be used. `label` is the name for
+    /// The name or names, if they, the terms and the client can be used. `label` writes them for
     /// errors.
     pub(crate) fn usable_as(&self, label: impl FnOnce(&N) -> String) -> Result<&N> {
         let name = self.name.as_ref().map_err(Clone::clone)?;
@@ -89,7 +89,7 @@ impl Handle {
         })
     }
 
-    /// [`usable`](Self::usable) for a call that is to take something: an error ends it.
+    /// The name for a call that acquires `kind`. If it cannot be used, the call counts as refused.
     pub(crate) fn begin(&self, kind: Kind) -> Result<Arc<LockName>> {
         self.name_of_kind(kind).inspect_err(|e| self.client.seen.observer.refused(kind.into(), e))
     }
@@ -121,17 +121,17 @@ impl Handle {
 
     pub(crate) fn force_unlock(&self) -> Result<bool> {
         let name = self.usable()?;
-        // Listed before: a hold that is granted after the lock was freed is not the one that was
-        // forced out.
+        // Listed before the request: a hold granted after the lock was freed is not the one that
+        // was forced out.
         let ours = self.client.holds.under(&name.key);
         let freed = self.client.store.force_unlock(name).map_err(|e| e.for_name(&name.name));
         if let Ok(true) = freed {
             ours.iter().for_each(|hold| self.client.report_loss(hold));
         }
         if !matches!(freed, Ok(false)) {
-            // A hold that was granted while the request was under way is in no list, or was not
-            // when it was made: the store says whether that hold is the one that was forced out. It
-            // also says so if this request failed, and may have run.
+            // A hold that was granted while the request was under way may be missing from the list
+            // above, so the store is asked whether it was the one forced out. That is also needed
+            // after an error, because the request may have run.
             self.client.watchdog.mistrust(&name.key);
             self.client.local_queues.notify(&name.key);
         }
@@ -139,18 +139,18 @@ impl Handle {
     }
 }
 
-/// The side of a hold that an acquire of `kind` takes a level of.
+/// The side of a hold to which an acquire of `kind` adds a level.
 fn side_of(kind: Kind) -> Side {
     if kind == Kind::Read { Side::Read } else { Side::Main }
 }
 
-/// What an acquire without a deadline returns: it ends with a grant or an error.
+/// The guard from an acquire without a deadline, which ends with a grant or an error.
 pub(crate) fn without_deadline<G>(acquired: Result<Option<G>>) -> Result<G> {
     acquired.map(|guard| guard.expect("an acquire without a deadline does not time out"))
 }
 
-/// A waiting method in its four forms: it blocks, it makes one attempt, it blocks for a time, it
-/// blocks until an instant. `$take` is the private method that all of them call with a deadline.
+/// The four forms of a waiting method: block, try once, block for a duration, block until an
+/// instant. All of them call the private method `$take` with a deadline.
 macro_rules! waiting_method {
     (
         $(#[$doc:meta])*
@@ -162,60 +162,63 @@ macro_rules! waiting_method {
             $crate::sync::handle::without_deadline(self.$take($($arg,)* $crate::base::deadline::Deadline::Never))
         }
 
-        #[doc = concat!("One attempt of [`", stringify!($method), "`](Self::", stringify!($method), "): one round \
-            trip, or a few I/O timeouts when the server hangs. `None` if it would have to wait.")]
+        #[doc = concat!("Tries [`", stringify!($method), "`](Self::", stringify!($method), ") once, without waiting: \
+            one round trip, or a few I/O timeouts if the server hangs. Returns `None` if it would have to wait.")]
         ///
         /// # Errors
-        #[doc = concat!("As [`", stringify!($method), "`](Self::", stringify!($method), ").")]
+        #[doc = concat!("The same as [`", stringify!($method), "`](Self::", stringify!($method), ").")]
         pub fn $try_method(&self $(, $arg: $ty)*) -> $crate::Result<Option<$guard>> {
             self.$take($($arg,)* $crate::base::deadline::Deadline::Now)
         }
 
-        #[doc = concat!("[`", stringify!($method), "`](Self::", stringify!($method), "), blocking for at most \
-            `timeout` and one round trip, which can take a few I/O timeouts when the server hangs. `None` if it could \
-            not be taken within `timeout`: `holder` or `holders`, where the primitive has one, says who has it. If the server has not answered recently, it is asked once more at the end; \
-            an error means that the outcome is unknown.")]
+        #[doc = concat!("Like [`", stringify!($method), "`](Self::", stringify!($method), "), but blocks for at most \
+            `timeout` plus one round trip, which can take a few I/O timeouts if the server hangs. Returns `None` if it \
+            could not be taken within `timeout`; `holder` or `holders`, if the primitive has one, reports who holds it. \
+            If the server has not answered recently, it is asked once more at the end; an error means that the outcome \
+            is unknown.")]
         ///
         /// # Errors
-        #[doc = concat!("As [`", stringify!($method), "`](Self::", stringify!($method), ").")]
+        #[doc = concat!("The same as [`", stringify!($method), "`](Self::", stringify!($method), ").")]
         pub fn $try_for(&self $(, $arg: $ty)*, timeout: std::time::Duration) -> $crate::Result<Option<$guard>> {
             self.$take($($arg,)* $crate::base::deadline::Deadline::after($crate::os::now(), timeout))
         }
 
-        #[doc = concat!("[`", stringify!($method), "`](Self::", stringify!($method), "), blocking until `deadline` at \
-            most, and one round trip, which can take a few I/O timeouts when the server hangs. `None` if it could not \
-            be taken before `deadline`. If the server has not answered recently, it is asked once more at the end; an \
-            error means that the outcome is unknown.")]
+        #[doc = concat!("Like [`", stringify!($method), "`](Self::", stringify!($method), "), but blocks until \
+            `deadline` at most, plus one round trip, which can take a few I/O timeouts if the server hangs. Returns \
+            `None` if it could not be taken before `deadline`. If the server has not answered recently, it is asked \
+            once more at the end; an error means that the outcome is unknown.")]
         ///
         /// # Errors
-        #[doc = concat!("As [`", stringify!($method), "`](Self::", stringify!($method), ").")]
+        #[doc = concat!("The same as [`", stringify!($method), "`](Self::", stringify!($method), ").")]
         pub fn $try_until(&self $(, $arg: $ty)*, deadline: std::time::Instant) -> $crate::Result<Option<$guard>> {
             self.$take($($arg,)* $crate::base::deadline::Deadline::At(deadline))
         }
     };
 }
 
-/// Gives a public handle, which has a [`Handle`] in its field `handle`, groups of documented
-/// methods: its `name`, the settings of its `lease`, its `min_hold`, its `token` and what may
-/// `cancel` its calls, and those for an `operator`.
+/// Adds groups of documented methods to a public handle, which has a [`Handle`] in its field
+/// `handle`: its `name`, the settings `lease`, `min_hold`, `token` and `cancel`, and the methods
+/// for an `operator`.
 macro_rules! handle_methods {
     ($($group:ident),+) => {
         $($crate::sync::handle::handle_methods!(@$group);)+
     };
     (@name) => {
-        /// The name, as the caller gave it; empty for a name that every method refuses.
+        /// The name, as the caller gave it; empty if the name is invalid, in which case every call
+        /// fails. No I/O.
         #[must_use]
         pub fn name(&self) -> &str {
             self.handle.name()
         }
     };
     (@lease) => {
-        /// A fixed lease: a hold has `lease` and is not renewed. Between 20 ms and 365 days; the
-        /// first call reports a lease out of range. A hold ends 1 % and 2 ms before its lease does,
-        /// and the round trip of the grant counts: below about 50 ms little is left on a busy
-        /// machine.
+        /// Sets a fixed lease: each hold lasts for `lease` and is not renewed. `lease` must be
+        /// between 20 ms and 365 days; the first call reports a value out of range. A hold ends 1 %
+        /// and 2 ms before its lease does, and the round trip of the grant counts towards it, so a
+        /// lease below about 50 ms leaves little time on a busy machine.
         ///
-        /// For work with a known longest time: a holder that hangs loses the hold by itself.
+        /// Use it for work with a known maximum duration: a holder that hangs then loses the hold
+        /// without anybody's help.
         #[must_use]
         pub fn with_lease(mut self, lease: std::time::Duration) -> Self {
             self.handle.with_lease(lease);
@@ -224,7 +227,7 @@ macro_rules! handle_methods {
 
         /// Limits renewal: once the hold has lasted for `most`, it is no longer renewed, and it is
         /// lost when its last lease ends, up to one lease later. It protects against a holder that
-        /// hangs. It has no effect on a fixed lease. The first call refuses zero as bad input.
+        /// hangs. It has no effect on a fixed lease. Zero is invalid: the first call reports it.
         #[must_use]
         pub fn max_hold(mut self, most: std::time::Duration) -> Self {
             self.handle.terms.max_hold = Some(most);
@@ -232,35 +235,34 @@ macro_rules! handle_methods {
         }
     };
     (@min_hold) => {
-        /// Keeps the lock taken until at least `least` after it was acquired, although its last
-        /// guard is gone: for jobs that many machines start at the same time, and whose clocks
-        /// differ by less than `least`. Without it a job that takes less time than the clocks
+        /// Keeps the lock taken for at least `least` after it was acquired, even if its last guard
+        /// is gone earlier: for jobs that many machines start at the same time, with clocks that
+        /// differ by less than `least`. Without it, a job that takes less time than the clocks
         /// differ by runs twice. (ShedLock calls it `lockAtLeastFor`.)
         ///
-        /// Nothing blocks for it: taking the lock and giving up the guard take as long as without.
-        /// When the guard is given up before the time is over, by `unlock` or by drop, by the end
-        /// of its thread or by closing the client, it ends as ever: it is not renewed any more,
-        /// reports no loss, and the process may end. At the server the lock then has the rest of
-        /// the time as its TTL, which can be shorter or longer than the lease, and nobody gets it
-        /// before: no other client, no other thread of this one, nor this thread again. Waiters
-        /// learn of the new end. A guard that is given up later frees the lock at once.
+        /// No call blocks longer because of it. When the guard is given up before the time is over,
+        /// by `unlock` or by drop, by the end of its thread or by closing the client, the hold ends
+        /// as usual: it is no longer renewed, reports no loss, and the process may exit. At the
+        /// server the rest of the time becomes the TTL of the lock; it can be shorter or longer
+        /// than the lease. Until it is over, nobody gets the lock: no other client, no other thread
+        /// of this client, and not this thread again. Waiters are notified of the new end. A guard
+        /// that is given up later frees the lock at once.
         ///
-        /// The time counts from when the acquire returned; of several levels, from the outermost,
-        /// whose handle decides. A process that is *killed* in its job leaves the lock for the rest
-        /// of its lease, as ever, and a hold that is lost may be free at once. `force_unlock` frees
-        /// a lock that is kept, too. A write hold that was downgraded is a read hold, and freed as
-        /// one; to [read](crate::RwLock::read) through such a handle is refused as bad input.
+        /// The time counts from when the acquire returned; if the lock is re-entered, from the
+        /// outermost acquire, whose handle decides. A process that is *killed* during its job
+        /// leaves the lock taken for the rest of its lease, as usual, and a lock whose hold is lost
+        /// may be free at once. `force_unlock` also frees a lock that is kept taken. A write hold
+        /// that was downgraded is a read hold, and is freed as one; [reading](crate::RwLock::read)
+        /// through such a handle returns [`InvalidInput`](crate::ErrorKind::InvalidInput).
         ///
-        /// If the server cannot be asked when the guard is given up, the request is repeated in
-        /// the background; it names the same end each time. Until it gets there the lock ends with
-        /// its lease.
+        /// If the request fails when the guard is given up, it is repeated in the background with
+        /// the same end time. Until it succeeds, the lock ends with its lease.
         ///
-        /// Up to 365 days; zero is none, the default. The first call refuses as bad input more
-        /// than a fixed lease ([`with_lease`](Self::with_lease)) or a
-        /// [`max_hold`](Self::max_hold), both of which must last as long; and with
-        /// [Redlock](crate::guide::redlock) more than its longest lease. Over ZooKeeper it is
-        /// refused with [`Unsupported`](crate::ErrorKind::Unsupported): a hold there cannot outlast
-        /// its session.
+        /// `least` is at most 365 days; the default, zero, turns it off. The first call returns
+        /// [`InvalidInput`](crate::ErrorKind::InvalidInput) if it is longer than a fixed lease
+        /// ([`with_lease`](Self::with_lease)), than a [`max_hold`](Self::max_hold) or, with
+        /// [Redlock](crate::guide::redlock), than its longest lease. With ZooKeeper it returns
+        /// [`Unsupported`](crate::ErrorKind::Unsupported): a hold there cannot outlast its session.
         #[must_use]
         pub fn min_hold(mut self, least: std::time::Duration) -> Self {
             self.handle.terms.min_hold = least;
@@ -270,11 +272,12 @@ macro_rules! handle_methods {
     (@token) => {
         /// Keeps the fencing token counter of this name for ever.
         ///
-        /// For names that Java's `RFencedLock` uses as well. Java does not check for a counter that
-        /// expired, and would begin again at 1. Without this setting a counter expires a day after
-        /// the last grant; among clients of this crate tokens still never repeat. And Java's
-        /// `getToken()` reads the counter, which without this setting can be ahead of the holder's
-        /// token: a plain lock draws several at once when threads of one client wait for it.
+        /// Use it for names that Java's `RFencedLock` uses as well. Java does not check whether a
+        /// counter has expired, and would begin again at 1. Without this setting, a counter expires
+        /// a day after the last grant; among clients of this crate, tokens still never repeat.
+        /// Java's `getToken()` also reads the counter, which without this setting can be ahead of
+        /// the holder's token: a plain lock draws several tokens at once when threads of one client
+        /// wait for it.
         #[must_use]
         pub fn keep_token(mut self) -> Self {
             self.handle.keep_token();
@@ -282,20 +285,20 @@ macro_rules! handle_methods {
         }
     };
     (@cancel) => {
-        /// Calls of this handle that take something or wait end with
-        /// [`Cancelled`](crate::ErrorKind::Cancelled) once the token is cancelled: within about a
-        /// millisecond where they wait, at once where they begin later, the `try_` forms included.
-        /// They leave nothing behind: a place in a queue or a wait marker at the server is removed
-        /// at once, in the background, and who is behind moves up. A second token replaces the
-        /// first; for several, use [children](crate::CancelToken::child) of one.
+        /// Lets `token` cancel the calls of this handle that acquire or wait. They return
+        /// [`Cancelled`](crate::ErrorKind::Cancelled): within about a millisecond if they are
+        /// waiting, and at once if they begin later, the `try_` forms included. They leave nothing
+        /// behind: a queue entry or a wait marker at the server is removed at once, in the
+        /// background, and later waiters move up. A second token replaces the first; to combine
+        /// several, use [children](crate::CancelToken::child) of one.
         ///
-        /// A call with a request under way ends with the reply: after a few I/O timeouts at most,
-        /// when the server hangs. If that reply, or another thread of this client at that very
-        /// moment, gives it what it asked for, the call returns it as if it had come before the
-        /// cancel. A request that stays without a reply is undone in the background.
+        /// A call with a request under way returns when the reply arrives, or after a few I/O
+        /// timeouts at most if the server hangs. If the reply is a grant, or another thread of this
+        /// client passes the lock on at that moment, the call succeeds as if the cancel had come
+        /// later. A request that gets no reply is undone in the background.
         ///
-        /// A call that enters a hold of its own thread once more waits for nothing and is not
-        /// refused. What is held stays held.
+        /// A call that re-enters a hold of its own thread does not wait and is not cancelled. Locks
+        /// that are held stay held.
         #[must_use]
         pub fn with_cancel(mut self, token: &$crate::CancelToken) -> Self {
             self.handle.with_cancel(token);
@@ -303,25 +306,25 @@ macro_rules! handle_methods {
         }
     };
     (@operator) => {
-        /// Whether anybody has the lock now. One round trip; the answer is out of date as soon as
-        /// it arrives.
+        /// Whether anybody holds the lock now. One round trip; the answer may be outdated when it
+        /// arrives.
         ///
         /// # Errors
-        /// When the server cannot be asked, or the key is not a lock.
+        /// When the request fails, or the key is not a lock.
         pub fn is_locked(&self) -> $crate::Result<bool> {
             self.handle.status().map(|status| status.is_some())
         }
 
-        /// Frees the lock whoever has it, and wakes the waiters; false when it was free. One round
-        /// trip, sent once.
+        /// Frees the lock, whoever holds it, and wakes the waiters. Returns false if it was free.
+        /// One round trip; the request is sent only once.
         ///
-        /// For an operator, after a crash. The holder is not asked. Holders of this client learn of
-        /// the loss at once, others at their next renewal, a third of their lease later. Until then
-        /// they may do harm, which fencing tokens prevent.
+        /// Meant for an operator after a crash. The holder is not asked. Holders in this client are
+        /// notified of the loss at once; others notice it at their next renewal, up to a third of
+        /// their lease later. Until then they may do harm, which fencing tokens prevent.
         ///
         /// # Errors
-        /// When the server cannot be asked: the lock may have been freed. Do not repeat the call
-        /// blindly: a repeat could force out the next holder.
+        /// When the request fails; the lock may have been freed all the same. Do not repeat the
+        /// call blindly: a repeat could force out the next holder.
         pub fn force_unlock(&self) -> $crate::Result<bool> {
             self.handle.force_unlock()
         }

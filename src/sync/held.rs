@@ -12,18 +12,18 @@ use crate::base::loss::{Loss, LossWait, RenewalTrouble};
 use crate::fencing::FencingToken;
 
 pub(crate) mod sealed {
-    /// Only the guards of this crate are holds.
+    /// Only the guards of this crate implement [`Held`](super::Held).
     pub trait Sealed {}
 }
 
-/// What all guards have in common, so that a function can take any of them: a mutex, a permit, a
-/// read or write hold, several locks at once.
+/// What all guards have in common, so that a function can take any of them: of a mutex, a permit, a
+/// read or write hold, or several locks at once.
 ///
-/// The guards have these methods themselves, and their docs say more (`fencing_token` is there only
-/// on those that have one); this trait is only needed in functions like the one below. It can be
-/// used as `&dyn Held` and `Box<dyn Held>`: all methods but [`unlock`](Self::unlock) are there, and
-/// dropping the box gives the hold up. It is `Sync`, so a `&dyn Held` can go to another thread.
-/// Only the guards of this crate have it.
+/// The guards have these methods themselves, with more documentation (`fencing_token` only if they
+/// have one); this trait is needed only in functions like the one below. It can be used as `&dyn
+/// Held` and `Box<dyn Held>`, with all methods except [`unlock`](Self::unlock); dropping the box
+/// gives up the hold. It is `Sync`, so a `&dyn Held` can move to another thread. Only the guards of
+/// this crate implement it.
 ///
 /// # Examples
 /// ```
@@ -45,7 +45,7 @@ pub(crate) mod sealed {
 /// # Ok::<(), leasehold::Error>(())
 /// ```
 pub trait Held: Debug + Sync + sealed::Sealed {
-    /// The name of the lock, as the caller gave it; of several, the first few.
+    /// The name of the lock, as the caller gave it; for several locks, the first few names.
     fn name(&self) -> &str;
 
     /// Whether the lock is certainly still held. See
@@ -53,12 +53,12 @@ pub trait Held: Debug + Sync + sealed::Sealed {
     #[must_use]
     fn is_held(&self) -> bool;
 
-    /// How long the lock is certainly held if nothing renews it any more. See
+    /// How long the lock is certain to be held without another renewal. See
     /// [`remaining`](crate::ReentrantMutexGuard::remaining).
     #[must_use]
     fn remaining(&self) -> Duration;
 
-    /// [`is_held`](Self::is_held) for use with `?`.
+    /// Returns an error unless [`is_held`](Self::is_held); for use with `?`.
     ///
     /// # Errors
     /// The same as [`ensure_held`](crate::ReentrantMutexGuard::ensure_held).
@@ -68,7 +68,7 @@ pub trait Held: Debug + Sync + sealed::Sealed {
     /// [`wait_lost`](crate::ReentrantMutexGuard::wait_lost).
     fn wait_lost(&self, timeout: Duration) -> LossWait;
 
-    /// [`wait_lost`](Self::wait_lost) that a token ends. See
+    /// Like [`wait_lost`](Self::wait_lost), but a token can end it. See
     /// [`wait_lost_or_cancelled`](crate::ReentrantMutexGuard::wait_lost_or_cancelled).
     ///
     /// # Errors
@@ -107,7 +107,7 @@ pub trait Held: Debug + Sync + sealed::Sealed {
     #[must_use]
     fn hold_count(&self) -> u32;
 
-    /// Lengthens the lease to at least `lease` from now, once. One round trip. See
+    /// Extends the lease once, to at least `lease` from now. One round trip. See
     /// [`extend`](crate::ReentrantMutexGuard::extend).
     ///
     /// # Errors
@@ -125,7 +125,7 @@ pub trait Held: Debug + Sync + sealed::Sealed {
         Self: Sized;
 }
 
-/// Gives a public guard, a tuple struct around a `Guard`, the trait.
+/// Implements the trait for a public guard, a tuple struct around a `Guard`.
 macro_rules! impl_held {
     ($guard:ty) => {
         impl $crate::sync::held::sealed::Sealed for $guard {}

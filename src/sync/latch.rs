@@ -17,36 +17,36 @@ use crate::wait::contender::Contender;
 use crate::wait::record::recorded;
 use crate::wait::wait_loop::contend;
 
-/// A count that many wait for and many count down: threads, processes, machines, and Java processes
-/// with Redisson's `RCountDownLatch`. At zero all waiters continue.
+/// A count that many can wait for and many can count down: threads, processes, machines, and Java
+/// processes with Redisson's `RCountDownLatch`. At zero all waiters continue.
 ///
-/// A cheap handle: making and cloning one costs no I/O. Made by
-/// [`LockClient::latch`](crate::LockClient::latch).
+/// A cheap handle, created by [`LockClient::latch`](crate::LockClient::latch): creating and cloning
+/// it costs no I/O.
 ///
 /// # Start and end
-/// One caller sets the count, others count it down. At zero the key is gone, and the latch can be
-/// set again. A latch that is not set looks like one that has opened: it lets a waiter
-/// continue at once, so [set it](Self::set_count) before you start the waiters. A latch has no
-/// lease: a process that dies before it has counted down leaves the others waiting. So give
+/// One caller sets the count, others count it down. At zero the key is removed, and the latch can
+/// be set again. A latch that is not set cannot be distinguished from one that has opened: it lets
+/// waiters continue at once, so [set it](Self::set_count) before you start the waiters. A latch has
+/// no lease: a process that dies before it has counted down leaves the others waiting. So give
 /// [`wait_for`](Self::wait_for) a timeout, or [`delete`](Self::delete) the latch.
 ///
 /// # Name
-/// A latch, a semaphore and a counting semaphore are each one number under their name, as in
-/// Redisson, and Redis cannot tell them apart. A client that has used a name for one of them
+/// A latch, a semaphore and a counting semaphore are each stored as one number under their name, as
+/// in Redisson, and Redis cannot distinguish them. A client that has used a name for one of them
 /// refuses the name for the others with [`WrongType`](ErrorKind::WrongType) as long as the number
-/// exists. Across clients nothing in Redis detects it (PostgreSQL does): `count_down` of one client
-/// takes a permit from the semaphore of another, and an acquired permit counts a latch down. Give
-/// each primitive its own name.
+/// exists. Redis does not detect a conflict between clients (PostgreSQL does): `count_down` of one
+/// client takes a permit from the semaphore of another, and an acquired permit counts a latch down.
+/// Give each primitive its own name.
 ///
 /// # Waiting
-/// A waiter is woken by a message, and asks the server every few seconds besides: a lost message, a
-/// flush or a restart of the server delays waiters, and strands none.
+/// A waiter is woken by a message, and also asks the server every few seconds: a lost message, a
+/// flush or a restart of the server delays waiters, but none waits for ever.
 ///
 /// A latch may be set again right after its last count, or after [`delete`](Self::delete): Redis
-/// remembers for a minute when it was opened, so those who waited still continue. This does not
-/// hold when a Java process opened the latch, because Java leaves only a message. Then a waiter
-/// that asks when the latch is counting again waits for the new count. (Java's waiters do so
-/// whoever opened it.) Beside Java, use a new name for each round.
+/// remembers for a minute when it was opened, so the earlier waiters still continue. This is not
+/// the case if a Java process opened the latch, because Java only sends a message: a waiter that
+/// asks when the latch is counting again then waits for the new count. (Java's waiters do so
+/// whoever opened it.) If Java takes part, use a new name for each round.
 ///
 /// # Source
 /// Redisson's `RCountDownLatch` on the wire. What differs: counting down can be repeated after a
@@ -79,47 +79,47 @@ impl CountDownLatch {
 
     handle_methods!(name, cancel);
 
-    /// Sets the count, if the latch is not counting; false, and nothing is changed, if it is. 1 to
-    /// 2^31 − 1. One round trip. Safe to repeat.
+    /// Sets the count (1 to 2^31 − 1) if the latch is not counting. If it is, returns false and
+    /// changes nothing. One round trip. Safe to repeat.
     ///
     /// # Errors
     /// [`InvalidInput`](ErrorKind::InvalidInput) for a count out of range,
     /// [`WrongType`](ErrorKind::WrongType) when the name is used for something else, or when the
-    /// server cannot be asked.
+    /// request fails.
     pub fn try_set_count(&self, count: u32) -> Result<bool> {
         self.counter().set_from(1, count).map(|answer| answer.done)
     }
 
-    /// Sets the count, for a caller that expects to be the first. 1 to 2^31 − 1. One round trip.
-    /// Safe to repeat.
+    /// Sets the count (1 to 2^31 − 1), for a caller that expects to be the first. One round trip.
+    /// Safe to repeat: a repeat returns [`Conflict`](ErrorKind::Conflict).
     ///
     /// # Errors
-    /// [`Conflict`](ErrorKind::Conflict) when the latch is counting already; otherwise as
+    /// [`Conflict`](ErrorKind::Conflict) when the latch is already counting; otherwise the same as
     /// [`try_set_count`](Self::try_set_count).
     pub fn set_count(&self, count: u32) -> Result<()> {
         if self.try_set_count(count)? {
             return Ok(());
         }
-        Err(Error::named(ErrorKind::Conflict, self.name(), "the latch is counting already; delete it to begin anew"))
+        Err(Error::named(ErrorKind::Conflict, self.name(), "the latch is already counting; delete it to start again"))
     }
 
-    /// Counts down by one, and at zero lets all waiters continue. Returns the count that is left; 0
-    /// also when the latch was not counting. One round trip. After a lost reply the request is
-    /// repeated, for a few I/O timeouts, and still counts once.
+    /// Counts down by one, and at zero lets all waiters continue. Returns the remaining count; also
+    /// 0 if the latch was not counting. One round trip. After a lost reply the request is repeated,
+    /// for a few I/O timeouts, and still counts once.
     ///
     /// # Errors
     /// [`WrongType`](ErrorKind::WrongType) when the name is used for something else, or when the
-    /// server cannot be asked. If the server stopped answering *after* the request was sent, it may
-    /// have counted.
+    /// request fails. If the server stopped answering *after* the request was sent, the
+    /// call may have counted.
     pub fn count_down(&self) -> Result<u32> {
         self.counter().change(Count::Down).map(|answer| u32::try_from(answer.value).unwrap_or(0))
     }
 
-    /// The count that is left; 0 for a latch that is open or not set. One round trip; the answer is
-    /// out of date as soon as it arrives.
+    /// The remaining count; 0 for a latch that is open or not set. One round trip; the answer may
+    /// be outdated when it arrives.
     ///
     /// # Errors
-    /// When the server cannot be asked, or the key is not a count.
+    /// When the request fails, or the key is not a count.
     pub fn count(&self) -> Result<u32> {
         self.counter().ask().map(|(left, _)| u32::try_from(left.max(0)).unwrap_or(u32::MAX))
     }
@@ -128,7 +128,7 @@ impl CountDownLatch {
     ///
     /// # Errors
     /// The same as [`count`](Self::count); [`Closed`](ErrorKind::Closed) when the client was
-    /// closed, or [waits no more](crate::LockClient::stop_waiting), and
+    /// closed, or has [stopped waiting](crate::LockClient::stop_waiting); and
     /// [`Cancelled`](ErrorKind::Cancelled) when the token of the handle was cancelled. A call that
     /// is already waiting survives an outage of up to
     /// [`outage_timeout`](crate::Builder::outage_timeout).
@@ -136,7 +136,7 @@ impl CountDownLatch {
         self.wait_with(Deadline::Never).map(|_| ())
     }
 
-    /// Whether the count is zero now: [`wait`](Self::wait) without blocking. One round trip.
+    /// Returns whether the count is zero now, without waiting. One round trip.
     ///
     /// # Errors
     /// The same as [`count`](Self::count).
@@ -144,7 +144,8 @@ impl CountDownLatch {
         self.wait_with(Deadline::Now)
     }
 
-    /// Blocks until the count is zero (true), or for `timeout` and one round trip (false).
+    /// Blocks until the count is zero and returns true, or returns false after `timeout` plus one
+    /// round trip.
     ///
     /// # Errors
     /// The same as [`wait`](Self::wait).
@@ -152,7 +153,8 @@ impl CountDownLatch {
         self.wait_with(Deadline::after(os::now(), timeout))
     }
 
-    /// Blocks until the count is zero (true), or until `deadline` and one round trip (false).
+    /// Blocks until the count is zero and returns true, or returns false after `deadline` plus one
+    /// round trip.
     ///
     /// # Errors
     /// The same as [`wait`](Self::wait).
@@ -160,12 +162,12 @@ impl CountDownLatch {
         self.wait_with(Deadline::At(deadline))
     }
 
-    /// Removes the latch, which lets all waiters continue; false when it was not counting. One
-    /// round trip. Safe to repeat.
+    /// Removes the latch, which lets all waiters continue. Returns false if it was not counting.
+    /// One round trip. Safe to repeat.
     ///
     /// # Errors
     /// [`WrongType`](ErrorKind::WrongType) when the name is used for something else, or when the
-    /// server cannot be asked.
+    /// request fails.
     pub fn delete(&self) -> Result<bool> {
         self.counter().change(Count::Delete).map(|answer| answer.done)
     }
@@ -191,7 +193,7 @@ impl CountDownLatch {
 /// A call that waits for the count.
 struct Waiter<'a> {
     attempt: AcquireAttempt<'a>,
-    /// When the latch had last been opened, at the first attempt of this call that found it
+    /// When the latch was last opened, as reported to the first attempt of this call that found it
     /// counting.
     opened: Option<i64>,
 }

@@ -1,4 +1,4 @@
-//! What users hold: the primitives, their handles and their guards.
+//! The primitives, their handles and their guards.
 
 pub(crate) mod counting_semaphore;
 pub(crate) mod fair_mutex;

@@ -1,4 +1,5 @@
-//! Counts at the store that nobody holds: a latch's, and a semaphore's number of permits.
+//! Counts at the store that nobody holds: the count of a latch, and a semaphore's number of
+//! permits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,14 +24,14 @@ impl<'a> Counter<'a> {
         Self { handle }
     }
 
-    /// The count that is left, or the permits that are free; and how many permits are held.
+    /// The remaining count or the number of free permits, and how many permits are held.
     pub(crate) fn ask(&self) -> Result<(i64, i64)> {
         let name = self.handle.usable()?;
         self.handle.client.store.counts().and_then(|counts| counts.counted(name)).map_err(|e| e.for_name(&name.name))
     }
 
-    /// Sets the count, unless it was set before: then the answer has the count that there is. The
-    /// smallest that may be set is `least`, which is 0 or 1.
+    /// Sets the count, unless it was set before: then the answer has the existing count. The
+    /// smallest count that may be set is `least`, which is 0 or 1.
     pub(crate) fn set_from(&self, least: u32, count: u32) -> Result<CountAnswer> {
         check_count(count.max(1 - least), MOST_PERMITS).map_err(|e| e.for_name(self.handle.name()))?;
         self.change(Count::Set(count))
@@ -40,7 +41,7 @@ impl<'a> Counter<'a> {
     pub(crate) fn add(&self, permits: i64) -> Result<i64> {
         let name = self.handle.usable()?;
         if permits == 0 || permits.unsigned_abs() > u64::from(MOST_PERMITS) {
-            let why = format!("{permits} is not between 1 and 2^31 - 1, or that many fewer");
+            let why = format!("{permits} is out of range: add or remove between 1 and 2^31 - 1 permits");
             return Err(Error::named(ErrorKind::InvalidInput, &name.name, why));
         }
         self.change(Count::Add(permits)).map(|answer| answer.value)
@@ -50,8 +51,7 @@ impl<'a> Counter<'a> {
     /// idempotency key.
     ///
     /// # Errors
-    /// When the server cannot be asked. If that happened after the request was sent, the count may
-    /// have changed.
+    /// When the request fails. If it was sent before the failure, the count may have changed.
     pub(crate) fn change(&self, change: Count) -> Result<CountAnswer> {
         let (client, name) = (&self.handle.client, self.handle.usable()?);
         let _call = client.life.begin_call().map_err(|e| e.for_name(&name.name))?;
@@ -62,12 +62,12 @@ impl<'a> Counter<'a> {
     }
 }
 
-/// Stops a change of unknown outcome: it may have run, but must not run from now on. By then the
-/// name may be used for another count.
+/// Stops a change of unknown outcome. It may have run, but must not run later, when the name may be
+/// used for another count.
 fn resolve(client: &Arc<ClientState>, name: &LockName, holder: Holder, unknowns: UnknownOutcomes) {
     if !unknowns.is_empty() {
-        // Undoes nothing. It marks the idempotency key as used once no request with it can still
-        // run.
+        // This undoes nothing: it marks the idempotency key as used once no request with it can
+        // still run.
         let name = Arc::new(name.of_kind(Kind::CountingSemaphore));
         let expires = client.clock.now().plus(IDEMPOTENCY_TTL);
         client.watchdog.undo(Undo::of_attempt(name, holder, 1, unknowns, expires));
@@ -79,7 +79,8 @@ fn repeat(client: &Arc<ClientState>, name: &LockName, change: Count) -> Result<C
     let id = client.who.id.fresh_holder();
     let mut unknowns = UnknownOutcomes::default();
     let mut pause = Backoff::new(Duration::from_millis(10), Duration::from_millis(200));
-    // By the clock that counts suspended time, because the key expires at the store meanwhile.
+    // Measured by the clock that counts suspended time, because the key expires at the store during
+    // it.
     let (first, patience) = (client.clock.now(), client.config.io_timeout * 2);
     loop {
         let error = match counts.count(name, change, id.as_str(), &mut unknowns) {

@@ -11,49 +11,50 @@ use crate::sync::guard::{Guard, Movable, ThreadBound, guard_methods};
 use crate::sync::handle::{Handle, handle_methods, waiting_method};
 use crate::wait::client_state::ClientState;
 
-/// A lock that many readers or one writer can have: across threads, processes, machines, and Java
+/// A lock that many readers or one writer can hold, across threads, processes, machines, and Java
 /// processes with Redisson's `RReadWriteLock`.
 ///
-/// A cheap handle: making and cloning one costs no I/O. Made by
-/// [`LockClient::rw_lock`](crate::LockClient::rw_lock).
+/// A cheap handle, created by [`LockClient::rw_lock`](crate::LockClient::rw_lock): creating and
+/// cloning it costs no I/O.
 ///
 /// # Re-entrancy
-/// Per client and thread, on both sides. A thread that writes may read as well: inside a write
-/// hold, reading costs no round trip. A thread that reads cannot begin to write: it would wait for
-/// itself for ever, so [`write`](Self::write) returns [`Conflict`](crate::ErrorKind::Conflict).
-/// Take the write lock from the start and [`downgrade`](RwLockWriteGuard::downgrade) it.
+/// The lock is re-entrant per client and thread, for reading and for writing. A thread that holds
+/// it for writing may also read, which costs no round trip. A thread that holds it for reading
+/// cannot begin to write: it would wait for itself for ever, so [`write`](Self::write) returns
+/// [`Conflict`](crate::ErrorKind::Conflict). Take the write lock from the start and
+/// [`downgrade`](RwLockWriteGuard::downgrade) it.
 ///
 /// # Who goes first
 /// A waiting writer keeps new readers of this crate out, in this process and in others, and gets
-/// the lock when the last reader leaves. In another process, a reader that joins one of its client
-/// (below) still gets in, for 4 ms at most. After a writer, readers and writers are unordered.
-/// Java's readers do not know of waiting writers: as long as they overlap, they can keep all
-/// writers out. A writer that dies while it waits keeps readers out for
+/// the lock when the last reader leaves. In another process, a reader that joins another reader of
+/// its client (see below) still gets in, for 4 ms at most. After a writer has left, readers and
+/// writers are unordered. Java's readers do not know of waiting writers: as long as they overlap,
+/// they can keep all writers out. A writer that dies while it waits keeps readers out for
 /// [`waiter_timeout`](crate::Builder::waiter_timeout) (5 s) at most.
 ///
 /// # Readers of one client
-/// Threads of one client that read at the same time may have one hold at the server: one that comes
-/// within 4 ms of another, or that waited beside it, joins it without a request, and the last to
-/// leave releases it. Each has a guard, a token and callbacks of its own, and the lease is renewed
-/// once for all.
-/// [`holders`](Self::holders) lists the hold once. If one of them
+/// Threads of one client that read at the same time may share one hold at the server: a thread that
+/// comes within 4 ms of another, or that waited at the same time, joins its hold without a request,
+/// and the last to leave releases it. Each has its own guard, token and callbacks, and the lease is
+/// renewed once for all of them. [`holders`](Self::holders) lists the hold once. If one of them
 /// [extends](RwLockReadGuard::extend) its lease, the longer lease stays at the server until the
-/// last one has left. Readers with a fixed lease, and those over several masters, have holds of
-/// their own.
+/// last one has left. Readers with a fixed lease, and those with several masters, have separate
+/// holds.
 ///
 /// # Leases
-/// Each reader has its own lease and expires by itself; renewing one neither shortens another nor
-/// keeps it alive. A reader that died keeps writers out until its lease ends, or, while others read
-/// on, until the last of those leaves.
+/// Each reader has its own lease, which expires independently: renewing one neither shortens
+/// another nor keeps it alive. A dead reader keeps writers out until its lease ends or, if others
+/// continue to read, until the last of them leaves.
 ///
-/// This is so among readers of this crate. A Java reader with a shorter watchdog time cuts the
-/// lease of all that share the lock with it. Read holds, also those with a fixed lease, are
-/// therefore inspected once a second, and beside a Java reader they are valid for no longer than it
-/// may leave them: see [Readers of both sides](crate::guide::redisson#readers-of-both-sides).
+/// This applies to readers of this crate. A Java reader with a shorter watchdog time cuts the lease
+/// of everyone who shares the lock with it. Read holds, including those with a fixed lease, are
+/// therefore inspected once a second, and next to a Java reader they are valid for no longer than
+/// its cuts may leave them: see [Readers of both
+/// sides](crate::guide::redisson#readers-of-both-sides).
 ///
 /// # Source
 /// Redisson's `RReadWriteLock` on the wire. What differs: a downgrade wakes waiting readers,
-/// waiting writers keep new readers out, and counts are set where Redisson increments them.
+/// waiting writers keep new readers out, and counts are set instead of incremented.
 ///
 /// # Examples
 /// ```no_run
@@ -79,7 +80,7 @@ impl RwLock {
     handle_methods!(name, lease, min_hold, token, cancel, operator);
 
     waiting_method! {
-        /// Takes the lock for reading, blocking while a writer has it or waits for it.
+        /// Takes the lock for reading, blocking while a writer holds it or waits for it.
         ///
         /// # Errors
         /// The same as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
@@ -87,47 +88,48 @@ impl RwLock {
     }
 
     waiting_method! {
-        /// Takes the lock for writing, blocking while any other reader or writer has it.
+        /// Takes the lock for writing, blocking while any other reader or writer holds it.
         ///
         /// # Errors
-        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds the lock for reading by
-        /// [`read`](Self::read). An owned read guard is no conflict, whichever thread took it:
-        /// another thread may drop it. So this call waits for it, and on the thread that has that
-        /// guard it waits for ever. Otherwise as
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds the lock for reading
+        /// through [`read`](Self::read). An owned read guard is not a conflict, whichever thread
+        /// took it, because another thread may drop it: this call waits for it, and on the thread
+        /// that has that guard it waits for ever. Otherwise the same as
         /// [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
         write, try_write, try_write_for, try_write_until() -> RwLockWriteGuard, take_write
     }
 
     waiting_method! {
-        /// [`read`](Self::read) for a guard that can go to another thread. It never re-enters. It
-        /// waits for an owned write guard, and for a writer that waits for this thread's own read
-        /// guards. On the thread that has these guards it waits for itself.
+        /// Like [`read`](Self::read), but the guard can move to another thread. It never re-enters.
+        /// It waits for an owned write guard, and for a writer that waits for this thread's own
+        /// read guards; on the thread that has these guards it waits for itself.
         /// [`write`](Self::write) waits for an owned read guard in the same way.
         ///
         /// # Errors
-        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread writes by
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds the lock through
         /// [`write`](Self::write), renewed and without a [`max_hold`](Self::max_hold): a call
         /// without a timeout would wait for itself for ever (with a timeout it returns `None`).
-        /// Otherwise as [`read`](Self::read).
+        /// Otherwise the same as [`read`](Self::read).
         read_owned, try_read_owned, try_read_owned_for, try_read_owned_until() -> OwnedRwLockReadGuard, take_read_owned
     }
 
     waiting_method! {
-        /// [`write`](Self::write) for a guard that can go to another thread. It never re-enters: a
-        /// second call blocks even on the same thread, until the first guard is gone. An owned
-        /// guard belongs to no thread, so the call always waits for it.
+        /// Like [`write`](Self::write), but the guard can move to another thread. It never
+        /// re-enters: a second call blocks even on the same thread, until the first guard is gone.
+        /// An owned guard belongs to no thread, so the call always waits for it.
         ///
         /// # Errors
-        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds the lock for reading by
-        /// [`read`](Self::read), or for writing as with [`read_owned`](Self::read_owned). Otherwise
-        /// as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds the lock for reading
+        /// through [`read`](Self::read), or for writing under the conditions of
+        /// [`read_owned`](Self::read_owned). Otherwise the same as
+        /// [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
         write_owned, try_write_owned, try_write_owned_for, try_write_owned_until() -> OwnedRwLockWriteGuard,
         take_write_owned
     }
 
-    /// The holders of the lock now, for operators: readers by their ids (threads of one client may
-    /// have the same), a writer by its id and `:write`. One round trip, and one for each
-    /// other client among them (16 at most), which says [who it is](LockHolder). Readers whose
+    /// The current holders of the lock, for operators: readers by their ids (threads of one client
+    /// may share one), a writer by its id followed by `:write`. One round trip, and one for each
+    /// other client among them (16 at most) to find out [who it is](LockHolder). Readers whose
     /// leases have ended are listed until the last reader leaves.
     ///
     /// # Errors
@@ -155,8 +157,8 @@ impl RwLock {
 
 /// The lock is held for reading while this guard lives; dropping the guard gives up one level.
 ///
-/// Bound to its thread, because a call on this thread re-enters its hold;
-/// [`read_owned`](RwLock::read_owned) has guards that can move.
+/// The guard is bound to its thread, because calls on that thread re-enter its hold;
+/// [`read_owned`](RwLock::read_owned) returns guards that can move.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct RwLockReadGuard(Guard<Hold, ThreadBound>);
@@ -164,15 +166,15 @@ pub struct RwLockReadGuard(Guard<Hold, ThreadBound>);
 guard_methods!(RwLockReadGuard: held, unlock);
 
 /// The lock is held for writing while this guard lives; dropping the guard gives up one level. When
-/// the last write level is given up, the read levels of this thread stay, as after a downgrade.
+/// the last write level is given up, the read levels of this thread remain, as after a downgrade.
 ///
 /// Unlike a full release, a downgrade writes to the server, and a server that has reached its
 /// `maxmemory` refuses it with [`Full`](crate::ErrorKind::Full). Then the read levels are still
 /// held, and others are kept out as by a writer. The downgrade is repeated in the background until
 /// the server accepts it, or the read guards are gone.
 ///
-/// Bound to its thread, because a call on this thread re-enters its hold;
-/// [`write_owned`](RwLock::write_owned) has guards that can move.
+/// The guard is bound to its thread, because calls on that thread re-enter its hold;
+/// [`write_owned`](RwLock::write_owned) returns guards that can move.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct RwLockWriteGuard(Guard<Hold, ThreadBound>);
@@ -180,15 +182,15 @@ pub struct RwLockWriteGuard(Guard<Hold, ThreadBound>);
 guard_methods!(RwLockWriteGuard: held, unlock, min_hold, fencing_token);
 
 impl RwLockWriteGuard {
-    /// Continues as a reader, with no gap in which another writer could get in, and wakes the
-    /// readers that wait. One round trip. If this thread has other write guards, it continues to
-    /// write until they are gone. Callbacks of [`on_lost`](Self::on_lost) end with this guard:
-    /// register them again through the read guard.
+    /// Continues as a reader, without a gap in which another writer could get in, and wakes waiting
+    /// readers. One round trip. If this thread has other write guards, it remains a writer until
+    /// they are gone. Callbacks of [`on_lost`](Self::on_lost) end with this guard: register them
+    /// again through the read guard.
     ///
     /// # Errors
     /// [`Lost`](crate::ErrorKind::Lost) when the lock had been lost,
-    /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave it up. When the server
-    /// could not be asked, or refused the downgrade ([`Full`](crate::ErrorKind::Full) when it has
+    /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave it up. When the request
+    /// fails, or the server refuses the downgrade ([`Full`](crate::ErrorKind::Full) when it has
     /// reached its `maxmemory`), the read level is given up as well, which frees the lock if it was
     /// the last level. If that fails too, it is repeated in the background.
     pub fn downgrade(self) -> Result<RwLockReadGuard> {
@@ -196,7 +198,7 @@ impl RwLockWriteGuard {
     }
 }
 
-/// The lock is held for reading while this guard lives. The guard can go to another thread and be
+/// The lock is held for reading while this guard lives. The guard can move to another thread and be
 /// dropped there.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
@@ -204,7 +206,7 @@ pub struct OwnedRwLockReadGuard(Guard<Hold, Movable>);
 
 guard_methods!(OwnedRwLockReadGuard: held, unlock);
 
-/// The lock is held for writing while this guard lives. The guard can go to another thread and be
+/// The lock is held for writing while this guard lives. The guard can move to another thread and be
 /// dropped there.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]

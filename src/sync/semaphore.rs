@@ -16,37 +16,37 @@ use crate::sync::handle::{Handle, handle_methods, waiting_method};
 use crate::sync::remote_counter::Counter;
 use crate::wait::client_state::ClientState;
 
-/// A fixed number of permits, shared by all that use the same name on the same server, among them
-/// Java processes with Redisson's `RPermitExpirableSemaphore`. Permits have leases: those of a
-/// process that dies come back by themselves.
+/// A fixed number of permits, shared by everyone who uses the same name on the same server,
+/// including Java processes with Redisson's `RPermitExpirableSemaphore`. Permits have leases: those
+/// of a process that dies become free again when the leases end.
 ///
-/// A cheap handle: making and cloning one costs no I/O. Made by
-/// [`LockClient::semaphore`](crate::LockClient::semaphore).
+/// A cheap handle, created by [`LockClient::semaphore`](crate::LockClient::semaphore): creating and
+/// cloning it costs no I/O.
 ///
 /// # Start
-/// The first caller of [`try_set_permits`](Self::try_set_permits) sets the permits, once. So let
-/// every program call it when it begins. Until then an acquire returns
-/// [`Conflict`](crate::ErrorKind::Conflict), and so does one of a
-/// [`CountingSemaphore`](crate::CountingSemaphore): a semaphore that nobody has set up, or that a
-/// flush has removed, would let its callers wait for ever.
+/// The first caller of [`try_set_permits`](Self::try_set_permits) sets the number of permits, once.
+/// So let every program call it when it starts. Until then an acquire returns
+/// [`Conflict`](crate::ErrorKind::Conflict), as it does for a
+/// [`CountingSemaphore`](crate::CountingSemaphore): otherwise callers would wait for ever if nobody
+/// has set up the semaphore, or a flush has removed it.
 ///
 /// # Name
-/// A latch, a semaphore and a counting semaphore are each one number under their name, as in
-/// Redisson, and Redis cannot tell them apart. A client that has used a name for one of them
+/// A latch, a semaphore and a counting semaphore are each stored as one number under their name, as
+/// in Redisson, and Redis cannot distinguish them. A client that has used a name for one of them
 /// refuses the name for the others with [`WrongType`](crate::ErrorKind::WrongType) as long as the
-/// number exists. Across clients nothing in Redis detects it (PostgreSQL does): a permit taken from
-/// the latch of another client counts it down, and the last one opens it. Give each primitive its
-/// own name.
+/// number exists. Redis does not detect a conflict between clients (PostgreSQL does): a permit
+/// taken from another client's latch counts the latch down, and the last one opens it. Give each
+/// primitive its own name.
 ///
 /// # Order
 /// Threads of one client are served first come, first served, so a thread that wants many permits
-/// is not passed by those that want few. Clients are unordered: a call for many permits can wait
-/// for long beside others that want few.
+/// is not overtaken by those that want few. Clients are unordered: a call for many permits can wait
+/// for a long time while other clients take few.
 ///
 /// # Leases
 /// The watchdog renews a permit until its guard is dropped, and the guard reports when the permit
-/// is lost. A permit comes back two seconds after its lease has ended, because Java counts by its
-/// own clock.
+/// is lost. A permit becomes free two seconds after its lease has ended, because Java uses its own
+/// clock.
 ///
 /// # Source
 /// Redisson's `RPermitExpirableSemaphore` on the wire. What differs: permits are renewed, and
@@ -79,30 +79,31 @@ impl Semaphore {
         /// Takes one permit, blocking until one is free.
         ///
         /// # Errors
-        /// [`Conflict`](crate::ErrorKind::Conflict) when the semaphore has no permits; otherwise as
-        /// [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
+        /// [`Conflict`](crate::ErrorKind::Conflict) when the semaphore has no permits; otherwise
+        /// the same as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
         acquire, try_acquire, try_acquire_for, try_acquire_until() -> SemaphorePermit, take_one
     }
 
     waiting_method! {
-        /// Takes `permits` permits, all or none, blocking until that many are free. 1 to 10 000.
+        /// Takes `permits` permits (1 to 10 000), all or none, blocking until that many are free.
         ///
         /// # Errors
         /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range;
         /// [`Conflict`](crate::ErrorKind::Conflict) when the semaphore has fewer permits in total;
-        /// otherwise as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
+        /// otherwise the same as [`ReentrantMutex::lock`](crate::ReentrantMutex::lock).
         acquire_many, try_acquire_many, try_acquire_many_for, try_acquire_many_until(permits: u32) -> SemaphorePermit,
         take
     }
 
-    /// Gives the semaphore its permits, if it has none yet; otherwise nothing is changed, and the
-    /// answer says whether another number is set. 1 to 2^31 − 1. One round trip, or two if it has
-    /// permits already. Safe to repeat: a repeat answers [`Same`](SetPermits::Same).
+    /// Sets the number of permits (1 to 2^31 − 1) if the semaphore has none yet. Otherwise it
+    /// changes nothing, and the result says whether a different number is set. One round trip, or
+    /// two if the semaphore already has permits. Safe to repeat: a repeat returns
+    /// [`Same`](SetPermits::Same).
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a number out of range;
     /// [`WrongType`](crate::ErrorKind::WrongType) when the name is used for something else;
-    /// otherwise when the server cannot be asked.
+    /// otherwise when the request fails.
     pub fn try_set_permits(&self, permits: u32) -> Result<SetPermits> {
         let counter = Counter::new(&self.handle);
         if counter.set_from(1, permits)?.done {
@@ -113,42 +114,43 @@ impl Semaphore {
         Ok(if there_are == i64::from(permits) { SetPermits::Same } else { SetPermits::Different { there_are } })
     }
 
-    /// Adds permits, or removes some for good. If more are removed than are free, the number of
-    /// free permits is below zero until enough have been given back. One round trip; a lost reply
-    /// does not make it count twice. Returns how many are free now.
+    /// Adds permits, or removes some for good if `permits` is negative. If more are removed than
+    /// are free, the number of free permits is negative until enough have been returned. Returns
+    /// the number of free permits. One round trip. A lost reply does not make a call count twice,
+    /// but every call counts.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for 0, or when the number of free permits
-    /// would not be within 2^31 − 1; otherwise when the server cannot be asked.
+    /// would not be within 2^31 − 1; otherwise when the request fails.
     pub fn add_permits(&self, permits: i64) -> Result<i64> {
         Counter::new(&self.handle).add(permits)
     }
 
-    /// How many permits are free now; below zero after more were removed than were free. One round
-    /// trip; the answer is out of date as soon as it arrives.
+    /// The number of free permits; negative after more were removed than were free. One round trip;
+    /// the answer may be outdated when it arrives.
     ///
     /// # Errors
-    /// When the server cannot be asked.
+    /// When the request fails.
     pub fn available_permits(&self) -> Result<i64> {
         Counter::new(&self.handle).ask().map(|(free, _)| free)
     }
 
-    /// How many permits are held now, by all clients. One round trip; the answer is out of date as
-    /// soon as it arrives.
+    /// The number of permits that all clients hold now. One round trip; the answer may be outdated
+    /// when it arrives.
     ///
     /// # Errors
-    /// When the server cannot be asked.
+    /// When the request fails.
     pub fn acquired_permits(&self) -> Result<u32> {
         Counter::new(&self.handle).ask().map(|(_, held)| u32::try_from(held.max(0)).unwrap_or(u32::MAX))
     }
 
-    /// Returns the permits of a guard that was [forgotten](SemaphorePermit::forget), here or in
-    /// another process.
+    /// Returns the permits of a guard that was [forgotten](SemaphorePermit::forget), in this or
+    /// another process. One round trip.
     ///
     /// # Errors
-    /// [`Lost`](crate::ErrorKind::Lost) when they were returned before, or their lease has ended;
-    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name; otherwise when the server
-    /// cannot be asked.
+    /// [`Lost`](crate::ErrorKind::Lost) when they were already returned, or their lease has ended;
+    /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for an invalid name; otherwise when the
+    /// request fails.
     pub fn release(&self, id: &PermitId) -> Result<()> {
         let name = self.handle.usable()?;
         let mut unknowns = UnknownOutcomes::default();
@@ -158,7 +160,7 @@ impl Semaphore {
             Released::NotHeld => Err(Error::named(
                 ErrorKind::Lost,
                 &name.name,
-                "these permits were given back already, or their lease has ended",
+                "these permits were already returned, or their lease has ended",
             )),
             _ => {
                 client.local_queues.notify(&name.key);
@@ -167,15 +169,17 @@ impl Semaphore {
         }
     }
 
-    /// Removes the semaphore with all its permits; false when there was none. Holders of this
-    /// client learn of the loss at once, others at their next renewal, a third of their lease
-    /// later. Waiters get [`Conflict`](crate::ErrorKind::Conflict). One round trip. Safe to repeat.
+    /// Removes the semaphore and all its permits. Returns false if there was none. Holders in this
+    /// client are notified of the loss at once; others notice it at their next renewal, up to a
+    /// third of their lease later. Waiters get [`Conflict`](crate::ErrorKind::Conflict). One round
+    /// trip. Safe to repeat.
     ///
     /// # Errors
-    /// When the server cannot be asked: the semaphore may have been removed.
+    /// When the request fails; the semaphore may have been removed all the same.
     pub fn delete(&self) -> Result<bool> {
         let name = self.handle.usable()?;
-        // Listed before: permits that are taken once it is gone are those of another semaphore.
+        // Listed before the request: permits taken after the removal are those of another
+        // semaphore.
         let ours = self.handle.client.holds.under(&name.key);
         let deleted = Counter::new(&self.handle).change(Count::Delete)?.done;
         if deleted {
@@ -196,26 +200,26 @@ impl Semaphore {
     }
 }
 
-/// What `try_set_permits` of a [semaphore](Semaphore::try_set_permits), or of a [counting
-/// semaphore](crate::CountingSemaphore::try_set_permits), has done, or found.
+/// The result of `try_set_permits` of a [semaphore](Semaphore::try_set_permits) or a [counting
+/// semaphore](crate::CountingSemaphore::try_set_permits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SetPermits {
-    /// The semaphore had no permits. Now it has these.
+    /// The semaphore had no permits, and now has these.
     New,
-    /// It has this number of permits already, free and held together.
+    /// It already has this number of permits, free and held ones together.
     Same,
-    /// It has another number of permits, and keeps it:
-    /// [`add_permits`](Semaphore::add_permits) changes it. Two programs, or two versions of one,
-    /// disagree.
+    /// It has a different number of permits, and keeps it; [`add_permits`](Semaphore::add_permits)
+    /// changes it. Two programs, or two versions of one, disagree.
     Different {
-        /// How many there are, free and held together; 0 if the semaphore was removed just now.
+        /// The number it has, free and held ones together; 0 if the semaphore has just been
+        /// removed.
         there_are: i64,
     },
-    /// It was set before, and keeps what it has. Whether that was the same number is not known:
-    /// nobody records how many permits of a counting semaphore are taken. A semaphore with leases
-    /// never answers this.
+    /// It was set before, and keeps its permits. Whether it was set to the same number is unknown,
+    /// because nothing records how many permits of a counting semaphore are taken. A semaphore with
+    /// leases never returns this.
     SetBefore {
-        /// How many are free now; below zero after more were removed than were free.
+        /// The number of free permits; negative after more were removed than were free.
         free: i64,
     },
 }
@@ -228,7 +232,7 @@ impl SetPermits {
     }
 }
 
-/// One or more permits, held while this guard lives. The guard can go to another thread and be
+/// One or more permits, held while this guard lives. The guard can move to another thread and be
 /// dropped there.
 #[must_use = "if unused the permit is given back at once"]
 #[clippy::has_significant_drop]
@@ -243,34 +247,34 @@ impl SemaphorePermit {
         self.0.parts()[0].store_hold.asked.permits
     }
 
-    /// Returns the permits: as dropping the guard does, but it reports the outcome. One round trip;
-    /// a few I/O timeouts (for a connection, for the reply) when the server hangs.
+    /// Returns the permits. Dropping the guard does the same, but this returns the outcome. One
+    /// round trip, or a few I/O timeouts (for a connection, for the reply) if the server hangs.
     ///
-    /// Dropping the guard blocks for as long, and for one round trip more when this was the last
+    /// Dropping the guard blocks for just as long, and for one round trip more if it was the last
     /// handle of its client. A drop never panics. It logs a failure at WARN and undoes in the
     /// background what may still be taken. It does nothing in a forked child.
     ///
     /// # Errors
     /// [`Lost`](crate::ErrorKind::Lost) when the permits had been lost before, and
     /// [`Closed`](crate::ErrorKind::Closed) when closing the client gave them up: somebody else may
-    /// have had them meanwhile. When the server could not be asked, the release is repeated in the
-    /// background until it answers or the lease has ended.
+    /// have held them in the meantime. When the request fails, it is repeated in the background
+    /// until the server answers or the lease has ended.
     pub fn release(self) -> Result<()> {
         self.0.unlock()
     }
 
-    /// Ends the guard and leaves the permits taken, without renewal. They come back two seconds
+    /// Ends the guard and leaves the permits taken, without renewal. They become free two seconds
     /// after the lease of their last renewal ends, unless they are [returned](Semaphore::release)
-    /// by this id before. Nobody is notified of that end. No I/O.
-    #[must_use = "the id can give the permits back"]
+    /// with this id before. Waiters are not notified of that. No I/O.
+    #[must_use = "the id can return the permits"]
     pub fn forget(self) -> PermitId {
         let hold = self.0.forget();
         PermitId { holder: hold.store_hold.asked.holder.clone(), permits: hold.store_hold.asked.permits }
     }
 }
 
-/// Permits that are taken and have no guard: return them with [`Semaphore::release`], here or in
-/// another process. Its text form can be parsed again.
+/// Permits that are taken and have no guard: return them with [`Semaphore::release`], in this or
+/// another process. The text form of the id can be parsed.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct PermitId {
     holder: Holder,
@@ -311,7 +315,7 @@ impl FromStr for PermitId {
             let permits = permits.parse().ok().filter(|n| check_count(*n, MOST_PERMITS_AT_ONCE).is_ok())?;
             Some(Self { holder: Holder::parse_permits(holder)?, permits })
         });
-        parsed.ok_or_else(|| Error::new(ErrorKind::InvalidInput, format!("{text:?} is no permit id")))
+        parsed.ok_or_else(|| Error::new(ErrorKind::InvalidInput, format!("{text:?} is not a permit id")))
     }
 }
 

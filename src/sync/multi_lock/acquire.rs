@@ -1,4 +1,4 @@
-//! Takes several locks as one: all of them in one request, or a wait for the name that is taken.
+//! Takes several locks as one: all of them in one request, or it waits for the name that is taken.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +23,8 @@ use crate::wait::contender::Contender;
 use crate::wait::record::{CallRecord, recorded};
 use crate::wait::wait_loop::queue_up;
 
-/// Takes all of the names, which are sorted and each there once. `None`: the deadline passed, and
-/// none of them is taken.
+/// Takes all of the names, which are sorted and unique. `None` if the deadline passed; then none of
+/// them is taken.
 pub(super) fn take(
     client: &Arc<ClientState>,
     names: &[Arc<LockName>],
@@ -78,7 +78,7 @@ fn take_all(
 struct MultiLockCall<'a> {
     attempt: AcquireAttempt<'a>,
     names: &'a [Arc<LockName>],
-    /// For each name the hold of this thread that is re-entered, if there is one.
+    /// For each name, the hold of this thread that is re-entered, if any.
     held: Vec<Option<Hold>>,
     terms: &'a Terms,
     owner: Owner,
@@ -94,8 +94,8 @@ enum MultiLockStep {
     },
 }
 
-/// Threads of the client cannot help it: an acquire in the queue takes one name, and this call
-/// needs all of them.
+/// Other threads of the client cannot help it: an acquire in the queue takes one name, and this
+/// call needs all of them.
 impl<'a> Contender<'a> for MultiLockCall<'a> {
     type Won = MultiLockStep;
 
@@ -123,8 +123,8 @@ impl MultiLockCall<'_> {
                 MultiLockStep::Won(hold) => return Ok(Some(hold)),
                 MultiLockStep::BlockedAt { .. } if deadline == Deadline::Now => return Ok(None),
                 MultiLockStep::BlockedAt { at, ttl } => {
-                    // In one queue at a time. With a place in two queues, two calls could each be
-                    // the leader that the other waits for.
+                    // It is in one queue at a time. With a place in two queues, two calls could
+                    // each be the leader that the other waits for.
                     self.attempt.waits_for(&names[at]);
                     match queue_up(self, deadline, Some(ttl))? {
                         Some(step) => step,
@@ -170,7 +170,7 @@ impl MultiLockCall<'_> {
         if error.name().is_some() { error } else { error.for_name(&label(self.names.iter())) }
     }
 
-    /// Makes holds of a grant, unless a lease ended before the reply came.
+    /// Turns a grant into holds, unless a lease ended before the reply arrived.
     fn begin(&mut self, tokens: &[u64], sent_at: Moment, session: Option<&Arc<SessionTerm>>) -> Result<MultiHold> {
         let Self { attempt, names, held, terms, owner } = self;
         let client = attempt.client;
@@ -206,8 +206,8 @@ impl MultiLockCall<'_> {
         }
         let hold = MultiHold::new(client, parts);
         if let Err(e) = begun {
-            // The client was closed meanwhile: gives up the holds that have begun, and undoes the
-            // grants that have not.
+            // The client was closed in the meantime: gives up the holds that have begun, and undoes
+            // the grants that have not.
             let _ = hold.release_one(Side::Main);
             attempt.give_up();
             return Err(e);

@@ -55,8 +55,8 @@ impl HeldLock for MultiHold {
         &self.label
     }
 
-    /// Same as [`Tenure::wait_lost`](crate::lease::records::Tenure::wait_lost), for the first of
-    /// several leases that ends. A loss of one counts before the release of another.
+    /// Like [`Tenure::wait_lost`](crate::lease::records::Tenure::wait_lost), for the first of
+    /// several leases to end. A loss of one takes precedence over the release of another.
     fn wait_lost(&self, timeout: Duration, cancel: Option<&CancelToken>) -> LossWait {
         if self.client.is_forked() {
             return LossWait::Released;
@@ -93,16 +93,16 @@ impl HeldLock for MultiHold {
         let renewals = self.parts.iter().map(|hold| hold.extension(lease)).collect::<Result<Vec<Renewal>>>()?;
         let answers = self.client.store.extend(&renewals).map_err(|e| e.for_name(self.name()))?;
         let extended = self.parts.iter().zip(answers).map(|(hold, renewed)| hold.extended(lease, renewed));
-        // Not with `?`: the reply for each hold must be applied, also after one that is gone.
+        // Not with `?`: the reply for each hold must be applied, even after one that is gone.
         worst(extended)
     }
 
-    /// Gives up one level of each, also after one of them has failed.
+    /// Gives up one level of each, even after one of them has failed.
     fn release_one(&self, side: Side) -> Result<()> {
         if self.client.is_forked() {
             return self.client.check_usable().map_err(|e| e.for_name(self.name()));
         }
-        // Before a lease leaves its live states, as for one lock.
+        // Counted before a lease leaves its live states, as for one lock.
         let _call = self.client.life.count_call();
         let mut leaving = Vec::with_capacity(self.parts.len());
         let left_here = worst(self.parts.iter().map(|hold| {
@@ -121,8 +121,8 @@ impl std::fmt::Debug for MultiHold {
     }
 }
 
-/// The first error, a loss before others. It consumes the whole iterator, where `try_for_each`
-/// would skip the holds after an error.
+/// The first error, with a loss before any other. It consumes the whole iterator, whereas
+/// `try_for_each` would skip the holds after an error.
 fn worst(all: impl Iterator<Item = Result<()>>) -> Result<()> {
     let rank = |error: &Error| match error.kind() {
         ErrorKind::Lost => 0,

@@ -24,31 +24,31 @@ use crate::wait::client_state::ClientState;
 /// Several plain locks taken as one: all of them or none, in one round trip, and never only some of
 /// them.
 ///
-/// A cheap handle: making and cloning one costs no I/O. Made by
-/// [`LockClient::multi`](crate::LockClient::multi). Each of its names is the lock that
+/// A cheap handle, created by [`LockClient::multi`](crate::LockClient::multi): creating and cloning
+/// it costs no I/O. Each of its names is the lock that
 /// [`LockClient::lock`](crate::LockClient::lock) takes. So it excludes, and is excluded by,
-/// everyone that takes one of them, alone or in a set: also Java's `RLock` and `RMultiLock`.
+/// everyone who takes one of them, alone or in a set, including Java's `RLock` and `RMultiLock`.
 ///
 /// # Order
-/// Does not matter. A call that cannot have all of its names holds none while it waits, so two
-/// programs that name the same locks in different orders never wait for each other. What a thread
-/// already *holds* when it asks can still deadlock: one thread holds `a` and waits for `b` and `c`,
-/// another holds `b` and waits for `a`.
+/// The order of the names does not matter. A call that cannot have all of its names holds none
+/// while it waits, so two programs that name the same locks in different orders never wait for each
+/// other. Locks that a thread already *holds* when it calls can still deadlock: one thread holds
+/// `a` and waits for `b` and `c`, another holds `b` and waits for `a`.
 ///
 /// # Re-entrancy
-/// The same as [`ReentrantMutex`](crate::ReentrantMutex): names that this thread holds already are
+/// The same as [`ReentrantMutex`](crate::ReentrantMutex): names that this thread already holds are
 /// re-entered, and a thread that holds several names can take each of them alone again. The
 /// [owned](Self::lock_owned) forms never re-enter.
 ///
 /// # Fairness
-/// The first attempt passes every queue. After it the call waits like any other, for one name at a
-/// time: for the first one that is taken, then for the next. Many busy names can keep it waiting
-/// for as long as others take them one by one, because all of them have to be free at the same
-/// moment. Where that matters, guard them with one more name that all callers take first.
+/// The first attempt bypasses every queue. After that, the call waits like any other, for one name
+/// at a time: for the first one that is taken, then for the next. Many busy names can keep it
+/// waiting for as long as others take them one by one, because all of them have to be free at the
+/// same moment. If that matters, guard them with one more name that all callers take first.
 ///
 /// # Cost
-/// A script takes all names, 5 to 10 µs each, and the server serves nobody else meanwhile: up to 10
-/// ms for 1000 names, which is the maximum. One renewal serves all of them.
+/// A script takes all names, 5 to 10 µs each, and the server serves nobody else in the meantime: up
+/// to 10 ms for 1000 names, which is the maximum. One request renews all of them.
 ///
 /// # Several masters
 /// A client for [Redlock](crate::Builder::redlock) returns
@@ -69,7 +69,7 @@ use crate::wait::client_state::ClientState;
 /// ```
 #[derive(Debug, Clone)]
 pub struct MultiLock {
-    /// The names are sorted, each once.
+    /// The names are sorted and unique.
     handle: Handle<Arc<[Arc<LockName>]>>,
 }
 
@@ -80,19 +80,20 @@ impl MultiLock {
 
     handle_methods!(lease, min_hold, token, cancel);
 
-    /// The names, sorted, each once; none if every method refuses one of them. No I/O.
+    /// The names, sorted and unique; empty if they cannot be used, in which case every call fails.
+    /// No I/O.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.handle.name.iter().flat_map(|names| names.iter()).map(|name| &*name.name)
     }
 
     waiting_method! {
-        /// Takes all of them, blocking for as long as it takes.
+        /// Takes all of the locks, blocking for as long as it takes.
         ///
         /// `let _ = multi.lock()?;` unlocks at once: give the guard a name.
         ///
         /// # Errors
-        /// - [`InvalidInput`](crate::ErrorKind::InvalidInput) for a bad name or lease, no name at
-        ///   all, or more than 1000;
+        /// - [`InvalidInput`](crate::ErrorKind::InvalidInput) for an invalid name or lease, no name
+        ///   at all, or more than 1000;
         /// - [`WrongType`](crate::ErrorKind::WrongType) when one of the names is used for something
         ///   else;
         /// - [`Lost`](crate::ErrorKind::Lost) when this thread's own hold of one of them is gone;
@@ -100,7 +101,7 @@ impl MultiLock {
         ///   under one of them, or took one through a
         ///   [`non_reentrant`](crate::ReentrantMutex::non_reentrant) handle;
         /// - [`Closed`](crate::ErrorKind::Closed) when the client was closed;
-        /// - every error that asking the server can give.
+        /// - any error of the request to the server.
         ///
         /// After an error none of the names is taken: a request that may have run is undone in the
         /// background. If one name is the cause, the error [names it](crate::Error::name).
@@ -108,16 +109,16 @@ impl MultiLock {
     }
 
     waiting_method! {
-        /// [`lock`](Self::lock) for a guard that can go to another thread. It never re-enters:
-        /// while an owned guard has one of the names, every further call for it blocks, also on the
-        /// thread that took the guard, and also [`lock`](Self::lock). This cannot be detected as a
-        /// mistake, because another thread may drop the guard.
+        /// Like [`lock`](Self::lock), but the guard can move to another thread. It never re-enters:
+        /// while an owned guard has one of the names, every further call for it blocks, even on the
+        /// thread that took the guard, and so does [`lock`](Self::lock). This cannot be detected as
+        /// a mistake, because another thread may drop the guard.
         ///
         /// # Errors
-        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds one of the names by a
-        /// guard that is bound to it, renewed and without a [`max_hold`](Self::max_hold): a call
-        /// without a timeout would wait for itself for ever (with a timeout it returns `None`).
-        /// Otherwise as [`lock`](Self::lock).
+        /// [`Conflict`](crate::ErrorKind::Conflict) when this thread holds one of the names with a
+        /// guard that is bound to the thread, renewed and without a [`max_hold`](Self::max_hold): a
+        /// call without a timeout would wait for itself for ever (with a timeout it returns
+        /// `None`). Otherwise the same as [`lock`](Self::lock).
         lock_owned, try_lock_owned, try_lock_owned_for, try_lock_owned_until() -> OwnedMultiLockGuard, acquire_owned
     }
 
@@ -141,16 +142,16 @@ impl MultiLock {
 
 /// All of the locks are held while this guard lives; dropping the guard gives up one level of each.
 ///
-/// Its methods speak for all of the locks: they are held while each one is, and lost as soon as one
-/// is. (`unlock` then still releases the others, and reports the loss.) `name` lists the names, and
-/// `hold_count` is the smallest.
+/// Its methods apply to all of the locks together: they are held while every one is, and lost as
+/// soon as one is. (`unlock` then still releases the others, and reports the loss.) `name` lists
+/// the names, and `hold_count` is the smallest count.
 ///
-/// Bound to its thread, because a call on this thread re-enters its holds:
+/// The guard is bound to its thread, because calls on that thread re-enter its holds:
 /// ```compile_fail,E0277
 /// fn is_send<T: Send>() {}
 /// is_send::<leasehold::MultiLockGuard>();
 /// ```
-/// [`lock_owned`](MultiLock::lock_owned) has guards that can move.
+/// [`lock_owned`](MultiLock::lock_owned) returns guards that can move.
 #[must_use = "if unused the locks are released at once"]
 #[clippy::has_significant_drop]
 pub struct MultiLockGuard(Guard<MultiHold, ThreadBound>);
@@ -158,7 +159,7 @@ pub struct MultiLockGuard(Guard<MultiHold, ThreadBound>);
 guard_methods!(MultiLockGuard: held, unlock, min_hold);
 
 impl MultiLockGuard {
-    /// The names, sorted, each once. No I/O.
+    /// The names, sorted and unique. No I/O.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.parts().iter().map(|hold| hold.name())
     }
@@ -166,7 +167,7 @@ impl MultiLockGuard {
     /// The fencing token of the hold of one of the names: larger than that of every earlier hold of
     /// this name.
     ///
-    /// Each name has a counter of its own: send each resource the token of its name.
+    /// Each name has its own counter: send each resource the token of its name.
     /// [`fencing`](crate::fencing) has helpers for that. Re-entering gives the same token. No I/O.
     ///
     /// # Errors
@@ -176,11 +177,11 @@ impl MultiLockGuard {
         self.0.fencing_token_of(name)
     }
 
-    /// A statement that fences a transaction of your own by the hold of one of the names, where the
-    /// locks live in your PostgreSQL database; of several names, run one for each. No I/O.
+    /// A statement that fences a transaction of your own with the token of one of the names, if the
+    /// locks are in your PostgreSQL database; for several names, run one statement each. No I/O.
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) where the locks are not in a database.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) when the locks are not in a database.
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput) for a name that is not among them, and when
     /// the client was built with `fencing(false)`.
     pub fn fence_sql(&self, name: &str) -> Result<TransactionFence> {
@@ -188,7 +189,7 @@ impl MultiLockGuard {
     }
 }
 
-/// All of the locks are held while this guard lives. The guard can go to another thread and be
+/// All of the locks are held while this guard lives. The guard can move to another thread and be
 /// dropped there. Its methods are those of [`MultiLockGuard`].
 #[must_use = "if unused the locks are released at once"]
 #[clippy::has_significant_drop]
@@ -197,7 +198,7 @@ pub struct OwnedMultiLockGuard(Guard<MultiHold, Movable>);
 guard_methods!(OwnedMultiLockGuard: held, unlock, min_hold);
 
 impl OwnedMultiLockGuard {
-    /// The names, sorted, each once. No I/O.
+    /// The names, sorted and unique. No I/O.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.parts().iter().map(|hold| hold.name())
     }

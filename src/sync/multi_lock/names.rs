@@ -1,4 +1,4 @@
-//! The names of a multi-lock: their order, and how they are written as one.
+//! The names of a multi-lock: checked, and in one order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::base::names::label;
 use crate::wait::client_state::ClientState;
 
-/// The names of a multi-lock: valid, sorted, each once.
+/// The names of a multi-lock: valid, sorted and unique.
 pub(super) fn names_of<N: AsRef<str>>(
     client: &ClientState,
     names: impl IntoIterator<Item = N>,
@@ -25,6 +25,6 @@ pub(super) fn names_of<N: AsRef<str>>(
         client.store.multi().map_err(|e| e.for_name(&label(names.values())))?;
         return Ok(names.into_values().collect());
     }
-    let why = format!("{} names for one lock, not between 1 and {MOST_NAMES}", names.len());
+    let why = format!("a multi-lock takes between 1 and {MOST_NAMES} names, not {}", names.len());
     Err(Error::new(ErrorKind::InvalidInput, why))
 }
