@@ -35,8 +35,9 @@ use crate::wait::client_state::ClientState;
 /// # Fairness
 /// Threads of one client are served first come, first served. However, while the next one is waking
 /// up and no other client is known to wait, running threads may have short turns before it, for
-/// less than 0.1 ms. Clients are unordered, but a client that has held the lock many times in a row
-/// while others wait yields to them, and is then served after those that have waited longer.
+/// half a millisecond at most. Clients are unordered, but a client that has held the lock many
+/// times in a row while others wait yields to them, and is then served after those that have waited
+/// longer.
 ///
 /// # Turns
 /// When a thread gives up the lock and another thread of the same client waits for it on the same

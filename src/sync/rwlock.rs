@@ -35,7 +35,7 @@ use crate::wait::client_state::ClientState;
 /// # Readers of one client
 /// Threads of one client that read at the same time may share one hold at the server: a thread that
 /// comes within 4 ms of another, or that waited at the same time, joins its hold without a request,
-/// and the last to leave releases it. Each has its own guard, token and callbacks, and the lease is
+/// and the last to leave releases it. Each has its own guard and callbacks, and the lease is
 /// renewed once for all of them. [`holders`](Self::holders) lists the hold once. If one of them
 /// [extends](RwLockReadGuard::extend) its lease, the longer lease stays at the server until the
 /// last one has left. Readers with a fixed lease, and those with several masters, have separate
