@@ -35,7 +35,8 @@ unset RUSTFLAGS "CARGO_TARGET_${upper}_RUSTFLAGS"
 export CARGO_ENCODED_RUSTFLAGS="$flags"
 export "CC_$lower=$compiler"
 export "CFLAGS_$lower=-ffile-prefix-map=$cargo_home=/cargo -ffile-prefix-map=$PWD=/leasehold -U_FORTIFY_SOURCE"
-cargo build --locked --package leasehold-cli --profile dist --features "$features" --target "$triple" \
+# Without the time of the last commit, which build scripts watch: each commit would compile much of it anew, to the same result.
+env -u SOURCE_DATE_EPOCH cargo build --locked --package leasehold-cli --profile dist --features "$features" --target "$triple" \
     --target-dir "$target_dir" >&2
 
 mkdir -p "$packages"

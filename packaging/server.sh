@@ -8,25 +8,27 @@ start_server() {
             { cat "$work/server.found" >&2; die 'there is no redis-server; name one in LEASEHOLD_SERVER'; }
     fi
     for _ in 1 2 3 4 5; do
+        # The one of an earlier server would be read for that of this one.
+        rm -f "$work/server.log" "$1"
         server_port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
         "$LEASEHOLD_SERVER" --port "$server_port" --bind 127.0.0.1 --unixsocket "$1" --unixsocketperm 777 --save '' \
             --appendonly no --maxmemory-policy noeviction --dir "$work" >"$work/server.log" 2>&1 &
         server_pid=$!
         # Somebody else may have got the port meanwhile; then it ends.
-        until_true 10 server_answers_or_ended
-        [ ! -S "$1" ] || return 0
-        wait "$server_pid"
+        until_true 10 server_answers_or_ended "$1" || true
+        if [ -S "$1" ] && kill -0 "$server_pid" 2>/dev/null; then return 0; fi
+        stop_server
     done
     cat "$work/server.log" >&2
     die 'the server does not start'
 }
 
-server_answers_or_ended() {
-    grep -q 'Ready to accept' "$work/server.log" || ! kill -0 "$server_pid" 2>/dev/null
+server_answers_or_ended() { # server_answers_or_ended SOCKET
+    { [ -S "$1" ] && grep -q 'Ready to accept' "$work/server.log" 2>/dev/null; } || ! kill -0 "$server_pid" 2>/dev/null
 }
 
 stop_server() {
-    [ -z "${server_pid:-}" ] || { kill "$server_pid" && wait "$server_pid"; } 2>/dev/null
+    [ -z "${server_pid:-}" ] || { kill "$server_pid" && wait "$server_pid"; } 2>/dev/null || true
     server_pid=
 }
 
