@@ -276,15 +276,6 @@ test_on_zookeeper() {
     test_with_java 'tests with Curator' "${LEASEHOLD_ZOOKEEPER:-}" with RUST_TEST_THREADS=6 run_tests curator
 }
 
-# Each feature without the others, so that none uses another one that it does not list.
-lint_features_alone() {
-    cargo clippy --lib --no-default-features -- -D warnings || return 1
-    for feature in metrics postgres redis redlock serde testing tls zookeeper; do
-        cargo clippy --lib --no-default-features --features "$feature" -- -D warnings || return 1
-    done
-    cargo clippy -p leasehold-cli --no-default-features -- -D warnings
-}
-
 # Sets msrv_cargo, if that toolchain is installed. Nothing here may make rustup download one, which
 # `cargo +1.88` would do.
 find_msrv_cargo() {
@@ -338,11 +329,47 @@ check_msrv_of_dependencies() {
         }'
 }
 
+# Commands of cargo that no Rust brings are installed once, into a folder of their own.
+export LEASEHOLD_TOOLS="${LEASEHOLD_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/leasehold/cargo}"
+PATH=$PATH:$LEASEHOLD_TOOLS/bin
+
+have_tool() { # have_tool NAME VERSION
+    command -v "$1" >/dev/null 2>&1 && return
+    [ "${LEASEHOLD_NO_INSTALL:-}" != 1 ] || return 1
+    build "install $1" cargo install --locked --quiet --root "$LEASEHOLD_TOOLS" "$1@$2"
+    command -v "$1" >/dev/null 2>&1
+}
+
+# The crates as a registry gets them; for a commit with the tag of a release also what only that needs.
+check_crates() {
+    step 'packages of the registry' sh packaging/crates.sh package
+    if have_tool cargo-hack 0.6.46; then
+        step 'each feature, and each pair' sh packaging/crates.sh features
+    else
+        skip 'each feature, and each pair' 'no cargo-hack, and LEASEHOLD_NO_INSTALL is set'
+    fi
+    if ! git describe --tags --match 'v[0-9]*' >/dev/null 2>&1; then
+        skip 'the interface since the last release' 'nothing is released yet: there is no tag v*'
+    elif have_tool cargo-semver-checks 0.51.0; then
+        step 'the interface since the last release' sh packaging/crates.sh semver
+    else
+        skip 'the interface since the last release' 'no cargo-semver-checks, and LEASEHOLD_NO_INSTALL is set'
+    fi
+    if find_nightly; then
+        step 'docs as docs.rs builds them' sh packaging/crates.sh docs
+    else
+        skip 'docs as docs.rs builds them' 'no nightly toolchain'
+    fi
+    if git describe --exact-match --tags --match 'v[0-9]*' >/dev/null 2>&1; then
+        step 'what a release needs' sh packaging/crates.sh release
+    fi
+}
+
 # Licences, sources and known advisories of the dependencies, according to deny.toml. The advisories
 # come from the network: without it that half is skipped, and the summary says so.
 check_dependencies() {
-    if ! cargo deny --version >/dev/null 2>&1; then
-        skip 'licences and advisories' 'no cargo deny (cargo install cargo-deny)'
+    if ! have_tool cargo-deny 0.20.2; then
+        skip 'licences and advisories' 'no cargo-deny, and LEASEHOLD_NO_INSTALL is set'
         return
     fi
     step 'licences and sources' cargo deny check licenses bans sources
@@ -515,7 +542,7 @@ checks() {
     [ "$form" = plain ] || seconds=90
     scheduler "$seconds"
     [ "$form" = all ] || return 0
-    step_with_component clippy 'each feature alone' lint_features_alone
+    check_crates
     step_with_component clippy 'all targets without features' cargo clippy --all-targets -- -D warnings
     step 'docs of private items' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features --document-private-items
     check_dependencies

@@ -4,6 +4,7 @@ mod circles;
 mod claims;
 mod floors;
 mod interface;
+mod links;
 mod planted;
 mod sizes;
 mod style;
