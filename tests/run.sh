@@ -13,7 +13,8 @@
 #   LEASEHOLD_SERVER=path        the server of the main test run
 #   LEASEHOLD_REDIS62=path       the servers of the further runs; looked for if
 #   LEASEHOLD_VALKEY=path        not set
-#   LEASEHOLD_NO_INSTALL=1       install and download no server
+#   LEASEHOLD_NO_INSTALL=1       install and download no server and no command of cargo
+#   LEASEHOLD_TOOLS=dir          where commands of cargo are installed
 #   LEASEHOLD_MSRV_CARGO=path    the cargo of Rust 1.88, if rustup has none
 #   LEASEHOLD_POSTGRES=dir       the directory of PostgreSQL's initdb and pg_ctl;
 #                                0: skip PostgreSQL
