@@ -529,6 +529,8 @@ tests() {
     step 'a short storm' with LEASEHOLD_ZOOKEEPER="${LEASEHOLD_ZOOKEEPER:-1}" \
         run_tests storm storm:: --test-threads="${STORM_THREADS:-5}"
     [ "$form" = all ] || return 0
+    step 'a minute of the soak' with LEASEHOLD_ZOOKEEPER="${LEASEHOLD_ZOOKEEPER:-1}" \
+        with STORM_PROGRAM="$(program storm)" sh tests/soak.sh --minutes 1 --every 5
     test_on 'tests on Redis 6.2' "${LEASEHOLD_REDIS62:-}"
     test_on 'tests on Valkey' "${LEASEHOLD_VALKEY:-}"
     test_with_redisson 3.52.0

@@ -14,6 +14,7 @@ mod history;
 mod plan;
 mod run;
 mod runs;
+mod soak;
 #[allow(dead_code, unused_imports, reason = "made for the other programs, which use the rest")]
 #[path = "../support/mod.rs"]
 mod support;

@@ -19,6 +19,16 @@ pub(crate) struct Shape {
     pub(crate) lease: Duration,
     /// The number of processes.
     pub(crate) slots: usize,
+    /// How many of them, the first ones, are never killed.
+    pub(crate) steady: usize,
+    /// How long each thread rests between two turns, on average.
+    pub(crate) pause: Duration,
+}
+
+impl Shape {
+    fn first_slot(&self, fault: Fault) -> usize {
+        if fault == Fault::Kill { self.steady } else { 0 }
+    }
 }
 
 /// One fault.
@@ -49,12 +59,12 @@ pub(crate) fn plan(shape: &Shape, faults: &[Fault], rng: &mut StdRng) -> Vec<Vec
             let fault = bag.pop().expect("there are faults");
             let after = ms(rng.random_range(100..1200));
             let lasts = length_of(fault, shape.lease, rng);
-            let slot = rng.random_range(0..shape.slots);
+            let slot = rng.random_range(shape.first_slot(fault)..shape.slots);
             // An election takes longer than a hold normally lasts.
             let keeps = fault == Fault::Depose || rng.random_bool(0.4);
             let other = [Fault::Kill, Fault::Cut][rng.random_range(0..2)];
             let meanwhile = rng.random_bool(0.25) && lasts > ms(300) && faults.contains(&other);
-            let meanwhile = meanwhile.then(|| (other, rng.random_range(0..shape.slots)));
+            let meanwhile = meanwhile.then(|| (other, rng.random_range(shape.first_slot(other)..shape.slots)));
             // A stopped process can be neither killed nor stopped again.
             let meanwhile = meanwhile.filter(|(_, other)| fault != Fault::Stop || *other != slot);
             length += after + lasts;
@@ -95,7 +105,8 @@ mod tests {
 
     #[test]
     fn a_seed_gives_the_same_faults_and_each_comes_in_its_turn() {
-        let shape = Shape { bursts: 2, burst: ms(20_000), rest: ms(1), lease: ms(2000), slots: 3 };
+        let shape =
+            Shape { bursts: 2, burst: ms(20_000), rest: ms(1), lease: ms(2000), slots: 3, steady: 0, pause: ms(12) };
         let faults = [Fault::Kill, Fault::Stop, Fault::Cut, Fault::HalfOpen];
         let plan = |seed| plan(&shape, &faults, &mut StdRng::seed_from_u64(seed));
         assert_eq!(format!("{:?}", plan(7)), format!("{:?}", plan(7)));

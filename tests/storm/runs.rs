@@ -7,21 +7,24 @@ use std::time::{Duration, Instant};
 use crate::deployment::{NAMES, start};
 use crate::plan::Shape;
 use crate::rig::ms;
-use crate::run::{Report, attempt, run};
+use crate::run::{Report, asleep, attempt, run};
 
 /// The number of processes that take locks.
-const SLOTS: usize = 3;
+pub(crate) const SLOTS: usize = 3;
 
-const LEASE: Duration = ms(2000);
+pub(crate) const LEASE: Duration = ms(2000);
+
+/// So short that threads meet all the time.
+const PAUSE: Duration = ms(12);
 
 /// The time for which a fault may still explain what happens, plus some margin.
-const fn rest(lease: Duration) -> Duration {
+pub(crate) const fn rest(lease: Duration) -> Duration {
     ms(2 * lease.as_millis() as u64 + 2500 + 2500)
 }
 
 /// The shape of a run of a quarter of a minute.
 fn short_shape() -> Shape {
-    Shape { bursts: 1, burst: ms(5000), rest: rest(LEASE), lease: LEASE, slots: SLOTS }
+    Shape { bursts: 1, burst: ms(5000), rest: rest(LEASE), lease: LEASE, slots: SLOTS, steady: 0, pause: PAUSE }
 }
 
 /// One of the two shapes between which a longer storm alternates.
@@ -30,7 +33,7 @@ fn long_shape(seed: u64) -> Shape {
         return short_shape();
     }
     let lease = if seed.is_multiple_of(2) { LEASE } else { ms(3000) };
-    Shape { bursts: 2, burst: ms(9000), rest: rest(lease), lease, slots: SLOTS }
+    Shape { bursts: 2, burst: ms(9000), rest: rest(lease), lease, slots: SLOTS, steady: 0, pause: PAUSE }
 }
 
 /// The checks that failed, with their number of violations: `exclusion 3, waits 1`.
@@ -41,7 +44,7 @@ fn checks(report: &Report) -> String {
     counts.join(", ")
 }
 
-fn line(report: &Report) -> String {
+pub(crate) fn line(report: &Report) -> String {
     let faults: Vec<String> = report.faults.iter().map(|(fault, count)| format!("{fault:?} {count}")).collect();
     let verdict = match report.violations.as_slice() {
         [] => "ok".to_owned(),
@@ -60,17 +63,17 @@ fn line(report: &Report) -> String {
     )
 }
 
-fn number(name: &str) -> Option<u64> {
+pub(crate) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|e| panic!("{name}={text}: {e}")))
 }
 
-fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     // Short enough to type.
     number("STORM_SEED").unwrap_or_else(|| rand::random_range(0..1_000_000))
 }
 
 /// The variable that disables a deployment, if it is set to 0.
-fn left_out(store: &str) -> Option<&'static str> {
+pub(crate) fn left_out(store: &str) -> Option<&'static str> {
     let variables = [("postgres", "LEASEHOLD_POSTGRES"), ("zookeeper", "LEASEHOLD_ZOOKEEPER")];
     let (_, variable) = variables.into_iter().find(|(prefix, _)| store.starts_with(prefix))?;
     (std::env::var(variable).as_deref() == Ok("0")).then_some(variable)
@@ -138,7 +141,8 @@ fn long() {
                 break 'runs;
             }
             let seed = first + round;
-            let report = attempt(store, seed, long_shape(seed));
+            let shape = long_shape(seed);
+            let report = attempt(store, seed, shape, &mut asleep(shape.rest));
             println!("@@storm {}", line(&report));
             let row = table.entry(store).or_default();
             row[0] += 1;

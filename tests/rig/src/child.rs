@@ -67,6 +67,10 @@ impl Child {
         self.stdin.flush().unwrap();
     }
 
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     pub fn signal(&self, name: &str) {
         signal(self.process.id(), name);
     }

@@ -96,6 +96,10 @@ impl Deployment for Cluster {
         }
     }
 
+    fn kept(&self) -> Vec<(&'static str, u64)> {
+        redis::kept((0..NODES).map(|index| self.rig.node(index)))
+    }
+
     fn assert_clean(&self) {
         // A replica does not answer for its keys.
         self.primaries().into_iter().for_each(|index| self.rig.node(index).assert_clean());

@@ -54,6 +54,10 @@ pub(crate) trait Deployment {
     /// Ends the fault, and returns once everything works again.
     fn end(&mut self, fault: Fault, slot: usize);
 
+    /// How much the servers keep and serve at present, which must not grow in a long run. All
+    /// servers work.
+    fn kept(&self) -> Vec<(&'static str, u64)>;
+
     /// Panics if something is left after all clients have ended.
     fn assert_clean(&self);
 }

@@ -61,6 +61,17 @@ pub(super) fn end(server: &Rig, fault: Fault) {
     }
 }
 
+/// What a server keeps: rows, with those that a later sweep removes, and the size of the tables.
+pub(super) fn kept(server: &Rig) -> Vec<(&'static str, u64)> {
+    let number = |sql: &str| u64::try_from(server.number_of(sql)).unwrap();
+    let rows = "SELECT (SELECT count(*) FROM leasehold.lock) + (SELECT count(*) FROM leasehold.share) + \
+                (SELECT count(*) FROM leasehold.waiter) + (SELECT count(*) FROM leasehold.once) + \
+                (SELECT count(*) FROM leasehold.client)";
+    let bytes = "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c \
+                 JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'leasehold' AND c.relkind = 'r'";
+    vec![("rows", number(rows)), ("connections", u64::try_from(server.backends()).unwrap()), ("bytes", number(bytes))]
+}
+
 impl Deployment for Postgres {
     fn address(&self, slot: usize) -> Address {
         Address::one(self.lines.of(slot)[0].url())
@@ -86,6 +97,10 @@ impl Deployment for Postgres {
     fn end(&mut self, fault: Fault, slot: usize) {
         self.lines.end(slot);
         end(&self.server, fault);
+    }
+
+    fn kept(&self) -> Vec<(&'static str, u64)> {
+        kept(&self.server)
     }
 
     fn assert_clean(&self) {

@@ -65,6 +65,20 @@ pub(super) fn end(server: &mut Server, fault: Fault) {
     }
 }
 
+/// What these servers keep together.
+pub(super) fn kept<'a>(servers: impl Iterator<Item = &'a Server> + Clone) -> Vec<(&'static str, u64)> {
+    let info = |section: &str, field: &str| -> u64 {
+        servers.clone().map(|server| server.info(section, field).parse::<u64>().unwrap()).sum()
+    };
+    let keys = servers.clone().map(|server| server.cmd::<u64>(&["DBSIZE"])).sum();
+    vec![
+        ("keys", keys),
+        ("connections", info("clients", "connected_clients")),
+        ("channels", info("stats", "pubsub_channels")),
+        ("bytes", info("memory", "used_memory")),
+    ]
+}
+
 impl Deployment for Redis {
     fn address(&self, slot: usize) -> Address {
         Address::one(self.lines.of(slot)[0].url())
@@ -98,6 +112,10 @@ impl Deployment for Redis {
     fn end(&mut self, fault: Fault, slot: usize) {
         self.lines.end(slot);
         end(&mut self.server, fault);
+    }
+
+    fn kept(&self) -> Vec<(&'static str, u64)> {
+        kept(std::iter::once(&self.server))
     }
 
     fn assert_clean(&self) {

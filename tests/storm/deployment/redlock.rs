@@ -75,6 +75,10 @@ impl Deployment for Redlock {
         redis::end(&mut self.rig.0[self.met], fault);
     }
 
+    fn kept(&self) -> Vec<(&'static str, u64)> {
+        redis::kept(self.rig.0.iter())
+    }
+
     fn assert_clean(&self) {
         self.rig.assert_clean();
     }

@@ -94,6 +94,10 @@ impl Deployment for Sentinel {
         self.wait_until_well();
     }
 
+    fn kept(&self) -> Vec<(&'static str, u64)> {
+        redis::kept((0..3).map(|index| self.rig.server(index)))
+    }
+
     fn assert_clean(&self) {
         self.rig.assert_clean();
     }

@@ -123,6 +123,10 @@ impl Deployment for Standby {
         }
     }
 
+    fn kept(&self) -> Vec<(&'static str, u64)> {
+        postgres::kept(&self.servers[self.primary])
+    }
+
     fn assert_clean(&self) {
         self.servers[self.primary].assert_clean();
     }

@@ -35,6 +35,17 @@ fn url(proxies: &[Arc<Proxy>]) -> String {
     format!("zookeeper://{}", hosts.join(","))
 }
 
+/// What an ensemble keeps: each server has all nodes, and its own connections and watches.
+fn kept<'a>(leader: &Rig, servers: impl Iterator<Item = &'a Rig> + Clone) -> Vec<(&'static str, u64)> {
+    let sum = |figure: &str| servers.clone().map(|server| server.figure(figure)).sum();
+    vec![
+        ("nodes", leader.figure("zk_znode_count")),
+        ("connections", sum("zk_num_alive_connections")),
+        ("watches", sum("zk_watch_count")),
+        ("bytes", leader.figure("zk_approximate_data_size")),
+    ]
+}
+
 pub(super) struct One {
     server: Rig,
     lines: Lines,
@@ -89,6 +100,10 @@ impl Deployment for One {
             Fault::StopServer => self.server.resume(),
             _ => {}
         }
+    }
+
+    fn kept(&self) -> Vec<(&'static str, u64)> {
+        kept(&self.server, std::iter::once(&self.server))
     }
 
     fn assert_clean(&self) {
@@ -194,6 +209,10 @@ impl Deployment for Three {
             _ => return,
         }
         self.rig.wait_for_all();
+    }
+
+    fn kept(&self) -> Vec<(&'static str, u64)> {
+        kept(self.rig.server(self.rig.leader()), self.rig.servers().iter())
     }
 
     fn assert_clean(&self) {

@@ -1,7 +1,7 @@
 //! The worker processes of a run, including the dead ones.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -37,7 +37,7 @@ struct Dead {
     at: Nanos,
 }
 
-pub(super) struct Crew {
+pub(crate) struct Crew {
     dir: PathBuf,
     seed: u64,
     shape: Shape,
@@ -71,6 +71,7 @@ impl Crew {
             lease: self.shape.lease,
             kinds: chosen(deployment.kinds()),
             min_hold: deployment.has_min_hold(),
+            pause: self.shape.pause,
         };
         let env = settings.to_env();
         let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -107,6 +108,11 @@ impl Crew {
         self.say(slot, &format!("force {name}"));
         self.workers[slot].child.expect("forced");
         name.to_owned()
+    }
+
+    /// The process ids and the files of the processes that are never killed.
+    pub(crate) fn steady(&self) -> impl Iterator<Item = (u32, &Path)> {
+        self.workers.iter().take(self.shape.steady).map(|worker| (worker.child.pid(), worker.journal.as_path()))
     }
 
     /// Ends all processes, and waits for that. One that hangs prints what it waits for.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-use self::crew::Crew;
+pub(crate) use self::crew::Crew;
 use crate::check::{Violation, judge};
 use crate::deployment::{self, Deployment};
 use crate::event::{Kind, Nanos, now};
@@ -67,8 +67,8 @@ fn load_now() -> f64 {
 
 /// The same as [`run`], but a panic of the rig (a server that does not start, an election that does
 /// not end) counts as a violation.
-pub(crate) fn attempt(store: &str, seed: u64, shape: Shape) -> Report {
-    catch_unwind(AssertUnwindSafe(|| run(store, seed, shape))).unwrap_or_else(|panic| Report {
+pub(crate) fn attempt(store: &str, seed: u64, shape: Shape, rest: &mut Rest<'_>) -> Report {
+    catch_unwind(AssertUnwindSafe(|| run_with(store, seed, shape, rest))).unwrap_or_else(|panic| Report {
         store: store.to_owned(),
         seed,
         faults: BTreeMap::new(),
@@ -84,8 +84,24 @@ fn said(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
+/// What happens in the quiet time after a burst of faults, and for how long. If it returns false,
+/// no further burst follows.
+pub(crate) type Rest<'a> = dyn FnMut(&dyn Deployment, &Crew) -> bool + 'a;
+
 /// Runs one storm on a store. It keeps its files only if it failed.
-pub(crate) fn run(store: &str, seed: u64, mut shape: Shape) -> Report {
+pub(crate) fn run(store: &str, seed: u64, shape: Shape) -> Report {
+    run_with(store, seed, shape, &mut asleep(shape.rest))
+}
+
+/// A quiet time in which nothing happens.
+pub(crate) fn asleep(rest: Duration) -> impl FnMut(&dyn Deployment, &Crew) -> bool {
+    move |_, _| {
+        std::thread::sleep(rest);
+        true
+    }
+}
+
+fn run_with(store: &str, seed: u64, mut shape: Shape, rest: &mut Rest<'_>) -> Report {
     let dir = directory(store, seed);
     let deployment = deployment::start(store, shape.slots);
     if deployment.direct().is_none() {
@@ -97,7 +113,7 @@ pub(crate) fn run(store: &str, seed: u64, mut shape: Shape) -> Report {
     run.set_permits();
     run.crew.start(&*run.deployment);
     let began = now();
-    run.weather();
+    run.weather(rest);
     let over = now();
     run.crew.stop();
     let mut violations = run.clean_up();
@@ -130,7 +146,7 @@ fn report(store: &str, seed: u64, history: &History, violations: Vec<Violation>)
 }
 
 impl Run {
-    fn weather(&mut self) {
+    fn weather(&mut self, rest: &mut Rest<'_>) {
         let mut faults = [self.deployment.faults(), OF_PROCESSES.to_vec()].concat();
         if self.deployment.direct().is_none() {
             // It would destroy the store as well.
@@ -141,9 +157,12 @@ impl Run {
         std::thread::sleep(ms(500));
         for burst in bursts {
             burst.iter().for_each(|step| self.step(step));
-            std::thread::sleep(self.shape.rest);
+            let goes_on = rest(&*self.deployment, &self.crew);
             // A load of 1.5 is the storm's own.
             self.load = self.load.max(load_now() / 1.5);
+            if !goes_on {
+                return;
+            }
         }
     }
 

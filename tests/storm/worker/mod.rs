@@ -54,8 +54,8 @@ fn storm(places: &[Arc<turn::Place>], settings: &Settings) {
                 while !place.over.load(Ordering::SeqCst) {
                     turn::take(place, thread, &mut rng);
                     // Occasional longer pauses leave a name free for a while.
-                    let rest = if rng.random_bool(0.02) { ms(400) } else { ms(rng.random_range(0..25)) };
-                    std::thread::sleep(rest);
+                    let rest = if rng.random_bool(0.02) { 32.0 } else { rng.random_range(0.0..2.0) };
+                    place.sleep(settings.pause.mul_f64(rest));
                 }
             });
         }

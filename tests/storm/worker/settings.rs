@@ -52,6 +52,8 @@ pub(crate) struct Settings {
     pub(crate) kinds: Vec<Kind>,
     /// Whether `min_hold` is supported.
     pub(crate) min_hold: bool,
+    /// How long a thread rests between two turns, on average.
+    pub(crate) pause: Duration,
 }
 
 /// How long a dead waiter may block the others.
@@ -72,6 +74,7 @@ impl Settings {
             ("STORM_LEASE", self.lease.as_millis().to_string()),
             ("STORM_KINDS", kinds.join(" ")),
             ("STORM_MIN_HOLD", self.min_hold.to_string()),
+            ("STORM_PAUSE", self.pause.as_millis().to_string()),
         ]
     }
 
@@ -92,6 +95,7 @@ impl Settings {
             lease: Duration::from_millis(number("STORM_LEASE")),
             kinds: words("STORM_KINDS").iter().map(|word| Kind::of(word).unwrap()).collect(),
             min_hold: text("STORM_MIN_HOLD") == "true",
+            pause: Duration::from_millis(number("STORM_PAUSE")),
         }
     }
 }

@@ -26,6 +26,13 @@ pub(crate) struct Place {
     pub(crate) attempts: AtomicU64,
 }
 
+impl Place {
+    /// Sleeps for that long, or until the end of the storm.
+    pub(crate) fn sleep(&self, span: Duration) {
+        sleep_unless(span, &self.over);
+    }
+}
+
 /// The names of each kind: few, so that threads meet.
 pub(crate) fn names_of(kind: Kind) -> &'static [&'static [&'static str]] {
     match kind {
@@ -223,7 +230,9 @@ fn one_token(guard: &impl Held) -> Vec<u64> {
 fn sleep_unless(span: Duration, done: &AtomicBool) {
     let until = Instant::now() + span;
     while !done.load(Ordering::SeqCst) && Instant::now() < until {
-        std::thread::sleep(ms(5));
+        // Often enough for the end of a storm, and seldom enough for one that lasts for hours.
+        let left = until.saturating_duration_since(Instant::now());
+        std::thread::sleep(left.min((span / 20).max(ms(5))));
     }
 }
 
