@@ -24,6 +24,8 @@
 //! | `redis` | [`Redis`], [`Sentinel`] and [`Cluster`]: `redis://` URLs. 43 additional crates |
 //! | `redlock` | [`Redlock`], and the feature `redis`. No additional crates |
 //! | `tls` | `rediss://` and `zookeeper+tls://` URLs and `Tls`, by rustls. 14 additional crates; three of them only build ring, which needs a C compiler |
+//! | `tls-core` | the same without ring, for a program that installs a provider of cryptography for rustls, such as aws-lc-rs with FIPS |
+//! | `tls-platform-verifier` | `Tls::platform_verifier`: the operating system checks certificates; also brings `tls-core` |
 //! | `postgres` | `postgres://` URLs: the same locks in a [PostgreSQL database](guide::postgres). About 20 small additional crates |
 //! | `zookeeper` | `zookeeper://` URLs: the same locks in a [ZooKeeper ensemble](guide::zookeeper), shared with Apache Curator. No additional crates |
 //! | `metrics` | `Stats::publish`: the figures, for the crate `metrics`. Three small additional crates, including that one |
@@ -233,7 +235,7 @@ pub use base::error::{Error, ErrorKind, Result};
 pub use base::escape::{escape_name, unescape_name};
 pub use base::loss::{Loss, LossReason, LossWait, RenewalTrouble};
 pub use base::primitive::Primitive;
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 pub use base::tls::Tls;
 pub use builder::Builder;
 #[cfg(feature = "redis")]

@@ -429,6 +429,30 @@ c_compiler_for() { # c_compiler_for PLATFORM
     done
 }
 
+# TLS with the provider of a program that does not want ring. The one that is validated for FIPS takes minutes to
+# build.
+check_providers() {
+    name='TLS with aws-lc-rs'
+    if [ -z "${LEASEHOLD_SERVER:-}" ]; then
+        skip "$name" 'no server'
+        return
+    fi
+    step "$name" provider
+    if [ "${LEASEHOLD_FIPS:-}" = 1 ]; then
+        step "$name and FIPS" provider --features fips
+    else
+        skip "$name and FIPS" 'LEASEHOLD_FIPS=1 asks for it; it takes minutes to build'
+    fi
+}
+
+provider() { # provider ARGS...
+    if cargo tree --quiet --manifest-path tests/providers/Cargo.toml -i ring >/dev/null 2>&1; then
+        echo 'ring has come back'
+        return 1
+    fi
+    cargo run --quiet --locked --manifest-path tests/providers/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}/providers" "$@"
+}
+
 # Sets nightly, if that toolchain is installed: `cargo +nightly` may download one.
 find_nightly() {
     nightly=$(rustup toolchain list 2>/dev/null | sed -n 's/^\(nightly-[^ ]*\).*/\1/p' | head -n 1)
@@ -555,6 +579,7 @@ checks() {
         skip "check on Rust $msrv" "no $msrv toolchain"
     fi
     check_platforms
+    check_providers
     test_minimal_versions
     test_packages
 }

@@ -24,6 +24,6 @@ pub(crate) mod owner;
 pub(crate) mod primitive;
 pub(crate) mod process;
 pub(crate) mod random;
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 pub(crate) mod tls;
 pub(crate) mod traffic;

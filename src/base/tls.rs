@@ -5,7 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// How connections to `rediss://` and `zookeeper+tls://` servers are secured; given to
-/// [`Builder::tls`](crate::Builder::tls). Cargo feature `tls`.
+/// [`Builder::tls`](crate::Builder::tls). Cargo feature `tls`, or `tls-core`.
+///
+/// The cryptography is that of the provider which the program has installed for rustls
+/// (`CryptoProvider::install_default`), such as aws-lc-rs, and otherwise, with the feature `tls`,
+/// ring. With `tls-core` alone nothing needs ring, and no client can be built before a provider is
+/// installed.
 ///
 /// `Tls::new()` is what such a URL alone means: TLS 1.2 or 1.3, and the server's certificate
 /// must be signed by an authority that this machine trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` name
@@ -34,6 +39,10 @@ pub struct Tls {
     pub(crate) identity: Option<Identity>,
     pub(crate) server_name: Option<String>,
     pub(crate) verify: Verify,
+    #[cfg(feature = "tls-platform-verifier")]
+    pub(crate) platform_verifier: bool,
+    pub(crate) only_full_handshakes: bool,
+    pub(crate) fips: bool,
 }
 
 /// What is checked of a server's certificate.
@@ -111,6 +120,48 @@ impl Tls {
         self
     }
 
+    /// Lets the operating system check the server's certificate, instead of rustls with the list of
+    /// the system's authorities. On Windows and macOS that counts what an administrator has set,
+    /// and revocation; on Linux and BSD it is the same as without. Authorities of
+    /// [`ca_file`](Self::ca_file) and [`ca_pem`](Self::ca_pem) are trusted beside the system's. No
+    /// effect where a PostgreSQL URL asks for less than a check of the name
+    /// (`sslmode=verify-ca` or below). Cargo feature `tls-platform-verifier`.
+    ///
+    /// It may block a connect for longer: some systems ask the authority whether a certificate was
+    /// revoked.
+    #[cfg(feature = "tls-platform-verifier")]
+    pub fn platform_verifier(mut self) -> Self {
+        self.platform_verifier = true;
+        self
+    }
+
+    /// Whether a new connection may resume the session of an earlier one to the same server, which
+    /// saves about a third of the time of a connect. Defaults to true.
+    ///
+    /// The server must still show that it has the keys of that session, but its certificate is not
+    /// checked again, neither its end nor its authority: for as long as the server lets sessions be
+    /// resumed, at most a week. Sessions are kept in memory, by each client for itself; a file of
+    /// these settings that has changed ends them. Set it to false if each connection must check the
+    /// certificate.
+    pub fn resume_sessions(mut self, resume: bool) -> Self {
+        self.only_full_handshakes = !resume;
+        self
+    }
+
+    /// Refuses to build a client, with [`InvalidInput`](crate::ErrorKind::InvalidInput), unless its
+    /// TLS is done by cryptography that is validated according to FIPS 140-3. The program installs
+    /// it, from the crate `rustls` with its cargo feature `fips`, before it builds the client:
+    ///
+    /// ```text
+    /// rustls::crypto::default_fips_provider().install_default().expect("none is installed yet");
+    /// ```
+    ///
+    /// The hashes of passwords and scripts are not made by that provider.
+    pub fn require_fips(mut self) -> Self {
+        self.fips = true;
+        self
+    }
+
     /// **Dangerous**: accepts every certificate, expired, self-signed, or somebody else's. The
     /// connection is encrypted, but whoever is between this client and the server can read and
     /// change everything, the password included. For a test against a server whose certificate
@@ -138,7 +189,9 @@ impl fmt::Debug for Tls {
             .field("identity", &self.identity.as_ref().map(|identity| [&identity.certificates, &identity.key]))
             .field("server_name", &self.server_name)
             .field("verify", &self.verify)
-            .finish()
+            .field("resume_sessions", &!self.only_full_handshakes)
+            .field("require_fips", &self.fips)
+            .finish_non_exhaustive()
     }
 }
 

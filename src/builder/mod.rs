@@ -42,14 +42,14 @@ use crate::base::error::Error;
 use crate::base::error::Result;
 use crate::base::holder::ClientId;
 use crate::base::listener::Listener;
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 use crate::base::tls::Tls;
 use crate::base::traffic::Traffic;
 use crate::client::LockClient;
 use crate::lease::observer::Observer;
 use crate::store::LockStore;
 use crate::store::memory::{Memory, MemoryStore};
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 use crate::store::tls::TlsClient;
 use crate::wait::client_state::{ClientState, Config};
 
@@ -203,7 +203,7 @@ impl Builder {
     ///     .build()?;
     /// # Ok::<(), leasehold::Error>(())
     /// ```
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.settings.tls = Some(Arc::new(TlsClient::new(tls)));
         self
@@ -384,7 +384,7 @@ impl Builder {
         if self.servers.is_some() {
             return Err(invalid("a client in memory has no server: leave out the URL"));
         }
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "tls-core")]
         if self.settings.tls.is_some() {
             return Err(invalid("a client in memory has no server: leave out tls"));
         }

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use super::servers::{Servers, from_url};
 use super::settings::NewClient;
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 use super::settings::invalid;
 use crate::base::error::Result;
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 use crate::base::tls::Tls;
 use crate::store::LockStore;
 use crate::store::postgres::url::PostgresUrl;
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 use crate::store::postgres::url::{Ssl, SslMode};
 use crate::store::postgres::wire::{Known, Server};
 use crate::store::postgres::{PostgresSettings, PostgresStore};
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 use crate::store::tls::TlsClient;
 
 /// Each connection is a process of the server, and a batch of requests costs one flush of its log.
@@ -62,16 +62,16 @@ from_url!(Postgres, Postgres::new);
 
 impl Servers for Postgres {
     fn store(&self, client: &NewClient<'_>) -> Result<Arc<dyn LockStore>> {
-        #[cfg_attr(not(feature = "tls"), expect(unused_mut, reason = "the settings of TLS change it"))]
+        #[cfg_attr(not(feature = "tls-core"), expect(unused_mut, reason = "the settings of TLS change it"))]
         let mut url = PostgresUrl::parse(&self.url)?;
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "tls-core")]
         let tls = tls_of(&mut url, client.settings.tls.as_ref())?;
         let server = Server {
             url,
             client_name: client.settings.client_name.clone(),
             clock: client.clock.clone(),
             create_schema: self.create_schema,
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "tls-core")]
             tls,
             known: Known::default(),
             traffic: client.traffic.clone(),
@@ -102,7 +102,7 @@ impl fmt::Debug for Postgres {
     }
 }
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 fn tls_of(url: &mut PostgresUrl, settings: Option<&Arc<TlsClient>>) -> Result<Option<Arc<TlsClient>>> {
     let ssl = &mut url.ssl;
     if let Some(tls) = settings {

@@ -232,7 +232,7 @@ impl NewClient<'_> {
         let parse = |url: &String| Endpoint::parse(url, credentials);
         let mut endpoints: Vec<Endpoint> = urls.iter().map(parse).collect::<Result<_>>()?;
         endpoints.iter_mut().for_each(|endpoint| endpoint.count_in(&self.traffic));
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "tls-core")]
         if let Some(tls) = self.tls(endpoints.iter().any(Endpoint::is_secure), "rediss")? {
             endpoints.iter_mut().for_each(|endpoint| endpoint.secure_with(&tls));
         }

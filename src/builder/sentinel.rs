@@ -9,12 +9,12 @@ use super::servers::{Servers, from_url};
 use super::settings::NewClient;
 use crate::base::credentials::CredentialsProvider;
 use crate::base::error::Result;
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 use crate::base::tls::Tls;
 use crate::store::LockStore;
 use crate::store::redis::sentinel::{Providers, SentinelUrls, Sentinels};
 use crate::store::redis::wire::Target;
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 use crate::store::tls::TlsClient;
 
 /// The master that Redis sentinels watch, for [`Builder::sentinel`](crate::Builder::sentinel).
@@ -72,7 +72,7 @@ pub struct Sentinel {
     named: Named,
     options: RedisOptions,
     sentinel_credentials: Option<Arc<dyn CredentialsProvider>>,
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     sentinel_tls: Option<Arc<TlsClient>>,
 }
 
@@ -95,7 +95,7 @@ impl Sentinel {
             named,
             options: RedisOptions::default(),
             sentinel_credentials: None,
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "tls-core")]
             sentinel_tls: None,
         }
     }
@@ -120,7 +120,7 @@ impl Sentinel {
     ///
     /// Sentinels usually name servers by their IP addresses: the certificates must contain those,
     /// or [`Tls::server_name`](crate::Tls::server_name) must give the name that they contain.
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     pub fn sentinel_tls(mut self, tls: Tls) -> Self {
         self.sentinel_tls = Some(Arc::new(TlsClient::new(tls)));
         self
@@ -136,7 +136,7 @@ impl Sentinel {
     }
 
     /// Secures the connections with TLS where it is wanted, and reads the files of its settings.
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     fn secure(&self, urls: &mut SentinelUrls, of_server: Option<&Arc<TlsClient>>) -> Result<()> {
         let is_secure = urls.server.is_secure();
         if self.sentinel_tls.is_some() && !is_secure {
@@ -163,7 +163,7 @@ impl Servers for Sentinel {
         let mut urls = self.urls()?;
         // Requests to sentinels do not count as traffic of locks.
         urls.server.count_in(&client.traffic);
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "tls-core")]
         self.secure(&mut urls, client.settings.tls.as_ref())?;
         // The watchdog waits for the sentinels as well.
         let timeout = client.background_timeout();
@@ -179,7 +179,7 @@ impl fmt::Debug for Sentinel {
             Ok(urls) => shown.field("sentinels", &urls.sentinels).field("master", &urls.name),
             Err(_) => shown.field("sentinels", &"URLs that are not understood"),
         };
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "tls-core")]
         shown.field("sentinel_tls", &self.sentinel_tls);
         shown.field("sentinel_credentials", &self.sentinel_credentials.is_some());
         self.options.show(&mut shown).finish()

@@ -10,10 +10,10 @@ use crate::base::limits::check_lease;
 use crate::base::listener::Listener;
 use crate::base::lock_name::MAX_NAME_BYTES;
 use crate::base::owner::{HolderOwner, LONGEST_CLIENT_NAME, is_in_client_name, program_as_client_name};
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 use crate::base::tls::Tls;
 use crate::base::traffic::Traffic;
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 use crate::store::tls::TlsClient;
 
 pub(super) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
@@ -25,7 +25,7 @@ const MOST_CONNECTIONS: usize = 1024;
 /// document them.
 #[derive(Clone)]
 pub(super) struct Settings {
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     pub(super) tls: Option<Arc<TlsClient>>,
     pub(super) lease: Duration,
     pub(super) io_timeout: Option<Duration>,
@@ -46,7 +46,7 @@ pub(super) struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "tls-core")]
             tls: None,
             lease: DEFAULT_LEASE,
             io_timeout: None,
@@ -114,7 +114,7 @@ impl Settings {
         &self,
         shown: &'a mut std::fmt::DebugStruct<'f, 's>,
     ) -> &'a mut std::fmt::DebugStruct<'f, 's> {
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "tls-core")]
         shown.field("tls", &self.tls);
         shown
             .field("lease", &self.lease)
@@ -154,7 +154,7 @@ impl NewClient<'_> {
 
     /// The TLS of the connections, with its files read. All connections of the client share it.
     /// `scheme`: what a URL that asks for TLS begins with.
-    #[cfg(all(feature = "tls", any(feature = "redis", feature = "zookeeper")))]
+    #[cfg(all(feature = "tls-core", any(feature = "redis", feature = "zookeeper")))]
     pub(super) fn tls(&self, is_wanted: bool, scheme: &str) -> Result<Option<Arc<TlsClient>>> {
         match (&self.settings.tls, is_wanted) {
             (None, false) => Ok(None),

@@ -86,7 +86,7 @@ impl Servers for ZooKeeper {
             return Err(invalid(format!("a server_tick of {tick:?} is not between 10 ms and the lease of {lease:?}")));
         }
         let servers = Addresses {
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "tls-core")]
             tls: client.tls(url.secure, "zookeeper+tls")?,
             // Not all clients connect to the same server first.
             next: AtomicUsize::new(first_of(url.hosts.len())),

@@ -60,13 +60,32 @@
 //! - Every time limit still holds: the handshake is part of the connect. Everything else works as
 //!   over plain TCP, [`redlock`](crate::guide::redlock) included. A connect takes about 1 ms
 //!   longer, a lock and unlock on the loopback interface about a sixth longer.
-//! - Each connection makes a full handshake and checks the certificate; sessions are not resumed.
+//! - A connection resumes the session of an earlier one where the server permits it, and then does
+//!   not check the certificate again; `resume_sessions(false)` turns that off.
 //! - If either side refuses a certificate, the error is [`Tls`](crate::ErrorKind::Tls), and calls
 //!   that are already waiting fail too, because somebody must act. Holds are still renewed over
 //!   open connections.
 //! - rustls is stricter than OpenSSL: the server's certificate needs its host in subjectAltName (a
 //!   common name does not count), and must not be a CA certificate (`CA:TRUE`), which is what
 //!   `openssl req -x509` makes.
+//!
+//! The cryptography is ring's, unless the program has installed another provider for rustls before
+//! it builds the client. Then the feature `tls-core` suffices, and ring is not compiled. With
+//! aws-lc-rs, validated according to FIPS 140-3:
+//!
+//! ```text
+//! # Cargo.toml
+//! leasehold = { version = "0.1", features = ["tls-core"] }
+//! rustls = { version = "0.23", default-features = false, features = ["fips", "std", "tls12"] }
+//!
+//! // main.rs, first of all
+//! rustls::crypto::default_fips_provider().install_default().expect("none is installed yet");
+//! // An error instead of a client whose cryptography is not validated.
+//! let tls = Tls::new().require_fips();
+//! ```
+//!
+//! With the feature `tls-platform-verifier`, `Tls::platform_verifier` lets Windows or macOS check
+//! certificates, with what an administrator has set there.
 //!
 //! # Passwords that change
 //!

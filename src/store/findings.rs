@@ -14,7 +14,7 @@ pub(super) const PATIENCE: u32 = 8;
 pub(super) const ROUND_TRIPS: usize = 50;
 
 /// A certificate that expires sooner than this is a warning.
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 const SOON: Duration = Duration::from_secs(14 * 86_400);
 
 /// Why a server cannot be asked.
@@ -37,7 +37,7 @@ pub(super) fn reachable(after: Duration) -> Finding {
 
 /// How a connection is secured.
 pub(super) fn secured(stream: &Stream, clock: &dyn Clock) -> Finding {
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     if let Some(certificate) = stream.server_certificate() {
         return ends(crate::store::tls::end_of(&certificate), clock.wall());
     }
@@ -49,7 +49,7 @@ pub(super) fn secured(stream: &Stream, clock: &dyn Clock) -> Finding {
     Finding::ok(Check::Tls, "the connection has no TLS, and does not leave this machine")
 }
 
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 fn ends(end: Option<Duration>, now: Duration) -> Finding {
     let Some(end) = end else { return Finding::ok(Check::Tls, "the connection has TLS") };
     let days = |time: Duration| time.as_secs() / 86_400;
@@ -134,7 +134,7 @@ impl Examined {
     }
 }
 
-#[cfg(all(test, feature = "tls"))]
+#[cfg(all(test, feature = "tls-core"))]
 mod tests {
     use super::*;
 

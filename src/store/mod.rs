@@ -21,7 +21,7 @@ pub(crate) mod redis;
 pub(crate) mod redlock;
 mod requests;
 mod resolve;
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 pub(crate) mod tls;
 mod topics;
 mod unknown_outcomes;

@@ -6,7 +6,7 @@ mod batch;
 mod pool;
 mod pooled;
 mod stream;
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 mod tls_stream;
 mod waits;
 mod waker;

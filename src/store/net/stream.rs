@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::address::Address;
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 use super::tls_stream::TlsStream;
 use super::waits::{is_timeout, within_limit};
 use super::waits::{read_now, time_left};
 use super::waker::Waker;
 use crate::base::traffic::{Meter, Traffic};
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 use crate::store::tls::TlsClient;
 
 /// Keepalive probes find a peer that is gone without closing the connection.
@@ -36,7 +36,7 @@ enum Socket {
     Tcp(TcpStream),
     #[cfg(unix)]
     Unix(UnixStream),
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     Tls(TlsStream),
 }
 
@@ -98,7 +98,7 @@ impl Stream {
     }
 
     /// The handshake of TLS over a connection that has none yet.
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     pub(crate) fn secure(self, client: &TlsClient, host: &str, deadline: Instant) -> io::Result<Self> {
         let socket = match self.socket {
             Socket::Tcp(stream) => TlsStream::connect(stream, client, host, deadline).map(Socket::Tls)?,
@@ -117,13 +117,13 @@ impl Stream {
             Socket::Tcp(stream) => !stream.peer_addr().is_ok_and(|peer| peer.ip().is_loopback()),
             #[cfg(unix)]
             Socket::Unix(_) => false,
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "tls-core")]
             Socket::Tls(_) => false,
         }
     }
 
     /// The server's certificate, where there is TLS.
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     pub(crate) fn server_certificate(&self) -> Option<Vec<u8>> {
         match &self.socket {
             Socket::Tls(stream) => stream.server_certificate(),
@@ -136,7 +136,7 @@ impl Stream {
             Socket::Tcp(stream) => stream.try_clone().map(Socket::Tcp)?,
             #[cfg(unix)]
             Socket::Unix(stream) => stream.try_clone().map(Socket::Unix)?,
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "tls-core")]
             Socket::Tls(stream) => Socket::Tls(stream.clone()),
         };
         Ok(Self { socket, meter: self.meter.clone(), limit: self.limit })
@@ -155,7 +155,7 @@ impl Stream {
             Socket::Tcp(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),
             #[cfg(unix)]
             Socket::Unix(stream) => stream.set_read_timeout(read).and_then(|()| stream.set_write_timeout(write)),
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "tls-core")]
             Socket::Tls(stream) => {
                 stream.socket().set_read_timeout(read).and_then(|()| stream.socket().set_write_timeout(write))
             }
@@ -168,7 +168,7 @@ impl Stream {
             Socket::Tcp(stream) => stream.set_nonblocking(true),
             #[cfg(unix)]
             Socket::Unix(stream) => stream.set_nonblocking(true),
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "tls-core")]
             Socket::Tls(stream) => stream.socket().set_nonblocking(true),
         }
     }
@@ -177,7 +177,7 @@ impl Stream {
     /// would return data for the caller, because the socket also carries data for TLS itself.
     pub(crate) fn has_input(&self) -> bool {
         match &self.socket {
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "tls-core")]
             Socket::Tls(stream) => stream.has_input(),
             #[cfg(unix)]
             _ => super::waits::is_readable(self),
@@ -194,7 +194,7 @@ impl Stream {
     /// them.
     pub(crate) fn has_read_ahead(&self) -> bool {
         match &self.socket {
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "tls-core")]
             Socket::Tls(stream) => stream.has_read_ahead(),
             _ => false,
         }
@@ -210,7 +210,7 @@ impl Stream {
                 Socket::Tcp(stream) => stream.read(buffer).map(Some),
                 #[cfg(unix)]
                 Socket::Unix(stream) => stream.read(buffer).map(Some),
-                #[cfg(feature = "tls")]
+                #[cfg(feature = "tls-core")]
                 Socket::Tls(stream) => stream.read_some(buffer),
             };
             match outcome {
@@ -221,13 +221,13 @@ impl Stream {
     }
 
     /// One write. With TLS it ends at `deadline`; without TLS the socket has its timeout.
-    #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "with TLS it is needed"))]
+    #[cfg_attr(not(feature = "tls-core"), expect(unused_variables, reason = "with TLS it is needed"))]
     fn write_by(&mut self, bytes: &[u8], deadline: Option<Instant>) -> io::Result<usize> {
         let written = match &mut self.socket {
             Socket::Tcp(stream) => stream.write(bytes),
             #[cfg(unix)]
             Socket::Unix(stream) => stream.write(bytes),
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "tls-core")]
             Socket::Tls(stream) => stream.write(bytes, deadline),
         };
         if let Ok(written) = &written {
@@ -242,7 +242,7 @@ impl Stream {
             Socket::Tcp(stream) => read_now(stream, buffer),
             #[cfg(unix)]
             Socket::Unix(stream) => read_now(stream, buffer),
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "tls-core")]
             Socket::Tls(stream) => stream.read_now(buffer),
         };
         self.metered(read, |read| Some(*read))
@@ -255,7 +255,7 @@ impl Stream {
             #[cfg(unix)]
             Socket::Unix(stream) => stream.shutdown(Shutdown::Both),
             // Without the close_notify of TLS: this may be called while another thread writes.
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "tls-core")]
             Socket::Tls(stream) => stream.socket().shutdown(Shutdown::Both),
         };
     }
@@ -290,7 +290,7 @@ impl std::os::fd::AsFd for Stream {
         match &self.socket {
             Socket::Tcp(stream) => stream.as_fd(),
             Socket::Unix(stream) => stream.as_fd(),
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "tls-core")]
             Socket::Tls(stream) => stream.socket().as_fd(),
         }
     }
@@ -339,7 +339,7 @@ impl Write for Stream {
             Socket::Tcp(stream) => stream.flush(),
             #[cfg(unix)]
             Socket::Unix(stream) => stream.flush(),
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "tls-core")]
             Socket::Tls(_) => Ok(()),
         }
     }
@@ -373,7 +373,7 @@ impl Read for Within<'_> {
 impl Write for Within<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let limit = self.stream.limit;
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "tls-core")]
         if matches!(self.stream.socket, Socket::Tls(_)) {
             return within_limit(self.stream.write_by(bytes, Some(self.deadline)), limit);
         }

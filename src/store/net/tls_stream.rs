@@ -37,6 +37,12 @@ impl TlsStream {
         let mut session =
             Session { tls: client.session(host)?, raw: Vec::new(), start: 0, has_ended: false, has_identity };
         session.shake_hands(&socket, deadline).map_err(TlsFailure::in_handshake)?;
+        if let (true, Ok(address)) = (log::log_enabled!(log::Level::Debug), socket.peer_addr()) {
+            let (version, kind) = (session.tls.protocol_version(), session.tls.handshake_kind());
+            let resumed = matches!(kind, Some(rustls::HandshakeKind::Resumed));
+            let how = if resumed { "a resumed session" } else { "a full handshake" };
+            log::debug!("TLS with {host:?} at {address}: {how}, {}", version.and_then(|v| v.as_str()).unwrap_or("?"));
+        }
         Ok(Self(Arc::new(SharedSession { socket, session: Mutex::new(session) })))
     }
 
@@ -226,39 +232,79 @@ impl Session {
     }
 }
 
-#[cfg(test)]
+// Their server needs ring.
+#[cfg(all(test, feature = "tls"))]
 mod tests {
     use std::net::TcpListener;
     use std::time::Duration;
 
     use rustls::pki_types::{PrivateKeyDer, pem::PemObject};
-    use rustls::{ServerConfig, ServerConnection, StreamOwned};
+    use rustls::{HandshakeKind, ServerConfig, ServerConnection, StreamOwned, SupportedProtocolVersion};
 
     use super::*;
     use crate::base::tls::Tls;
 
     type Server = StreamOwned<ServerConnection, TcpStream>;
 
-    fn pair() -> (Server, TlsStream) {
+    /// A server's settings, and a certificate that is its own authority.
+    fn a_server(versions: &[&'static SupportedProtocolVersion]) -> (Arc<ServerConfig>, String) {
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
         let key = PrivateKeyDer::from_pem_slice(made.signing_key.serialize_pem().as_bytes()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = ServerConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
         let config = config.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+        (Arc::new(config), made.cert.pem())
+    }
+
+    fn connected(config: &Arc<ServerConfig>, client: &TlsClient) -> (Server, TlsStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let config = config.clone();
         let accepted = std::thread::spawn(move || {
-            let mut server =
-                Server::new(ServerConnection::new(Arc::new(config)).unwrap(), listener.accept().unwrap().0);
+            let mut server = Server::new(ServerConnection::new(config).unwrap(), listener.accept().unwrap().0);
             server.conn.complete_io(&mut server.sock).unwrap();
             // Session tickets.
             server.flush().unwrap();
             server
         });
-        let client = TlsClient::new(Tls::new().ca_pem(made.cert.pem()));
         let deadline = Instant::now() + Duration::from_secs(10);
-        let stream = TlsStream::connect(socket, &client, "localhost", deadline).unwrap();
+        let stream = TlsStream::connect(socket, client, "localhost", deadline).unwrap();
         (accepted.join().unwrap(), stream)
+    }
+
+    fn pair() -> (Server, TlsStream) {
+        let (config, authority) = a_server(rustls::ALL_VERSIONS);
+        connected(&config, &TlsClient::new(Tls::new().ca_pem(authority)))
+    }
+
+    /// Whether a connection resumed the session of an earlier one. It reads something, and with it
+    /// the tickets that came before.
+    fn is_resumed(config: &Arc<ServerConfig>, client: &TlsClient) -> bool {
+        let (mut server, stream) = connected(config, client);
+        server.write_all(b"+OK").unwrap();
+        while stream.read_some(&mut [0; 8]).unwrap().is_none() {}
+        let session = stream.0.session.lock();
+        assert!(session.tls.peer_certificates().is_some(), "needed for the log-in to PostgreSQL");
+        session.tls.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    #[test]
+    fn a_second_connection_resumes_the_session_unless_the_settings_differ() {
+        for version in rustls::ALL_VERSIONS {
+            let (config, authority) = a_server(&[version]);
+            let file = std::env::temp_dir().join(format!("leasehold-{}-{:?}.pem", std::process::id(), version.version));
+            std::fs::write(&file, &authority).unwrap();
+            let client = TlsClient::new(Tls::new().ca_file(&file));
+            assert_eq!([(); 3].map(|()| is_resumed(&config, &client)), [false, true, true], "{version:?}");
+            std::fs::write(&file, format!("{authority}\n")).unwrap();
+            let kinds = [(); 2].map(|()| is_resumed(&config, &client));
+            assert_eq!(kinds, [false, true], "a changed file ends the sessions: {version:?}");
+            std::fs::remove_file(&file).unwrap();
+            let other = TlsClient::new(Tls::new().ca_pem(&authority));
+            assert!(!is_resumed(&config, &other), "each client has its own: {version:?}");
+            let never = TlsClient::new(Tls::new().ca_pem(&authority).resume_sessions(false));
+            assert_eq!([(); 2].map(|()| is_resumed(&config, &never)), [false; 2], "{version:?}");
+        }
     }
 
     fn wait_until(mut done: impl FnMut() -> bool) {

@@ -27,7 +27,7 @@ pub(crate) struct PostgresUrl {
     pub(super) application_name: Option<String>,
     pub(super) options: Option<String>,
     pub(super) connect_timeout: Option<Duration>,
-    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "without TLS it was only checked"))]
+    #[cfg_attr(not(feature = "tls-core"), expect(dead_code, reason = "without TLS it was only checked"))]
     pub(crate) ssl: Ssl,
     pub(super) binding: Binding,
 }
@@ -104,7 +104,7 @@ impl Said {
 
 impl PostgresUrl {
     /// Whether one of its hosts is not a unix socket. Unix sockets have no TLS.
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     pub(crate) fn is_over_network(&self) -> bool {
         self.hosts.iter().any(|host| matches!(host, Address::Tcp { .. }))
     }
@@ -273,7 +273,7 @@ fn ssl(said: &Said) -> Result<Ssl> {
     let mode = if mode == SslMode::Require && root.is_some() { SslMode::VerifyCa } else { mode };
     let insists = matches!(mode, SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull);
     let wants = insists || identity.is_some() || root.is_some();
-    if wants && !cfg!(feature = "tls") {
+    if wants && !cfg!(feature = "tls-core") {
         return Err(invalid("the URL asks for TLS, which needs leasehold's cargo feature \"tls\", which is off here"));
     }
     if said.get("sslrootcert").is_some() && !matches!(mode, SslMode::VerifyCa | SslMode::VerifyFull) {
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(PostgresUrl::parse("postgres://u@h").unwrap().database, "u");
     }
 
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     #[test]
     fn an_authority_that_is_named_is_asked() {
         let mode = |parameters: &str| PostgresUrl::parse(&format!("postgres://u@h/d?{parameters}")).unwrap().ssl.mode;

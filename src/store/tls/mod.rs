@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use rustls::client::Resumption;
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -22,6 +22,7 @@ mod binding;
 mod der;
 mod failure;
 mod lenient;
+mod provider;
 
 #[cfg(feature = "postgres")]
 pub(crate) use binding::end_point_hash;
@@ -124,9 +125,7 @@ impl TlsClient {
     }
 
     fn load(&self, system: &mut Option<Vec<CertificateDer<'static>>>) -> Result<ClientConfig> {
-        // Named explicitly, so that it does not matter whether the process has a default provider,
-        // and which.
-        let provider = Arc::new(ring::default_provider());
+        let provider = provider::provider()?;
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
             .map_err(|e| invalid("TLS cannot be set up").caused_by(e))?;
@@ -139,6 +138,10 @@ impl TlsClient {
                 let authorities = self.authorities(system)?;
                 builder.dangerous().with_custom_certificate_verifier(accept(Some(authorities)))
             }
+            #[cfg(feature = "tls-platform-verifier")]
+            Verify::AuthorityAndName if self.settings.platform_verifier => {
+                builder.dangerous().with_custom_certificate_verifier(self.platform_verifier(&provider)?)
+            }
             Verify::AuthorityAndName => builder.with_root_certificates(self.authorities(system)?),
         };
         let mut config = match &self.settings.identity {
@@ -148,10 +151,29 @@ impl TlsClient {
                 builder.with_client_auth_cert(certificates, key).map_err(|e| bad_identity(identity).caused_by(e))?
             }
         };
-        // A resumed session would not check the server's certificate again. It would save 0.3 to
-        // 0.5 ms of about 1 ms per connect, and connects are rare.
-        config.resumption = Resumption::disabled();
+        // Otherwise the sessions are kept in the configuration, so that certificates that have
+        // changed are used in a full handshake.
+        if self.settings.only_full_handshakes {
+            config.resumption = Resumption::disabled();
+        }
+        if self.settings.fips && !config.fips() {
+            return Err(invalid(
+                "FIPS is required of TLS (require_fips), and the provider of cryptography is not validated for it: \
+                 install the one of aws-lc-rs before the client is built (cargo feature \"fips\" of rustls)",
+            ));
+        }
         Ok(config)
+    }
+
+    /// The operating system's, which trusts the authorities of the settings too.
+    #[cfg(feature = "tls-platform-verifier")]
+    fn platform_verifier(&self, provider: &Arc<CryptoProvider>) -> Result<Arc<rustls_platform_verifier::Verifier>> {
+        let mut authorities = Vec::new();
+        for pem in &self.settings.authorities {
+            authorities.extend(certificates(pem)?);
+        }
+        let verifier = rustls_platform_verifier::Verifier::new_with_extra_roots(authorities, provider.clone());
+        verifier.map(Arc::new).map_err(|e| invalid("the system's verifier of certificates cannot be used").caused_by(e))
     }
 
     fn authorities(&self, system: &mut Option<Vec<CertificateDer<'static>>>) -> Result<RootCertStore> {

@@ -19,7 +19,7 @@ pub(crate) struct ZooKeeperUrl {
     pub(crate) digest: Option<String>,
     /// Without a slash at its end; empty for none.
     pub(crate) chroot: String,
-    #[cfg_attr(not(any(feature = "tls", test)), expect(dead_code, reason = "without TLS it was only checked"))]
+    #[cfg_attr(not(any(feature = "tls-core", test)), expect(dead_code, reason = "without TLS it was only checked"))]
     pub(crate) secure: bool,
 }
 
@@ -42,7 +42,7 @@ impl ZooKeeperUrl {
             "zookeeper+tls" => true,
             _ => return Err(invalid(SHAPE)),
         };
-        if secure && !cfg!(feature = "tls") {
+        if secure && !cfg!(feature = "tls-core") {
             return Err(invalid("a zookeeper+tls:// URL needs leasehold's cargo feature \"tls\", which is off here"));
         }
         if rest.contains('#') {
@@ -123,8 +123,8 @@ mod tests {
         assert_eq!(ZooKeeperUrl::parse("zookeeper://h/a").unwrap().chroot, "/a");
         let secure = ZooKeeperUrl::parse("zookeeper+tls://h");
         assert!(match secure {
-            Ok(url) => cfg!(feature = "tls") && url.secure,
-            Err(error) => !cfg!(feature = "tls") && error.message().contains("cargo feature \"tls\""),
+            Ok(url) => cfg!(feature = "tls-core") && url.secure,
+            Err(error) => !cfg!(feature = "tls-core") && error.message().contains("cargo feature \"tls\""),
         });
     }
 

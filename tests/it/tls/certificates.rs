@@ -54,6 +54,47 @@ fn a_certificate_that_is_wrong_is_refused_with_the_reason() {
 }
 
 #[test]
+fn connections_resume_the_sessions_of_earlier_ones() {
+    record_logs();
+    let certificates = Certificates::new();
+    let server = Server::start_tls(&certificates, &[]);
+    for (resume, kind) in [(true, "a resumed session"), (false, "a full handshake")] {
+        let client = client(&server, trusting(&certificates).resume_sessions(resume));
+        works(&client);
+        let address = server.url().trim_start_matches("rediss://").trim_end_matches('/').to_owned();
+        let before = logged(log::Level::Debug, &[&address, kind]).len();
+        server.cmd::<u64>(&["CLIENT", "KILL", "TYPE", "NORMAL", "SKIPME", "YES"]);
+        works(&client);
+        assert!(logged(log::Level::Debug, &[&address, kind]).len() > before, "resume: {resume}");
+    }
+    server.assert_clean();
+}
+
+#[cfg(feature = "tls-platform-verifier")]
+#[test]
+fn the_systems_verifier_also_trusts_the_authorities_of_the_settings() {
+    let certificates = Certificates::new();
+    let server = Server::start_tls(&certificates, &[]);
+    works(&client(&server, trusting(&certificates).platform_verifier()));
+    refused(ErrorKind::Tls, &["authority"], settings(&server.url(), Tls::new().platform_verifier()));
+    server.present(&certificates.other_name());
+    let other = || trusting(&certificates).platform_verifier();
+    refused(ErrorKind::Tls, &["redis.example"], settings(&server.url(), other()));
+    works(&client(&server, other().server_name("redis.example")));
+    server.present(&certificates.expired());
+    refused(ErrorKind::Tls, &["expired"], settings(&server.url(), other()));
+    server.assert_clean();
+}
+
+#[test]
+fn cryptography_that_is_not_validated_is_refused_where_fips_is_required() {
+    let certificates = Certificates::new();
+    let server = Server::start_tls(&certificates, &[]);
+    let says = ["require_fips", "aws-lc-rs"];
+    refused(ErrorKind::InvalidInput, &says, settings(&server.url(), trusting(&certificates).require_fips()));
+}
+
+#[test]
 fn a_user_logs_in_over_tls() {
     let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &["--requirepass", "of-all"]);

@@ -18,9 +18,9 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::traffic::Traffic;
 use crate::store::net::{Address, Stream, try_each};
 use crate::store::postgres::url::PostgresUrl;
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 use crate::store::postgres::url::SslMode;
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 use crate::store::tls::TlsClient;
 
 /// The oldest supported version, as in `server_version_num`.
@@ -33,7 +33,7 @@ pub(crate) struct Server {
     pub(crate) clock: Arc<dyn Clock>,
     /// Whether a missing schema is installed.
     pub(crate) create_schema: bool,
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     pub(crate) tls: Option<Arc<TlsClient>>,
     pub(crate) known: Known,
     /// The traffic of all connections of the client.
@@ -43,7 +43,7 @@ pub(crate) struct Server {
 impl Server {
     /// Whether a connection to this host begins with TLS, and whether it may also be made the other
     /// way.
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     fn wants_tls(&self, address: &Address) -> (bool, bool) {
         if self.tls.is_none() || !matches!(address, Address::Tcp { .. }) {
             return (false, false);
@@ -55,7 +55,7 @@ impl Server {
         }
     }
 
-    #[cfg(not(feature = "tls"))]
+    #[cfg(not(feature = "tls-core"))]
     #[expect(clippy::unused_self, reason = "with TLS it is needed")]
     fn wants_tls(&self, _address: &Address) -> (bool, bool) {
         (false, false)
@@ -186,7 +186,7 @@ impl Connector {
     }
 
     /// Begins TLS.
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     fn secure(&self, mut stream: Stream, address: &Address, deadline: Instant) -> Result<Stream> {
         use std::io::{Read, Write};
         let (Some(tls), Address::Tcp { host, .. }) = (&self.server.tls, address) else { return Ok(stream) };
@@ -209,7 +209,7 @@ impl Connector {
         }
     }
 
-    #[cfg(not(feature = "tls"))]
+    #[cfg(not(feature = "tls-core"))]
     #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "with TLS it is needed")]
     fn secure(&self, stream: Stream, _address: &Address, _deadline: Instant) -> Result<Stream> {
         Ok(stream)

@@ -188,9 +188,9 @@ impl LogIn<'_> {
 /// The data that binds a log-in to the TLS connection, if there is one: a hash of the server's
 /// certificate, if one is defined.
 fn end_point_hash(transport: &Transport) -> Option<Option<Vec<u8>>> {
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     return transport.stream.server_certificate().map(|der| crate::store::tls::end_point_hash(&der));
-    #[cfg(not(feature = "tls"))]
+    #[cfg(not(feature = "tls-core"))]
     {
         let _ = transport;
         None

@@ -8,7 +8,7 @@ use postgres_protocol::message::backend::{Header, Message};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::net::{Address, Stream, is_timeout, no_answer};
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 use crate::store::tls::TlsFailure;
 
 /// The message of an [`ErrorKind::Unreachable`] when the other end closed the connection.
@@ -132,7 +132,7 @@ pub(super) fn malformed(address: &Address) -> Error {
 #[cold]
 pub(super) fn to_error(e: io::Error, address: &Address) -> Error {
     use io::ErrorKind as Io;
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     if let Some(failure) = TlsFailure::in_error(&e) {
         return Error::new(failure.kind, format!("{address:?} {}", failure.says("one with sslmode=disable")))
             .caused_by(e);

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use super::log_in::{Attempt, LogIn, Password};
 use crate::base::credentials::CredentialsProvider;
 use crate::base::error::Result;
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 use crate::base::tls::Tls;
 use crate::base::traffic::Traffic;
 use crate::store::net::{Address, Stream};
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 use crate::store::tls::TlsClient;
 
 /// A server's address, parsed and checked; nothing is connected.
@@ -23,7 +23,7 @@ pub(crate) struct Endpoint {
     /// The traffic of all connections of the client.
     traffic: Arc<Traffic>,
     /// The TLS client for the connections, for `rediss://`.
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     pub(super) tls: Option<Arc<TlsClient>>,
 }
 
@@ -38,7 +38,7 @@ impl Endpoint {
     /// Connects, with TLS if it is set. Also returns the deadline of the handshake.
     pub(super) fn dial(&self, timeout: Duration) -> io::Result<(Stream, Instant)> {
         let (stream, deadline) = Stream::connect(&self.address, timeout, &self.traffic)?;
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "tls-core")]
         if let (Some(tls), Address::Tcp { host, .. }) = (&self.tls, &self.address) {
             return Ok((stream.secure(tls, host, deadline)?, deadline));
         }
@@ -65,28 +65,28 @@ impl Endpoint {
     /// `secure`: the URL asks for TLS, with the default settings until
     /// [`secure_with`](Self::secure_with) is called.
     pub(super) fn new(address: Address, log_in: Option<LogIn>, db: u32, secure: bool) -> Self {
-        #[cfg(not(feature = "tls"))]
+        #[cfg(not(feature = "tls-core"))]
         debug_assert!(!secure, "such a URL was refused");
         Self {
             address,
             log_in,
             db,
             traffic: Arc::default(),
-            #[cfg(feature = "tls")]
+            #[cfg(feature = "tls-core")]
             tls: secure.then(|| Arc::new(TlsClient::new(Tls::new()))),
         }
     }
 
     /// Whether its connections are secured by TLS.
     pub(crate) fn is_secure(&self) -> bool {
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "tls-core")]
         return self.tls.is_some();
-        #[cfg(not(feature = "tls"))]
+        #[cfg(not(feature = "tls-core"))]
         false
     }
 
     /// Uses these settings, if the URL asks for TLS.
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     pub(crate) fn secure_with(&mut self, client: &Arc<TlsClient>) {
         if let Some(tls) = &mut self.tls {
             *tls = client.clone();
@@ -94,7 +94,7 @@ impl Endpoint {
     }
 
     /// Uses these settings whatever the URL asks for; `None`: no TLS.
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     pub(crate) fn secured_by(self, client: Option<&Arc<TlsClient>>) -> Self {
         Self { tls: client.cloned(), ..self }
     }

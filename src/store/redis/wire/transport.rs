@@ -10,7 +10,7 @@ use super::reply::Reply;
 use super::request::Request;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::net::{Stream, is_timeout, no_answer};
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 use crate::store::tls::TlsFailure;
 
 /// The message of an [`ErrorKind::Unreachable`] when the other end closed the connection.
@@ -180,7 +180,7 @@ pub(super) fn next_reply(reader: &mut ReplyReader, endpoint: &Endpoint) -> Resul
 /// The answer of a TLS port to a Redis client: an alert.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
-const USE_TLS: &str = if cfg!(feature = "tls") {
+const USE_TLS: &str = if cfg!(feature = "tls-core") {
     "if it is one, its URL is rediss://"
 } else {
     "if it is one, its URL is rediss://, for which leasehold needs its cargo feature \"tls\""
@@ -210,7 +210,7 @@ pub(super) fn shake(
 #[cold]
 pub(super) fn to_error(e: io::Error, endpoint: &Endpoint) -> Error {
     use io::ErrorKind as Io;
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     if let Some(failure) = TlsFailure::in_error(&e) {
         return Error::new(failure.kind, format!("{endpoint:?} {}", failure.says("redis://"))).caused_by(e);
     }

@@ -69,7 +69,7 @@ fn check_scheme(text: &str) -> Result<(Cow<'_, str>, bool)> {
     let (scheme, rest) = text.split_once(':').unwrap_or(("", text));
     let refuse = |why| Err(Error::new(ErrorKind::InvalidInput, why));
     match &*scheme.to_ascii_lowercase() {
-        "rediss" | "valkeys" if cfg!(feature = "tls") => Ok((format!("redis:{rest}").into(), true)),
+        "rediss" | "valkeys" if cfg!(feature = "tls-core") => Ok((format!("redis:{rest}").into(), true)),
         "rediss" | "valkeys" => refuse("rediss:// (TLS) needs leasehold's cargo feature \"tls\", which is off here"),
         s if s.contains("sentinel") => {
             refuse("a redis+sentinel:// URL names all sentinels and the master: it is given alone, without other URLs")
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(settings("redis+unix:///tmp/s?db=3&user=u&pass=p%40ss"), all);
     }
 
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     #[test]
     fn a_secure_url_is_the_same_but_secure() {
         assert_eq!(settings("rediss://u:p%40ss@host:6380/3"), (3, Some("u".to_owned()), Some("p@ss".to_owned())));

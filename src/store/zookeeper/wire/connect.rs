@@ -14,7 +14,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::traffic::Traffic;
 use crate::store::net::{Address, Stream, no_answer, try_each};
-#[cfg(feature = "tls")]
+#[cfg(feature = "tls-core")]
 use crate::store::tls::{TlsClient, TlsFailure};
 
 /// The servers of one ensemble, and how to connect to them.
@@ -22,7 +22,7 @@ pub(crate) struct Servers {
     pub(crate) addresses: Vec<Address>,
     /// `user:password` of a digest identity.
     pub(crate) digest: Option<String>,
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     pub(crate) tls: Option<Arc<TlsClient>>,
     pub(crate) clock: Arc<dyn Clock>,
     /// The traffic of all connections of the client.
@@ -112,9 +112,9 @@ impl Servers {
     /// lags behind what this client has seen, and a TLS port that is addressed without TLS.
     #[cold]
     fn refused_silently(&self, error: Error) -> Error {
-        #[cfg(feature = "tls")]
+        #[cfg(feature = "tls-core")]
         let is_secure = self.tls.is_some();
-        #[cfg(not(feature = "tls"))]
+        #[cfg(not(feature = "tls-core"))]
         let is_secure = false;
         let why = match is_secure {
             true => "before it gave the client a session: it may be without a majority, or behind another server",
@@ -126,7 +126,7 @@ impl Servers {
         if error.kind() == ErrorKind::Unreachable { error.and_also(why) } else { error }
     }
 
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     pub(super) fn secure(&self, stream: Stream, address: &Address, deadline: Instant) -> Result<Stream> {
         match (&self.tls, address) {
             (Some(tls), Address::Tcp { host, .. }) => {
@@ -136,7 +136,7 @@ impl Servers {
         }
     }
 
-    #[cfg(not(feature = "tls"))]
+    #[cfg(not(feature = "tls-core"))]
     #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "with TLS it is needed")]
     pub(super) fn secure(&self, stream: Stream, _address: &Address, _deadline: Instant) -> Result<Stream> {
         Ok(stream)
@@ -186,7 +186,7 @@ fn receive(stream: &mut Stream, reader: &mut FrameReader, address: &Address, dea
 #[cold]
 pub(crate) fn to_error(e: io::Error, address: &Address) -> Error {
     use io::ErrorKind as Io;
-    #[cfg(feature = "tls")]
+    #[cfg(feature = "tls-core")]
     if let Some(failure) = TlsFailure::in_error(&e) {
         return Error::new(failure.kind, format!("{address:?} {}", failure.says("zookeeper://"))).caused_by(e);
     }
