@@ -5,6 +5,7 @@ use clap::Parser;
 use crate::bench::BenchArgs;
 use crate::completions::CompletionsArgs;
 use crate::doctor::DoctorArgs;
+use crate::exporter::ExporterArgs;
 use crate::ls::LsArgs;
 use crate::run::RunArgs;
 use crate::schema::SchemaArgs;
@@ -54,6 +55,7 @@ pub(crate) enum Subcommand {
     Bench(BenchArgs),
     Top(TopArgs),
     Watch(WatchArgs),
+    Exporter(ExporterArgs),
     Completions(CompletionsArgs),
     Schema(SchemaArgs),
     /// Print the man page of leasehold and its subcommands

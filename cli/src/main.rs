@@ -10,6 +10,7 @@ mod bench;
 mod completions;
 mod doctor;
 mod duration;
+mod exporter;
 mod failure;
 mod holders;
 mod looks;
@@ -67,6 +68,7 @@ fn dispatch(cli: &Cli) -> Result<u8, Failure> {
         Subcommand::Bench(args) => bench::run(&cli.store, args),
         Subcommand::Top(args) => top::top(&cli.store, args),
         Subcommand::Watch(args) => watch::watch(&cli.store, args),
+        Subcommand::Exporter(args) => exporter::export(&cli.store, args),
         Subcommand::Completions(args) => completions::print(args, &mut Cli::command()),
         Subcommand::Man => man::print(Cli::command()),
     }

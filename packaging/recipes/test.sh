@@ -266,6 +266,20 @@ loss systemd/importer.service
 loss cron/nightly-report
 loss ci/gitlab-ci.yml
 
+# The exporter serves, and SIGTERM ends it as systemd expects.
+stage exporter
+sed -n 's/^ExecStart=//p' "$recipes/systemd/leasehold-exporter.service" |
+    sed -e "s:/usr/bin/leasehold:$work/bin/leasehold:" -e 's/127.0.0.1:9843/127.0.0.1:0/' >"$work/command"
+start 1
+serves() {
+    page=$(sed -n 's/^listening on //p' "$STAGE/said.1")
+    [ -n "$page" ] && python3 -c 'import sys, urllib.request as web
+sys.exit(b"\nleasehold_store_up{" not in web.urlopen(sys.argv[1]).read())' "$page" 2>/dev/null
+}
+ok 'systemd/leasehold-exporter.service: it serves the store' until_true 30 serves
+kill -TERM "$pid"
+ok 'systemd/leasehold-exporter.service: SIGTERM ends it with status 0' ends_with 0 "$pid"
+
 # The statuses of the unit are those of the command.
 stage statuses
 take_out systemd/importer.service

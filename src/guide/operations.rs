@@ -210,6 +210,12 @@
 //! return at their old value: use `rate` over a period and not the counts themselves. Names are
 //! label values, so a program with one name for each customer shows those in its metrics.
 //!
+//! Those are the figures of one client. What is locked in a store, by any client, is served by the
+//! command: `leasehold exporter --listen 127.0.0.1:9843` polls the store every 15 s and answers
+//! scrapes with what it saw: `leasehold_store_up`, locks and waiters by kind, for how long each name
+//! has been held, when its lease ends, and what `leasehold doctor` finds. `leasehold exporter
+//! --help` lists the metrics.
+//!
 //! A [`Listener`](crate::observe::Listener) is called for each event as it happens, for spans of a
 //! tracer.
 //!

@@ -6,6 +6,7 @@ mod bench;
 mod conflicts;
 mod crons;
 mod doctor;
+mod exporter;
 mod json;
 mod looking;
 mod loss;

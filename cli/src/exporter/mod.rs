@@ -1,0 +1,105 @@
+//! `leasehold exporter`: serves what is locked in a store to Prometheus.
+
+mod args;
+mod figures;
+mod http;
+mod page;
+
+use std::time::{Duration, Instant, SystemTime};
+
+use crossbeam_channel::select;
+use leasehold::observe::Severity;
+use leasehold::{ErrorKind, LockClient, Result};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::failure::{Failure, chain, say};
+use crate::looks::{Look, Looks, asker_has_ended, take_in};
+use crate::output::write_out;
+use crate::shown_url::shown;
+use crate::store::StoreArgs;
+pub(crate) use args::ExporterArgs;
+use figures::{Figures, Seen};
+use http::Server;
+
+/// Returns the exit status, at the first signal that ends it.
+pub(crate) fn export(store: &StoreArgs, args: &ExporterArgs) -> std::result::Result<u8, Failure> {
+    let urls = store.urls(&[])?;
+    // A store that is down is something to report, so it is no reason not to start.
+    let client = store.builder()?.busy_poll(false).connect_lazily().build()?;
+    let label = args.label.clone().unwrap_or_else(|| shown(&urls));
+    let signals = take_in(&[SIGTERM, SIGINT, SIGHUP])?;
+    let mut figures = Figures::new(label, args.limit);
+    let server = Server::start(&args.listen, page::page(&figures))?;
+    // Nobody has to read it.
+    let _ = write_out(format!("listening on http://{}/metrics\n", server.address()).as_bytes())?;
+    let mut asker =
+        Asker { client, pattern: args.pattern.clone(), diagnose_every: args.diagnose_every, diagnosed: None };
+    let looks = Looks::start(args.every, move || asker.look())?;
+    loop {
+        select! {
+            recv(looks.received) -> look => {
+                take(&mut figures, look.map_err(|_| asker_has_ended())?)?;
+                server.serve(page::page(&figures));
+            }
+            // A look that hangs ends with the process.
+            recv(signals) -> _ => return Ok(0),
+        }
+    }
+}
+
+/// Says when the store goes away, and when it is back.
+fn take(figures: &mut Figures, look: Look<Seen>) -> std::result::Result<(), Failure> {
+    let was_up = figures.is_up();
+    match look.answer {
+        Ok(seen) => {
+            if was_up == Some(false) {
+                say("the store answers again");
+            }
+            figures.succeeded(seen, look.took, SystemTime::now());
+        }
+        // Such as an invalid pattern: no later poll would succeed.
+        Err(e) if e.kind() == ErrorKind::InvalidInput => return Err(e.into()),
+        Err(e) => {
+            if was_up != Some(false) {
+                say(format!("the store cannot be queried: {}", chain(&e)));
+            }
+            figures.failed(look.took);
+        }
+    }
+    Ok(())
+}
+
+/// Queries the store, on the thread of the looks.
+struct Asker {
+    client: LockClient,
+    pattern: String,
+    /// Zero for never.
+    diagnose_every: Duration,
+    diagnosed: Option<Diagnosed>,
+}
+
+/// How many findings of each severity there were, and when.
+struct Diagnosed {
+    at: Instant,
+    warnings: usize,
+    problems: usize,
+}
+
+impl Asker {
+    fn look(&mut self) -> Result<Seen> {
+        let announced = self.client.announced_locks(&self.pattern)?;
+        let is_due = self.diagnosed.as_ref().is_none_or(|last| last.at.elapsed() >= self.diagnose_every);
+        if is_due && !self.diagnose_every.is_zero() {
+            let diagnosis = self.client.diagnose();
+            let count = |severity| diagnosis.count(severity);
+            let (warnings, problems) = (count(Severity::Warning), count(Severity::Problem));
+            self.diagnosed = Some(Diagnosed { at: Instant::now(), warnings, problems });
+        }
+        Ok(Seen {
+            locks: announced.locks().to_vec(),
+            unlisted: announced.unlisted(),
+            nodes: self.client.nodes(),
+            findings: self.diagnosed.as_ref().map(|last| (last.warnings, last.problems)),
+        })
+    }
+}
