@@ -184,8 +184,10 @@
 //! since it was built: for each primitive, for the 64 names that matter most, and for its
 //! connections. `Display` writes a table for people;
 //! [`to_prometheus`](crate::observe::Stats::to_prometheus) writes the text for a scrape (the
-//! example `metrics` serves it over a socket); with the cargo feature `metrics`, `Stats::publish`
-//! sends the same figures to the recorder of that crate, and with the feature `serde` they can be
+//! example `metrics` serves it over a socket). The same series, histograms with their buckets, go
+//! to a registry of the crate `prometheus-client` by `observe::Collector` (cargo feature
+//! `prometheus-client`), and to the recorder of the crate `metrics` by `Stats::publish` (feature
+//! `metrics`). With the feature `serde` the figures can be
 //! written [as JSON](crate::observe#as-json). Counting takes no mutex during a call.
 //!
 //! | metric | meaning | alarm |
@@ -211,10 +213,10 @@
 //! label values, so a program with one name for each customer shows those in its metrics.
 //!
 //! Those are the figures of one client. What is locked in a store, by any client, is served by the
-//! command: `leasehold exporter --listen 127.0.0.1:9843` polls the store every 15 s and answers
-//! scrapes with what it saw: `leasehold_store_up`, locks and waiters by kind, for how long each name
-//! has been held, when its lease ends, and what `leasehold doctor` finds. `leasehold exporter
-//! --help` lists the metrics.
+//! command: `leasehold exporter --listen 127.0.0.1:9843` polls the store every 15 s, and answers
+//! scrapes with what it saw: `leasehold_store_up`, locks and waiters by kind, for how long each
+//! name has been held, when its lease ends, and what `leasehold doctor` finds.
+//! `leasehold exporter --help` lists the metrics.
 //!
 //! A [`Listener`](crate::observe::Listener) is called for each event as it happens, for spans of a
 //! tracer.

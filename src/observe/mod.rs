@@ -74,5 +74,7 @@ pub use crate::base::node_status::{NodeState, NodeStatus};
 pub use crate::base::owner::HolderOwner;
 pub use holder::LockHolder;
 pub use listing::{AnnouncedLocks, LockReport, LockSummary, LockWaiter};
+#[cfg(feature = "prometheus-client")]
+pub use metrics::Collector;
 pub use snapshot::{Blocker, Deadlock, HoldInfo, Snapshot, ThreadInfo, WaitInfo};
 pub use stats::{NameStats, Stats};

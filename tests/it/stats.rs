@@ -724,16 +724,90 @@ fn a_listener_that_panics_harms_nothing_and_is_logged_once() {
     client.close(CAP).unwrap();
 }
 
+/// The samples of a text, with the ends of buckets in one form and at one place.
+#[cfg(any(feature = "metrics", feature = "prometheus-client"))]
+fn series(text: &str) -> BTreeMap<String, f64> {
+    let samples = text.lines().filter(|line| !line.starts_with('#'));
+    let in_one_form = |line: &str| {
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        let series = match series.split_once("le=\"") {
+            Some((begin, rest)) => {
+                let (end, rest) = rest.split_once('"').unwrap();
+                let end: f64 = end.replace("+Inf", "inf").parse().unwrap();
+                let (begin, rest) = (begin.trim_end_matches(','), rest.trim_start_matches(','));
+                format!("{begin}{rest} up to {end:?}")
+            }
+            None => series.to_owned(),
+        };
+        (series, value.parse().unwrap())
+    };
+    samples.map(in_one_form).collect()
+}
+
+/// Two clients of one program, with something to count.
+#[cfg(any(feature = "metrics", feature = "prometheus-client"))]
+fn two_clients() -> [leasehold::observe::Stats; 2] {
+    const NAME: &str = "back\\slash \"quote\"";
+    ["billing", "invoices"].map(|name| {
+        let client = LockClient::builder().client_name(name).build_in_memory().unwrap();
+        client.lock(NAME).unwrap().unlock().unwrap();
+        let held = client.lock(NAME).unwrap();
+        std::thread::scope(|s| {
+            s.spawn(|| client.lock(NAME).unwrap().unlock().unwrap());
+            waits(&client, 1);
+            held.unlock().unwrap();
+        });
+        client.mutex(NAME).with_lease(ms(1)).lock().unwrap_err();
+        client.stats()
+    })
+}
+
+#[cfg(feature = "prometheus-client")]
+#[test]
+fn a_registry_collects_the_same_series() {
+    use leasehold::observe::{Collector, Stats};
+    use prometheus_client::registry::Registry;
+
+    let clients = two_clients();
+    let expected = series(&Stats::to_prometheus_of(&clients));
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Collector::new(move || clients.to_vec())));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    assert_eq!(series(&text), expected, "{text}");
+    assert!(
+        expected.keys().any(|series| series.contains("leasehold_wait_seconds_bucket{client=\"billing\"")),
+        "{text}"
+    );
+    let described = |line: &&str| line.starts_with("# TYPE leasehold_wait_seconds ");
+    assert_eq!(text.lines().filter(described).collect::<Vec<_>>(), ["# TYPE leasehold_wait_seconds histogram"]);
+}
+
+#[test]
+fn several_clients_have_one_text() {
+    let clients = ["a", "b"].map(|name| LockClient::builder().client_name(name).build_in_memory().unwrap());
+    drop(clients[1].lock("job").unwrap());
+    let both = parsed(&leasehold::observe::Stats::to_prometheus_of(&clients.each_ref().map(LockClient::stats)));
+    let of = |client: &str| both.keys().filter(|(_, labels)| labels["client"] == client).count();
+    assert!(of("a") > 0 && of("b") > of("a"));
+    assert_eq!(leasehold::observe::Stats::to_prometheus_of(&[]), "");
+}
+
 #[cfg(feature = "metrics")]
 mod facade {
+    use std::collections::BTreeSet;
+
     use metrics::{
         Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
     };
 
     use super::*;
 
+    /// The samples, and the names that were described.
+    type Published = (Mutex<BTreeMap<String, f64>>, Mutex<BTreeSet<String>>);
+
     #[derive(Clone, Default)]
-    struct Recorded(Arc<Mutex<BTreeMap<String, f64>>>);
+    struct Recorded(Arc<Published>);
 
     struct Cell(Recorded, String);
 
@@ -742,7 +816,7 @@ mod facade {
             panic!("the figures are absolute");
         }
         fn absolute(&self, value: u64) {
-            self.0.0.lock().unwrap().insert(self.1.clone(), value as f64);
+            self.0.0.0.lock().unwrap().insert(self.1.clone(), value as f64);
         }
     }
 
@@ -754,20 +828,28 @@ mod facade {
             panic!("the figures are absolute");
         }
         fn set(&self, value: f64) {
-            self.0.0.lock().unwrap().insert(self.1.clone(), value);
+            self.0.0.0.lock().unwrap().insert(self.1.clone(), value);
         }
     }
 
     impl Recorded {
         fn cell(&self, key: &Key) -> Arc<Cell> {
-            let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
-            Arc::new(Cell(self.clone(), format!("{} {}", key.name(), labels.join(","))))
+            let escaped = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"");
+            let label = |label: &metrics::Label| format!("{}=\"{}\"", label.key(), escaped(label.value()));
+            let labels: Vec<_> = key.labels().map(label).collect();
+            Arc::new(Cell(self.clone(), format!("{}{{{}}}", key.name(), labels.join(","))))
         }
     }
 
     impl Recorder for Recorded {
-        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_counter(&self, name: KeyName, unit: Option<Unit>, help: SharedString) {
+            assert!(unit == Some(Unit::Count) && !help.is_empty());
+            self.0.1.lock().unwrap().insert(name.as_str().to_owned());
+        }
+        fn describe_gauge(&self, name: KeyName, unit: Option<Unit>, help: SharedString) {
+            assert!(unit.is_some() && !help.is_empty());
+            self.0.1.lock().unwrap().insert(name.as_str().to_owned());
+        }
         fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
         fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
             Counter::from_arc(self.cell(key))
@@ -776,27 +858,22 @@ mod facade {
             Gauge::from_arc(self.cell(key))
         }
         fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-            panic!("durations are published as quantiles")
+            panic!("a histogram of the facade cannot be set to a state")
         }
     }
 
     #[test]
-    fn the_figures_are_published_for_the_facade() {
-        let client = LockClient::builder().client_name("billing").build_in_memory().unwrap();
-        client.lock("job").unwrap().unlock().unwrap();
+    fn the_facade_gets_the_same_series() {
+        let [stats, _] = two_clients();
         let recorded = Recorded::default();
         for _ in 0..2 {
-            let stats = client.stats();
             metrics::with_local_recorder(&recorded, || stats.publish());
         }
-        let recorded = recorded.0.lock().unwrap();
-        let value = |key: &str| *recorded.get(key).unwrap_or_else(|| panic!("no {key} in {recorded:#?}"));
-        let labels = "client=billing,primitive=mutex";
-        assert_eq!(value(&format!("leasehold_calls_total {labels},outcome=granted_at_once")), 1.0);
-        assert_eq!(value(&format!("leasehold_hold_seconds_count {labels}")), 1.0);
-        assert_eq!(value("leasehold_holds client=billing"), 0.0);
-        assert_eq!(value(&format!("leasehold_name_calls_total {labels},name=job")), 1.0);
-        let longest = client.stats().total().holds().max().as_secs_f64();
-        assert!((value(&format!("leasehold_hold_seconds {labels},quantile=1")) - longest).abs() < 1e-9);
+        let text = |(series, value): (&String, &f64)| format!("{series} {value}\n");
+        let published: String = recorded.0.0.lock().unwrap().iter().map(text).collect();
+        assert_eq!(series(&published), series(&stats.to_prometheus()));
+        let described = recorded.0.1.lock().unwrap();
+        let names = published.lines().map(|line| line.split_once('{').unwrap().0.to_owned());
+        assert_eq!(names.collect::<BTreeSet<_>>(), *described);
     }
 }

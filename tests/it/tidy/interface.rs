@@ -69,6 +69,8 @@ fn send_and_sync_are_promised() {
     both::<ZooKeeper>();
     both::<Figures>();
     both::<Histogram>();
+    #[cfg(feature = "prometheus-client")]
+    both::<Collector>();
     both::<Snapshot>();
     both::<HoldInfo>();
     both::<WaitInfo>();

@@ -1,10 +1,15 @@
-//! The figures as metrics: names, meanings and samples, as the text that Prometheus scrapes and for
-//! the facade of the crate `metrics`.
+//! The figures as metrics: names, meanings and samples. They are written as the text that Prometheus
+//! scrapes, for a registry of the crate `prometheus-client`, and for the facade of the crate
+//! `metrics`.
 
-use std::fmt::Write;
-
+#[cfg(feature = "prometheus-client")]
+mod collector;
 #[cfg(feature = "metrics")]
-use ::metrics::{Label, counter, gauge};
+mod facade;
+mod text;
+
+#[cfg(feature = "prometheus-client")]
+pub use collector::Collector;
 
 use super::stats::{NameStats, Stats};
 use crate::base::counters::Figures;
@@ -34,12 +39,23 @@ enum Value<'s> {
 /// The values of samples, each with its additional labels.
 type Samples<'s> = Vec<(Vec<(&'static str, String)>, Value<'s>)>;
 
+/// Each metric once, with the samples of all clients; none without samples.
+fn families(clients: &[Stats]) -> Vec<Family<'_>> {
+    let mut of_clients = clients.iter().map(Stats::families);
+    // Every client has the same metrics in the same order, though not all of them have samples.
+    let mut all = of_clients.next().unwrap_or_default();
+    for more in of_clients {
+        all.iter_mut().zip(more).for_each(|(family, more)| family.samples.extend(more.samples));
+    }
+    all.retain(|family| !family.samples.is_empty());
+    all
+}
+
 impl Stats {
     fn families(&self) -> Vec<Family<'_>> {
         let mut all = self.of_primitives();
         all.extend(self.of_names());
         all.extend(self.of_client());
-        all.retain(|family| !family.samples.is_empty());
         all
     }
 
@@ -180,116 +196,4 @@ fn hand_overs(figures: &Figures) -> Samples<'_> {
         ("joined", figures.joined()),
     ];
     ways.map(|(how, count)| (vec![("how", how.to_owned())], Value::Count(count))).into()
-}
-
-impl Stats {
-    /// The figures in the text exposition format of Prometheus (version 0.0.4, with the media type
-    /// `text/plain; version=0.0.4`). All names begin with `leasehold_`; every sample has the label
-    /// `client`, which is the [client's name](crate::Builder::client_name).
-    ///
-    /// It is the text of one client. A program with several clients serves them at several paths,
-    /// because a text may describe each metric only once.
-    ///
-    /// # Examples
-    /// ```
-    /// let client = leasehold::LockClient::builder().client_name("billing").build_in_memory()?;
-    /// drop(client.lock("job")?);
-    /// let text = client.stats().to_prometheus();
-    /// let labels = r#"client="billing",primitive="mutex",outcome="granted_at_once""#;
-    /// assert!(text.contains(&format!("leasehold_calls_total{{{labels}}} 1\n")));
-    /// # Ok::<(), leasehold::Error>(())
-    /// ```
-    #[must_use]
-    pub fn to_prometheus(&self) -> String {
-        let mut text = String::with_capacity(8 << 10);
-        for family in self.families() {
-            let kind = match family.samples[0].value {
-                Value::Count(_) | Value::Seconds(_) => "counter",
-                Value::Level(_) => "gauge",
-                Value::Histogram(_) => "histogram",
-            };
-            let (name, help) = (family.name, family.help);
-            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-            family.samples.iter().for_each(|sample| write_sample(&mut text, name, sample));
-        }
-        text
-    }
-}
-
-fn write_sample(text: &mut String, name: &str, sample: &Sample<'_>) {
-    let labels = labels_of(sample);
-    let _ = match sample.value {
-        Value::Count(count) => writeln!(text, "{name}{{{labels}}} {count}"),
-        Value::Seconds(number) | Value::Level(number) => writeln!(text, "{name}{{{labels}}} {number}"),
-        Value::Histogram(histogram) => {
-            for (end, count) in histogram.cumulated() {
-                let _ = writeln!(text, "{name}_bucket{{{labels},le=\"{}\"}} {count}", end.as_secs_f64());
-            }
-            let (count, sum) = (histogram.count(), histogram.sum().as_secs_f64());
-            writeln!(
-                text,
-                "{name}_bucket{{{labels},le=\"+Inf\"}} {count}\n{name}_sum{{{labels}}} {sum}\n{name}_count{{{labels}}} \
-                 {count}"
-            )
-        }
-    };
-}
-
-fn labels_of(sample: &Sample<'_>) -> String {
-    let mut text = String::new();
-    for (label, value) in &sample.labels {
-        let comma = if text.is_empty() { "" } else { "," };
-        let _ = write!(text, "{comma}{label}=\"");
-        for c in value.chars() {
-            match c {
-                '\\' => text.push_str("\\\\"),
-                '"' => text.push_str("\\\""),
-                '\n' => text.push_str("\\n"),
-                c => text.push(c),
-            }
-        }
-        text.push('"');
-    }
-    text
-}
-
-#[cfg(feature = "metrics")]
-impl Stats {
-    /// Publishes the figures to the recorder that the program has installed with the crate
-    /// `metrics`, under the names of [`to_prometheus`](Self::to_prometheus): counters as their
-    /// counts, the rest as gauges. Call it now and then, such as before a scrape, or every 10 s on
-    /// a thread of your own. Does nothing without a recorder. No I/O of this crate.
-    ///
-    /// It publishes on demand and not at each event: an event would cost a lookup in the recorder,
-    /// more than all of this crate's own counting. So histograms are published as their quantiles,
-    /// in a gauge with the label `quantile` (0.5, 0.99 and 1), with counters `_count` and
-    /// `_sum_micros`. (Totals of seconds are published as whole microseconds, because counters of
-    /// that crate have no fractions: `leasehold_name_wait_micros_total`.)
-    pub fn publish(&self) {
-        for family in self.families() {
-            family.samples.iter().for_each(|sample| publish(family.name, sample));
-        }
-    }
-}
-
-#[cfg(feature = "metrics")]
-fn publish(name: &'static str, sample: &Sample<'_>) {
-    let labels: Vec<Label> = sample.labels.iter().map(|(label, value)| Label::new(*label, value.clone())).collect();
-    match sample.value {
-        Value::Count(count) => counter!(name, labels).absolute(count),
-        Value::Seconds(seconds) => {
-            counter!(name.replace("_seconds_", "_micros_"), labels).absolute((seconds * 1e6) as u64);
-        }
-        Value::Level(level) => gauge!(name, labels).set(level),
-        Value::Histogram(histogram) => {
-            for quantile in [0.5, 0.99, 1.0_f64] {
-                let mut labels = labels.clone();
-                labels.push(Label::new("quantile", quantile.to_string()));
-                gauge!(name, labels).set(histogram.quantile(quantile).as_secs_f64());
-            }
-            counter!(format!("{name}_count"), labels.clone()).absolute(histogram.count());
-            let micros = u64::try_from(histogram.sum().as_micros()).unwrap_or(u64::MAX);
-            counter!(format!("{name}_sum_micros"), labels).absolute(micros);
-        }
-    }
 }
