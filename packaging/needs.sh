@@ -4,6 +4,7 @@
 #   sh packaging/needs.sh build      to build the packages for this architecture
 #   sh packaging/needs.sh test       to test them
 #   sh packaging/needs.sh recipes    to test the recipes
+#   sh packaging/needs.sh watching   to test the dashboard and the alerts
 set -u
 
 lacks() { # lacks TOOL PACKAGE...
@@ -35,8 +36,13 @@ for what in "$@"; do
     recipes)
         python3 -c 'import yaml' 2>/dev/null || echo 'python3 with yaml (apt-get install python3-yaml)'
         ;;
+    watching)
+        python3 -c 'import yaml' 2>/dev/null || echo 'python3 with yaml (apt-get install python3-yaml)'
+        lacks prometheus prometheus
+        lacks promtool prometheus
+        ;;
     *)
-        echo "usage: sh packaging/needs.sh build|test|recipes..." >&2
+        echo "usage: sh packaging/needs.sh build|test|recipes|watching..." >&2
         exit 2
         ;;
     esac

@@ -492,7 +492,8 @@ test_minimal_versions() {
     fi
 }
 
-# The command as a file: a static binary, a .deb and an image, installed and run; and what the recipes run.
+# The command as a file: a static binary, a .deb and an image, installed and run; what the recipes run; and the
+# queries of the dashboard and of the alerts.
 test_packages() {
     missing=$(sh packaging/needs.sh build test | paste -sd ',' -)
     if [ -n "$missing" ]; then
@@ -511,6 +512,16 @@ test_packages() {
     else
         # What the tests of the command run.
         step 'recipes' sh packaging/recipes/test.sh "${CARGO_TARGET_DIR:-target}/debug/leasehold"
+    fi
+    missing=$(sh packaging/needs.sh watching | paste -sd ',' -)
+    if [ -n "$missing" ]; then
+        skip 'dashboard and alerts' "missing: $missing"
+    elif [ -z "${LEASEHOLD_SERVER:-}" ]; then
+        skip 'dashboard and alerts' 'no server'
+    else
+        build 'build the example metrics' cargo build --all-features --example metrics
+        built=${CARGO_TARGET_DIR:-target}/debug
+        step 'dashboard and alerts' sh packaging/watching/test.sh "$built/leasehold" "$built/examples/metrics"
     fi
 }
 

@@ -252,6 +252,26 @@ else
     not_run 'what docker compose says of the recipe' 'it is missing (apt-get install docker-compose)'
 fi
 
+# What compose mounts is there, and Prometheus reads its part.
+mounted() {
+    python3 - "$recipes/compose/compose.yaml" <<'END'
+import pathlib, sys, yaml
+recipe = pathlib.Path(sys.argv[1])
+for service in yaml.safe_load(recipe.read_text())["services"].values():
+    for volume in service.get("volumes", []):
+        source = volume.split(":")[0]
+        if source.startswith(".") and not (recipe.parent / source).is_file():
+            sys.exit(f"{source} is missing")
+END
+}
+ok 'what compose.yaml mounts is there' mounted
+if command -v promtool >/dev/null 2>&1; then
+    cp "$recipes/compose/prometheus.yml" packaging/watching/alerts.yml "$work"
+    ok 'promtool has no objection to the configuration of compose' quietly promtool check config "$work/prometheus.yml"
+else
+    not_run 'what promtool says of the recipe' 'promtool is missing (apt-get install prometheus)'
+fi
+
 # ---- the commands ------------------------------------------------------------------
 
 job cron/nightly-report

@@ -218,6 +218,9 @@
 //! name has been held, when its lease ends, and what `leasehold doctor` finds.
 //! `leasehold exporter --help` lists the metrics.
 //!
+//! The folder `packaging/watching` of the repository has a dashboard for Grafana and alerts for
+//! Prometheus that use both, with a picture.
+//!
 //! A [`Listener`](crate::observe::Listener) is called for each event as it happens, for spans of a
 //! tracer.
 //!

@@ -37,7 +37,7 @@ impl Server {
         self.address
     }
 
-    /// From now on this is the page. An answer that is on its way is that of the page before, whole.
+    /// From now on this is the page. An answer that is on its way has the page before, whole.
     pub(super) fn serve(&self, page: String) {
         *self.page.lock().unwrap_or_else(PoisonError::into_inner) = page.into();
     }

@@ -7,16 +7,16 @@ use crate::observe::stats::Stats;
 
 impl Stats {
     /// Publishes the figures to the recorder that the program has installed with the crate
-    /// `metrics`: the series of [`to_prometheus`](Self::to_prometheus), so that the same queries work
-    /// with both, and their descriptions. Call it now and then, such as before a scrape, or every
-    /// 10 s on a thread of your own; it may be repeated. Does nothing without a recorder. No I/O of
-    /// this crate.
+    /// `metrics`: the series of [`to_prometheus`](Self::to_prometheus), so that the same queries
+    /// work with both, and their descriptions. Call it now and then, such as before a scrape, or
+    /// every 10 s on a thread of your own; it may be repeated. Does nothing without a recorder. No
+    /// I/O of this crate.
     ///
     /// It publishes on demand and not at each event: an event would cost a lookup in the recorder,
-    /// more than all of this crate's own counting. A histogram is therefore published as it is read
-    /// by Prometheus: counters with the suffix `_bucket` and a label `le`, a counter `_count`, and a
-    /// gauge `_sum`. Totals of seconds are gauges as well, because counters of that crate have no
-    /// fractions. `rate` of Prometheus takes them all the same.
+    /// more than all of this crate's own counting. So a histogram is published as Prometheus reads
+    /// it: counters with the suffix `_bucket` and a label `le`, a counter `_count`, and a gauge
+    /// `_sum`. Totals of seconds are gauges too, because counters of that crate have no fractions;
+    /// `rate` of Prometheus takes them all the same.
     pub fn publish(&self) {
         for family in self.families().iter().filter(|family| !family.samples.is_empty()) {
             // Each time: the program may have installed another recorder meanwhile.

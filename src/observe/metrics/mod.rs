@@ -1,6 +1,6 @@
-//! The figures as metrics: names, meanings and samples. They are written as the text that Prometheus
-//! scrapes, for a registry of the crate `prometheus-client`, and for the facade of the crate
-//! `metrics`.
+//! The figures as metrics: names, meanings and samples. They are written as the text that
+//! Prometheus scrapes, for a registry of the crate `prometheus-client`, and for the facade of the
+//! crate `metrics`.
 
 #[cfg(feature = "prometheus-client")]
 mod collector;
