@@ -29,6 +29,7 @@
 //! | `postgres` | `postgres://` URLs: the same locks in a [PostgreSQL database](guide::postgres). About 20 small additional crates |
 //! | `zookeeper` | `zookeeper://` URLs: the same locks in a [ZooKeeper ensemble](guide::zookeeper), shared with Apache Curator. No additional crates |
 //! | `metrics` | `Stats::publish`: the figures, for the facade of the crate `metrics`. Three small additional crates, including that one |
+//! | `tracing` | [spans](guide::operations#spans) of waits and holds, for the subscriber of the crate `tracing`. Four small additional crates, including that one |
 //! | `prometheus-client` | `observe::Collector`: the figures, for a registry of the crate `prometheus-client`. Eight small additional crates, five of them for its macros |
 //! | `serde` | `Serialize` for what [`observe`] shows, and with `Deserialize` for [`FencingToken`](fencing::FencingToken). Two small additional crates, without macros |
 //! | `testing` | [`testing`](guide::testing): a clock that your test moves, and faults, for clients in memory |

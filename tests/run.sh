@@ -45,7 +45,7 @@ esac
 msrv='1.88'
 platforms='x86_64-pc-windows-gnu x86_64-unknown-linux-musl aarch64-apple-darwin'
 # The features of the library that compile no C.
-without_c='metrics,postgres,prometheus-client,redlock,serde,testing,zookeeper'
+without_c='metrics,postgres,prometheus-client,redlock,serde,testing,tracing,zookeeper'
 # Seconds for each test program: Maven may hang at a repository, and an election that never ends is
 # a failure.
 longest=900

@@ -199,7 +199,7 @@ impl Figures {
     /// all waits, or by closing the client.
     #[must_use]
     pub fn stopped(&self) -> u64 {
-        self.errors().filter(|(kind, _)| is_stop(*kind)).map(|(_, count)| count).sum()
+        self.errors().filter(|(kind, _)| kind.is_stop()).map(|(_, count)| count).sum()
     }
 
     /// Calls that failed with any other error.
@@ -314,11 +314,6 @@ impl Figures {
         self.waits.add(&other.waits);
         self.holds.add(&other.holds);
     }
-}
-
-/// Whether the program itself ended the call, which is no failure.
-fn is_stop(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Closed | ErrorKind::Cancelled)
 }
 
 #[cfg(test)]

@@ -120,6 +120,11 @@ impl ErrorKind {
         label
     }
 
+    /// Whether the program itself ended the call, which is no failure.
+    pub(crate) fn is_stop(self) -> bool {
+        matches!(self, Self::Closed | Self::Cancelled)
+    }
+
     /// See [`Error::is_outage`].
     pub(crate) fn is_outage(self) -> bool {
         match self {

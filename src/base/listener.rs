@@ -6,8 +6,9 @@ use crate::base::error::Error;
 use crate::base::loss::Loss;
 use crate::base::primitive::Primitive;
 
-/// Called when something happens to the locks of a client: for the spans of a tracer, or for your
-/// own metrics. Set with [`Builder::listener`](crate::Builder::listener).
+/// Called when something happens to the locks of a client: for your own log lines or metrics. Set
+/// with [`Builder::listener`](crate::Builder::listener). (For the crate `tracing`, a cargo feature
+/// [makes spans](crate::guide::operations#spans).)
 ///
 /// Every method does nothing unless you implement it. None is called while a mutex of this crate is
 /// held, so a method may use other locks, even those of the same client (the listener is then

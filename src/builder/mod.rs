@@ -403,6 +403,7 @@ impl Builder {
         traffic: Option<Arc<Traffic>>,
     ) -> LockClient {
         let has_label = self.settings.owner.is_some();
+        let span_client = self.settings.span_client(&*store);
         // It was checked with the other settings.
         let owner = self.settings.holder_owner().ok().flatten();
         let config = Config {
@@ -415,7 +416,7 @@ impl Builder {
             owner,
             has_label,
         };
-        let observer = Arc::new(Observer::new(self.settings.listener));
+        let observer = Arc::new(Observer::new(self.settings.listener, span_client));
         LockClient::new(ClientState::new(config, self.settings.client_name, id, store, clock, observer, traffic))
     }
 }

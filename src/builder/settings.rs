@@ -13,6 +13,8 @@ use crate::base::owner::{HolderOwner, LONGEST_CLIENT_NAME, is_in_client_name, pr
 #[cfg(feature = "tls-core")]
 use crate::base::tls::Tls;
 use crate::base::traffic::Traffic;
+use crate::lease::spans::SpanClient;
+use crate::store::LockStore;
 #[cfg(feature = "tls-core")]
 use crate::store::tls::TlsClient;
 
@@ -72,6 +74,25 @@ impl Settings {
     pub(super) fn holder_owner(&self) -> Result<Option<HolderOwner>> {
         let owner = HolderOwner::of_this_process(self.owner.as_deref())?;
         Ok(self.announce_owner.then_some(owner))
+    }
+
+    /// What a tracer gets to know of the client: also the owner that is not announced to others.
+    #[cfg(feature = "tracing")]
+    pub(super) fn span_client(&self, store: &dyn LockStore) -> SpanClient {
+        // The label was checked with the other settings.
+        let owner = HolderOwner::of_this_process(self.owner.as_deref()).map(|owner| owner.to_string());
+        let servers: Vec<String> = store.nodes().into_iter().map(|node| node.address).collect();
+        SpanClient {
+            client_name: self.client_name.clone(),
+            owner: owner.unwrap_or_default(),
+            store: store.kind(),
+            servers: servers.join(" "),
+        }
+    }
+
+    #[cfg(not(feature = "tracing"))]
+    pub(super) fn span_client(&self, _: &dyn LockStore) -> SpanClient {
+        SpanClient::default()
     }
 
     /// Checks the settings that all clients have. Returns the I/O timeout.

@@ -221,8 +221,41 @@
 //! The folder `packaging/watching` of the repository has a dashboard for Grafana and alerts for
 //! Prometheus that use both, with a picture.
 //!
-//! A [`Listener`](crate::observe::Listener) is called for each event as it happens, for spans of a
-//! tracer.
+//! A [`Listener`](crate::observe::Listener) is called for each event as it happens.
+//!
+//! # Spans
+//!
+//! With the cargo feature `tracing`, each wait and each hold is a span for the subscriber of the
+//! crate [`tracing`](https://docs.rs/tracing) that the program has installed, and with the layer of
+//! `tracing-opentelemetry` one for OpenTelemetry. A trace of a slow request then shows for which
+//! lock it waited, and who else had that lock meanwhile. The example `spans` prints them.
+//!
+//! | span | from | until |
+//! |---|---|---|
+//! | `leasehold.wait` | a call finds the lock taken (a latch closed, too few permits) | the call ends, whatever its outcome |
+//! | `leasehold.hold` | a call gets it; a call that adds a level to a hold makes no span | its last level is given up and the release was sent; a hold that is lost or closed: when that is noticed |
+//!
+//! | field | value | on |
+//! |---|---|---|
+//! | `lock.name`, `lock.kind` | the name, and the [primitive](crate::Primitive) | both |
+//! | `lock.owner`, `lock.client` | the client: "billing-7 (pid 4711 on host-a)", also if [announcing it](crate::Builder::announce_owner) is off; and its [name](crate::Builder::client_name) | both |
+//! | `lock.store`, `lock.servers` | `redis`, `redlock`, `postgresql`, `zookeeper` or `memory`; the addresses of the servers when the client was built | both |
+//! | `lock.outcome` | `granted`, `timed_out`, `stopped` (by a cancel token, by stopping all waits or by a close), `failed` | wait |
+//! | `lock.outcome` | `released`, `lost`, `closed` (the client was closed before the guard was dropped) | hold |
+//! | `lock.token` | the [fencing token](crate::guide::fencing), if it has one | hold |
+//! | `lock.lost` | why it was lost: the [reason](crate::LossReason) as in the figures, such as `not_renewed` | lost |
+//! | `lock.error` | what went wrong, as text | failed, stopped, lost |
+//! | `otel.status_code` | `ERROR`; the layer for OpenTelemetry makes it the status of the span | failed, lost |
+//!
+//! The spans have the level INFO and the target `leasehold`, so a filter turns them off
+//! (`leasehold=warn`), and then nothing is made. They belong to the span that the calling thread
+//! is in, and the library enters none of its own: a guard may move to another thread. A multi-lock
+//! has a hold for each name, and a wait with the name that it found taken first. Log lines of the
+//! library go to the crate `log`, as without the feature.
+//!
+//! The subscriber runs on the thread of the call, and delays it; for a lost hold it runs on a
+//! thread for callbacks. It must not wait for the lock that the span is about. A panic in it is
+//! caught, and logged once for each client.
 //!
 //! # A job hangs
 //!

@@ -172,7 +172,7 @@ fn acquire(
     let attempt = AcquireAttempt::new(client, name, permits, terms.lease, terms.token, terms.cancel.as_ref())?;
     let mut call = LockCall { attempt, terms, owner };
     let acquired = call.take(deadline);
-    record.take_from(&call.attempt);
+    record.take_from(&mut call.attempt);
     acquired
 }
 

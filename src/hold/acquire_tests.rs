@@ -25,7 +25,7 @@ fn client() -> Arc<ClientState> {
         Config { lease, io_timeout, key_prefix, max_hold, fencing: true, outage_timeout, owner, has_label: false };
     let mut store = MemoryStore::new(&Arc::new(Memory::new()), io_timeout);
     store.queues_all = true;
-    let (id, observer) = (ClientId::random(io_timeout), Arc::new(Observer::new(None)));
+    let (id, observer) = (ClientId::random(io_timeout), Arc::new(Observer::default()));
     Arc::new(ClientState::new(config, "c".to_owned(), id, Arc::new(store), Arc::new(SystemClock), observer, None))
 }
 

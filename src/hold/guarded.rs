@@ -62,6 +62,13 @@ impl Hold {
             let _ = self.release_all();
             return Err(e.for_name(self.name()));
         }
+        let asked = &self.store_hold.asked;
+        // Made last: until here nobody would renew the hold while a tracer blocks.
+        if let Some(span) = self.client.seen.observer.hold_span(&asked.name, asked.primitive, self.token) {
+            self.keep_span(span);
+            // A close in between has not seen the span.
+            self.tell_end();
+        }
         Ok(self)
     }
 

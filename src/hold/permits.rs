@@ -14,8 +14,9 @@ use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
 use crate::lease::hold_table::OutstandingPermits;
+use crate::lease::spans::{HoldEnd, Span};
 use crate::lease::store_hold::RunLength;
-use crate::os;
+use crate::os::{self, Mutex};
 use crate::store::{Release, Released, Undo, UnknownOutcomes};
 use crate::wait::client_state::ClientState;
 use crate::wait::life::closed;
@@ -28,6 +29,8 @@ pub(crate) struct TakenPermits {
     holder: Holder,
     permits: u32,
     since: Moment,
+    /// What a tracer knows of them, until they are given back.
+    span: Mutex<Option<Span>>,
 }
 
 impl TakenPermits {
@@ -43,7 +46,8 @@ impl TakenPermits {
         let outstanding = OutstandingPermits { name: name.clone(), permits, since, thread };
         client.holds.outstanding_permits.lock().insert(holder.clone(), outstanding);
         let (client, name, holder) = (client.clone(), name.clone(), holder.clone());
-        let taken = Self { client, name, holder, permits, since };
+        let span = Mutex::new(client.seen.observer.hold_span(&name, name.kind.into(), 0));
+        let taken = Self { client, name, holder, permits, since, span };
         // A close that returned all outstanding permits just before the insert has not seen these.
         if taken.client.life.is_closed() {
             let _ = taken.give_back();
@@ -74,7 +78,13 @@ impl TakenPermits {
     pub(crate) fn forget(&self) {
         if !self.client.is_forked() {
             self.client.holds.outstanding_permits.lock().remove(&self.holder);
+            self.end_span(HoldEnd::Released);
         }
+    }
+
+    fn end_span(&self, end: HoldEnd) {
+        let span = self.span.lock().take();
+        self.client.seen.observer.end_span(span, |span| span.end_hold(end));
     }
 
     pub(crate) fn give_back(&self) -> Result<()> {
@@ -87,10 +97,12 @@ impl TakenPermits {
         observer.hold_ended(primitive, name, held);
         // Whoever removes them gives them back: of a guard and a close, only one does.
         if client.holds.outstanding_permits.lock().remove(&self.holder).is_none() {
+            self.end_span(HoldEnd::Closed);
             let why = "the client was closed, which gave these permits back: somebody else may have them";
             return Err(Error::named(ErrorKind::Closed, &name.name, why));
         }
         let given_back = self.send_back();
+        self.end_span(HoldEnd::Released);
         observer.tell_of(&name.name, primitive, |listener, lock| listener.released(lock, held));
         given_back
     }

@@ -8,6 +8,7 @@ use crate::base::lease::{LeaseState, Moment};
 use crate::hold::guarded::{Hold, Side};
 use crate::hold::leaving::Leaving;
 use crate::hold::thread_exit::OnThreadExit;
+use crate::lease::spans::HoldEnd;
 use crate::os::thread::ThreadId;
 use crate::store::{HoldCounts, UnknownOutcomes};
 use crate::wait::client_state::ClientState;
@@ -54,11 +55,20 @@ impl Hold {
         }
     }
 
-    /// Notifies the listener that the hold was given up, if it was. Called after the release was
-    /// sent, because the next holder waits for that.
+    /// Notifies the listener and the tracer that the hold was given up, if it was. Called after the
+    /// release was sent, because the next holder waits for that.
     pub(crate) fn tell_end(&self) {
         let observer = &self.client.seen.observer;
-        if observer.has_listener() && self.is_first_to_tell() {
+        if !observer.is_watched() {
+            return;
+        }
+        let end = match self.state() {
+            LeaseState::Released => HoldEnd::Released,
+            LeaseState::Closed => HoldEnd::Closed,
+            LeaseState::Held | LeaseState::Suspect | LeaseState::Lost => return,
+        };
+        observer.end_span(self.take_span(), |span| span.end_hold(end));
+        if self.is_first_to_tell() {
             let (name, held) = (self.lock_name(), self.held());
             observer.tell_of(&name.name, name.kind.into(), |listener, lock| listener.released(lock, held));
         }

@@ -8,6 +8,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::base::event::Event;
 use crate::base::loss::{Loss, RenewalTrouble};
+use crate::lease::spans::Span;
 use crate::os::{
     Mutex,
     atomic::{AtomicBool, Ordering},
@@ -139,4 +140,6 @@ pub(super) struct Listeners {
     pub(super) events: Vec<Arc<Event>>,
     /// How it was lost, kept from the first time that it is read.
     pub(super) loss: Option<Loss>,
+    /// What a tracer knows of it, until it has ended.
+    pub(super) span: Option<Span>,
 }

@@ -20,6 +20,7 @@ use crate::base::loss::{Loss, RenewalTrouble};
 use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
 use crate::lease::observer::Observer;
 use crate::lease::records::{StoreHold, Tenure};
+use crate::lease::spans::HoldEnd;
 use crate::os::{
     self, Condvar, Mutex,
     thread::{Builder, JoinHandle},
@@ -29,8 +30,8 @@ use crate::os::{
 /// a server stays unreachable.
 const MOST_CALLERS: usize = 16;
 
-/// With this many callbacks in the queue the listener is no longer notified: it has blocked for a
-/// long time.
+/// With this many callbacks in the queue the listener and the tracer are no longer notified: one of
+/// them has blocked for a long time.
 const MOST_UNTOLD: usize = 10_000;
 
 pub(crate) struct LossCallbacks {
@@ -61,7 +62,8 @@ struct DueCalls {
 enum DueCall {
     OnLost(Box<dyn FnOnce(&Loss) + Send>, Loss),
     OnTrouble(Arc<OnTrouble>, RenewalTrouble),
-    Listener(Box<dyn FnOnce() + Send>),
+    /// A listener or a tracer.
+    Observer(Box<dyn FnOnce() + Send>),
 }
 
 impl DueCall {
@@ -69,7 +71,7 @@ impl DueCall {
         match self {
             Self::OnLost(callback, loss) => callback(&loss),
             Self::OnTrouble(callback, trouble) => callback.call(&trouble),
-            Self::Listener(tell) => tell(),
+            Self::Observer(call) => call(),
         }
     }
 }
@@ -126,6 +128,10 @@ impl LossCallbacks {
     /// Called by every thread that detects a loss, and by the one whose release found no hold: the
     /// loss is counted once for each hold.
     pub(crate) fn observe_loss(self: &Arc<Self>, tenure: &Tenure) {
+        if let Some(span) = tenure.take_span() {
+            let (observer, loss) = (self.observer.clone(), tenure.loss_now());
+            self.call_user(move || observer.end_span(Some(span), |span| span.end_hold(HoldEnd::Lost(loss))));
+        }
         if !tenure.is_first_to_report() {
             return;
         }
@@ -145,15 +151,19 @@ impl LossCallbacks {
         }
     }
 
-    /// Notifies the listener on a thread for callbacks: a listener that blocks must not keep the
-    /// watchdog from renewing.
     fn tell(self: &Arc<Self>, name: &Arc<LockName>, tell: impl FnOnce(&dyn Listener, &LockInfo<'_>) + Send + 'static) {
-        if !self.observer.has_listener() || self.due.lock().queue.len() >= MOST_UNTOLD {
-            return;
+        if self.observer.has_listener() {
+            let (observer, name) = (self.observer.clone(), name.clone());
+            self.call_user(move || observer.tell_of(&name.name, name.kind.into(), tell));
         }
-        let (observer, name) = (self.observer.clone(), name.clone());
-        let call = DueCall::Listener(Box::new(move || observer.tell_of(&name.name, name.kind.into(), tell)));
-        self.enqueue(std::iter::once(call));
+    }
+
+    /// Calls a listener or a tracer on a thread for callbacks: one that blocks must not keep the
+    /// watchdog from renewing.
+    fn call_user(self: &Arc<Self>, call: impl FnOnce() + Send + 'static) {
+        if self.due.lock().queue.len() < MOST_UNTOLD {
+            self.enqueue(std::iter::once(DueCall::Observer(Box::new(call))));
+        }
     }
 
     /// Runs or drops the callbacks that a guard took back, after it was given up with this outcome.

@@ -15,6 +15,7 @@ mod renewal_batch;
 mod renewal_thread;
 pub(crate) mod renewal_trouble;
 pub(crate) mod schedule;
+pub(crate) mod spans;
 pub(crate) mod store_hold;
 mod telling;
 pub(crate) mod tenure;

@@ -15,6 +15,7 @@ use crate::base::listener::{Listener, LockInfo};
 use crate::base::lock_name::LockName;
 use crate::base::loss::LossReason;
 use crate::base::primitive::Primitive;
+use crate::lease::spans::{Span, SpanClient};
 use crate::os::{
     Mutex, OnceLock,
     atomic::{AtomicBool, Ordering},
@@ -29,7 +30,8 @@ pub(crate) struct Observer {
     primitives: [OnceLock<Box<Counters>>; Primitive::ALL.len()],
     names: Mutex<Vec<Named>>,
     listener: Option<Arc<dyn Listener>>,
-    /// The listener has panicked, and that was logged.
+    span_client: SpanClient,
+    /// The listener or the tracer has panicked, and that was logged.
     panicked: AtomicBool,
 }
 
@@ -52,8 +54,8 @@ impl Named {
 }
 
 impl Observer {
-    pub(crate) fn new(listener: Option<Arc<dyn Listener>>) -> Self {
-        Self { listener, ..Self::default() }
+    pub(crate) fn new(listener: Option<Arc<dyn Listener>>, span_client: SpanClient) -> Self {
+        Self { listener, span_client, ..Self::default() }
     }
 
     /// Called for a new name: it is reported as long as there is room. Never waits, because names
@@ -156,12 +158,41 @@ impl Observer {
         self.listener.is_some()
     }
 
+    /// Whether a listener or a tracer may want to know of the end of a hold.
+    pub(crate) fn is_watched(&self) -> bool {
+        cfg!(feature = "tracing") || self.has_listener()
+    }
+
     /// Notifies the listener, if there is one. Not to be called with a mutex held.
     pub(crate) fn tell(&self, tell: impl FnOnce(&dyn Listener)) {
-        let Some(listener) = &self.listener else { return };
-        let told = catch_unwind(AssertUnwindSafe(|| tell(&**listener)));
-        if told.is_err() && !self.panicked.swap(true, Ordering::Relaxed) {
-            log::warn!("the listener of this client panicked; later panics of it are not logged");
+        if let Some(listener) = &self.listener {
+            let _ = self.without_panics("listener", || tell(&**listener));
+        }
+    }
+
+    /// Calls code of the user. `None` if it panics: a call of this crate must go on.
+    fn without_panics<T>(&self, whose: &str, call: impl FnOnce() -> T) -> Option<T> {
+        let called = catch_unwind(AssertUnwindSafe(call));
+        if called.is_err() && !self.panicked.swap(true, Ordering::Relaxed) {
+            log::warn!("the {whose} of this client panicked; later panics of it are not logged");
+        }
+        called.ok()
+    }
+
+    /// The span of a wait that begins. As for [`tell`](Self::tell), no mutex may be held where a
+    /// span begins or ends.
+    pub(crate) fn wait_span(&self, name: &LockName, primitive: Primitive) -> Option<Span> {
+        self.without_panics("tracer", || Span::of_wait(&self.span_client, &name.name, primitive))?
+    }
+
+    /// The span of a hold that begins. `token`: its fencing token; 0 for none.
+    pub(crate) fn hold_span(&self, name: &LockName, primitive: Primitive, token: u64) -> Option<Span> {
+        self.without_panics("tracer", || Span::of_hold(&self.span_client, &name.name, primitive, token))?
+    }
+
+    pub(crate) fn end_span(&self, span: Option<Span>, end: impl FnOnce(Span)) {
+        if let Some(span) = span {
+            let _ = self.without_panics("tracer", || end(span));
         }
     }
 
@@ -253,7 +284,7 @@ mod tests {
                 panic!("on purpose");
             }
         }
-        let observer = Observer::new(Some(Arc::new(Panics)));
+        let observer = Observer::new(Some(Arc::new(Panics)), SpanClient::default());
         for _ in 0..2 {
             observer.tell_of("a", Primitive::Mutex, |listener, lock| listener.waiting(lock));
         }

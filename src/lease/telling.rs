@@ -11,6 +11,7 @@ use crate::base::lease::LeaseState;
 use crate::base::loss::{LossWait, RenewalTrouble};
 use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
 use crate::lease::records::Tenure;
+use crate::lease::spans::Span;
 use crate::lease::visits::tick;
 use crate::os;
 
@@ -55,6 +56,17 @@ impl Tenure {
             }
             self.ended.wait_for(&mut listeners, left.min(self.pause()));
         }
+    }
+
+    /// Keeps the span until its end. If the tenure is lost before this, whoever gives it up ends the
+    /// span.
+    pub(crate) fn keep_span(&self, span: Span) {
+        self.listeners.lock().get_or_insert_default().span = Some(span);
+    }
+
+    /// For whoever ends the span: of several threads, one gets it.
+    pub(crate) fn take_span(&self) -> Option<Span> {
+        if cfg!(feature = "tracing") { self.listeners.lock().as_mut()?.span.take() } else { None }
     }
 
     /// How long until its state must be read again, while it is live.

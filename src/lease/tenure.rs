@@ -241,9 +241,9 @@ impl Tenure {
         self.told.log().then(|| format!("{:?} is lost: {}", self.lock_name().name, self.loss_now()))
     }
 
-    /// True once, if its user has given it up and the listener has not been notified of that.
+    /// True once, for whoever notifies the listener that it was given up.
     pub(crate) fn is_first_to_tell(&self) -> bool {
-        matches!(self.state(), LeaseState::Released | LeaseState::Closed) && self.told.tell()
+        self.told.tell()
     }
 }
 

@@ -233,7 +233,7 @@ pub(super) mod tests {
     /// A watchdog over an empty store: every hold that it visits is lost.
     pub(in crate::lease) fn watchdog(clock: &Arc<FakeClock>) -> Watchdog {
         let store = Arc::new(MemoryStore::new(&Arc::new(Memory::new()), SPAN));
-        let losses = Arc::new(LossCallbacks::new(Arc::new(Observer::new(None))));
+        let losses = Arc::new(LossCallbacks::new(Arc::new(Observer::default())));
         let holds = Arc::new(HoldTable::new(SPAN));
         Watchdog::new("c".to_owned(), None, store, clock.clone(), losses, Box::new(|_| ()), holds)
     }

@@ -13,6 +13,7 @@
 //! | how often and how long this client waited, held, failed and lost locks | [`LockClient::stats`] | [`Stats`] | none |
 //! | the state of its servers when it last queried them | [`LockClient::nodes`] | [`NodeStatus`] | none |
 //! | what is wrong at its servers, and what to do about it | [`LockClient::diagnose`] | [`Diagnosis`] | queries every server |
+//! | waits and holds as spans of a trace | nothing: the cargo feature `tracing` [makes them](crate::guide::operations#spans) | spans for your subscriber | none |
 //! | each wait, grant, loss and failed renewal as it happens | [`Builder::listener`] | calls of your [`Listener`] | none |
 //!
 //! The types are copies, which do not change afterwards, and most have a `Display` for people. The

@@ -69,6 +69,10 @@ pub(crate) struct Diagnose<'a> {
 /// A store with one lease per hold renews every hold of a batch. A store whose holds share a
 /// session keeps the session alive by itself, and only reports which holds still exist.
 pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
+    /// What kind of store it is, for the spans of a tracer: a word in lower case.
+    #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "only spans say it"))]
+    fn kind(&self) -> &'static str;
+
     /// Whether the store has this kind of lock and can hold this name; no I/O.
     fn check(&self, name: &LockName) -> Result<()>;
 

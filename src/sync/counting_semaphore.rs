@@ -155,7 +155,7 @@ impl CountingSemaphore {
             let attempt = AcquireAttempt::new(client, &name, permits, TAKEN_TTL, TokenRule::Off, cancel)?;
             let mut call = PermitCall { attempt, permits };
             let permit = contend(&mut call, deadline);
-            record.take_from(&call.attempt);
+            record.take_from(&mut call.attempt);
             permit
         })
     }

@@ -183,7 +183,7 @@ impl CountDownLatch {
             let attempt = AcquireAttempt::new(client, &name, 1, RECHECK, TokenRule::Off, cancel)?;
             let mut waiter = Waiter { attempt, opened: None };
             let opened = contend(&mut waiter, deadline);
-            record.take_from(&waiter.attempt);
+            record.take_from(&mut waiter.attempt);
             opened
         })?;
         Ok(opened.is_some())

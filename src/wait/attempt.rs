@@ -13,6 +13,7 @@ use crate::base::lock_name::{Kind, LockName};
 use crate::base::primitive::Primitive;
 use crate::base::random;
 use crate::lease::records::Asked;
+use crate::lease::spans::Span;
 use crate::os;
 use crate::store::{Acquire, Acquired, AcquiredAll, Granted, TokenRule, UnknownOutcomes, Waiting};
 use crate::wait::client_state::ClientState;
@@ -253,6 +254,11 @@ impl<'a> AcquireAttempt<'a> {
         self.wait.iter().for_each(|wait| wait.waits_for(name));
     }
 
+    /// The span of its wait, which the caller ends.
+    pub(super) fn take_span(&mut self) -> Option<Span> {
+        self.wait.as_mut()?.span.take()
+    }
+
     /// How long it has waited, if it had to.
     pub(crate) fn waited(&self) -> Option<Duration> {
         self.wait.as_ref().map(WaitEntry::waited)
@@ -271,12 +277,13 @@ pub(crate) fn begin_wait<'a>(
     primitive: Primitive,
     deadline: Deadline,
 ) -> WaitEntry<'a> {
-    let entry = client.seen.waits.begin(name, primitive, deadline);
+    let mut entry = client.seen.waits.begin(name, primitive, deadline);
     if primitive == Primitive::Fair {
         // Others see its place in the queue, and ask whose it is.
         client.watchdog.introduce();
     }
     client.seen.observer.tell_of(&name.name, primitive, |listener, lock| listener.waiting(lock));
+    entry.span = client.seen.observer.wait_span(name, primitive);
     entry
 }
 

@@ -9,6 +9,7 @@ use crate::base::deadline::Deadline;
 use crate::base::error::Result;
 use crate::base::lock_name::LockName;
 use crate::base::primitive::Primitive;
+use crate::lease::spans::Span;
 use crate::wait::attempt::AcquireAttempt;
 use crate::wait::client_state::ClientState;
 
@@ -18,12 +19,14 @@ pub(crate) struct CallRecord {
     /// How long it has waited, and for which name last.
     waited: Option<(Arc<LockName>, Duration)>,
     reentered: bool,
+    span: Option<Span>,
 }
 
 impl CallRecord {
     /// Takes over what the attempt knows before it ends.
-    pub(crate) fn take_from(&mut self, attempt: &AcquireAttempt<'_>) {
+    pub(crate) fn take_from(&mut self, attempt: &mut AcquireAttempt<'_>) {
         self.waited = attempt.waited().map(|time| (attempt.name.clone(), time));
+        self.span = attempt.take_span();
     }
 
     /// The call adds a level to a hold that its thread has.
@@ -42,7 +45,7 @@ pub(crate) fn recorded<T>(
 ) -> Result<Option<T>> {
     let mut record = CallRecord::default();
     let result = call(&mut record);
-    let CallRecord { waited, reentered } = record;
+    let CallRecord { waited, reentered, span } = record;
     let outcome = match &result {
         Ok(Some(_)) if reentered => Outcome::Reentered,
         Ok(Some(_)) => Outcome::Granted,
@@ -52,6 +55,7 @@ pub(crate) fn recorded<T>(
     };
     let waited = waited.as_ref().map(|(name, time)| (name, *time));
     client.seen.observer.call_ended(primitive, names, outcome, waited);
+    client.seen.observer.end_span(span, |span| span.end_wait(outcome));
     if client.seen.observer.has_listener() {
         let time = waited.map(|(_, time)| time);
         let label = crate::base::names::label(names.iter());

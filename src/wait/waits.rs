@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::base::deadline::Deadline;
 use crate::base::lock_name::LockName;
 use crate::base::primitive::Primitive;
+use crate::lease::spans::Span;
 use crate::os::{
     self, HashMap, Mutex,
     atomic::{AtomicUsize, Ordering},
@@ -45,6 +46,8 @@ pub(crate) struct WaitEntry<'w> {
     number: u64,
     since: Instant,
     has_place: bool,
+    /// What a tracer knows of the wait.
+    pub(super) span: Option<Span>,
 }
 
 impl Waits {
@@ -58,7 +61,7 @@ impl Waits {
         table.waits.insert(number, wait);
         let has_place = primitive == Primitive::Fair;
         self.places.fetch_add(has_place.into(), Ordering::AcqRel);
-        WaitEntry { waits: self, number, since, has_place }
+        WaitEntry { waits: self, number, since, has_place, span: None }
     }
 
     /// Whether a call waits in the queue of a fair lock. Takes no mutex.

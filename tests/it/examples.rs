@@ -56,6 +56,7 @@ fn the_small_examples_succeed() {
         ("config_readers", "12 reads saw a whole config"),
         ("select_jobs", "both jobs are done, one by each worker"),
         ("start_signal", "all 4 workers finished, none began before the signal"),
+        ("spans", "the request waited for one lock, and one hold was lost"),
         ("rate_limit", "never more than 3 calls at once, and the dead worker's permit came back"),
         ("test_your_job", "and leaves nothing behind"),
         ("transfer", "150 transfers, and still 400 in all"),

@@ -57,6 +57,8 @@ mod semaphore;
 mod sentinel;
 mod shared_reads;
 mod snapshot;
+#[cfg(feature = "tracing")]
+mod spans;
 mod stats;
 mod stopping;
 mod stray_frames;

@@ -134,6 +134,10 @@ impl std::fmt::Debug for MemoryStore {
 }
 
 impl LockStore for MemoryStore {
+    fn kind(&self) -> &'static str {
+        "memory"
+    }
+
     fn check(&self, _name: &LockName) -> Result<()> {
         Ok(())
     }

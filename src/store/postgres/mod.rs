@@ -173,6 +173,10 @@ impl PostgresStore {
 }
 
 impl LockStore for PostgresStore {
+    fn kind(&self) -> &'static str {
+        "postgresql"
+    }
+
     fn check(&self, name: &LockName) -> Result<()> {
         if name.key.contains('\0') {
             return Err(Error::named(ErrorKind::InvalidInput, &name.name, "a lock name must not contain a zero byte"));

@@ -148,6 +148,10 @@ impl RedisStore {
 }
 
 impl LockStore for RedisStore {
+    fn kind(&self) -> &'static str {
+        "redis"
+    }
+
     fn check(&self, name: &LockName) -> Result<()> {
         if self.servers.as_cluster().is_some() { check_name_in_cluster(name) } else { check_name(name) }
     }

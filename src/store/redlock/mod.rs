@@ -46,6 +46,10 @@ use crate::store::{
 const RESOLVE_CHUNK: usize = 200;
 
 impl LockStore for RedlockStore {
+    fn kind(&self) -> &'static str {
+        "redlock"
+    }
+
     fn check(&self, name: &LockName) -> Result<()> {
         check_kind(name)?;
         check_name(name)

@@ -121,6 +121,10 @@ impl ZooKeeperStore {
 }
 
 impl LockStore for ZooKeeperStore {
+    fn kind(&self) -> &'static str {
+        "zookeeper"
+    }
+
     fn check(&self, name: &LockName) -> Result<()> {
         if name.kind == Kind::CountingSemaphore {
             let why = "ZooKeeper has no permits without a holder: a session that ends gives back what it had; use \

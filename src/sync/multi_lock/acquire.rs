@@ -70,7 +70,7 @@ fn take_all(
     }
     let mut call = MultiLockCall { attempt, names, held, terms, owner };
     let taken = call.take(deadline);
-    record.take_from(&call.attempt);
+    record.take_from(&mut call.attempt);
     call.attempt.end(taken)
 }
 
