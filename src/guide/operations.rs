@@ -218,8 +218,11 @@
 //! name has been held, when its lease ends, and what `leasehold doctor` finds.
 //! `leasehold exporter --help` lists the metrics.
 //!
-//! The folder `packaging/watching` of the repository has a dashboard for Grafana and alerts for
-//! Prometheus that use both, with a picture.
+//! The folder `packaging/watching` of the repository has alerts for Prometheus, and a dashboard for
+//! Grafana. This picture shows its panels with what a Prometheus answered to its queries, while
+//! threads shared a few locks and somebody freed one by force (it was not drawn by Grafana):
+//!
+#![doc = include_str!("dashboard.svg")]
 //!
 //! A [`Listener`](crate::observe::Listener) is called for each event as it happens.
 //!

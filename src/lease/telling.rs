@@ -58,8 +58,8 @@ impl Tenure {
         }
     }
 
-    /// Keeps the span until its end. If the tenure is lost before this, whoever gives it up ends the
-    /// span.
+    /// Keeps the span until its end. If the tenure is lost before this, whoever gives it up ends
+    /// the span.
     pub(crate) fn keep_span(&self, span: Span) {
         self.listeners.lock().get_or_insert_default().span = Some(span);
     }
