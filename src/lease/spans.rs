@@ -22,6 +22,7 @@ pub(crate) struct SpanClient {
 }
 
 /// How a hold ended.
+#[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "only spans read it"))]
 pub(crate) enum HoldEnd {
     Released,
     Closed,
