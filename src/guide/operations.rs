@@ -48,7 +48,7 @@
 //! | the nodes of a name will soon reach the number 2^31 | ZooKeeper numbers the nodes of a name, and at that number the lock is refused | leave the lock unused for a minute, so that ZooKeeper restarts its numbering |
 //! | a node could not be deleted | the user may not delete it. The lock stays taken until the session ends | fix the ACL of the nodes |
 //! | the password file is ignored | PostgreSQL: other users may read the file | set its mode to 0600 |
-//! | the listener of this client panicked | a bug in your [`Listener`](crate::observe::Listener). Logged once; the call continued | fix it |
+//! | the listener, or the tracer, of this client panicked | a bug in your [`Listener`](crate::observe::Listener) or your subscriber of `tracing`. Logged once; the call continued | fix it |
 //! | the watchdog panicked, or ended | a bug. After a panic it continues; if it ends, all its leases are lost | report it |
 //!
 //! At INFO: the schema was installed, or connections lead to another server process than before
@@ -255,6 +255,9 @@
 //! is in, and the library enters none of its own: a guard may move to another thread. A multi-lock
 //! has a hold for each name, and a wait with the name that it found taken first. Log lines of the
 //! library go to the crate `log`, as without the feature.
+//!
+//! A hold costs about 0.1 µs more while no subscriber wants the spans, and 0.3 µs with an empty
+//! registry of `tracing-subscriber`; what yours does with them comes on top.
 //!
 //! The subscriber runs on the thread of the call, and delays it; for a lost hold it runs on a
 //! thread for callbacks. It must not wait for the lock that the span is about. A panic in it is
