@@ -1,13 +1,9 @@
 //! `leasehold run`: runs a command under a lock.
 
-mod ancestors;
 mod args;
-mod child;
 mod lock;
-mod oversee;
 mod patience;
-pub(crate) mod signals;
-mod terminal;
+mod unix;
 
 use std::time::{Duration, Instant};
 
@@ -17,15 +13,12 @@ use crate::failure::{Failure, by_signal, chain, say, status};
 use crate::holders::who;
 use crate::show::describe;
 use crate::store::StoreArgs;
-use ancestors::{held_above, may_be_nested};
 pub(crate) use args::RunArgs;
 use args::Wait;
-use child::Child;
 use lock::{Guard, GuardOfAnyKind, Lock};
-use oversee::{Ended, Oversight};
 use patience::Patience;
-use signals::Signals;
-pub(crate) use signals::is_ignored;
+use unix::{Child, Ended, Oversight, end_by, held_above, may_be_nested, may_write_in_the_background};
+pub(crate) use unix::{Signals, is_ignored};
 
 /// A release that has not reached the store by then is left to the end of its lease.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -37,7 +30,7 @@ const INTRODUCTION_PAUSE: Duration = Duration::from_millis(20);
 
 /// Returns the exit status.
 pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
-    terminal::may_write_in_the_background();
+    may_write_in_the_background();
     // Before any lock can be taken: from here on, no signal ends the process without releasing it.
     let signals = Signals::take_in()?;
     let builder = store.builder()?.lease(args.lease).owner(args.owner()).busy_poll(false);
@@ -54,7 +47,7 @@ pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
     }
     let ended = ended?;
     if let Some(interrupt) = ended.interrupt {
-        signals::end_by(interrupt);
+        end_by(interrupt);
     }
     Ok(ended.status)
 }

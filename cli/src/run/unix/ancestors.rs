@@ -8,7 +8,7 @@ use leasehold::observe::{LockHolder, LockReport};
 const DEEPEST: usize = 1000;
 
 /// The holder that cannot end before this process does, if there is one.
-pub(super) fn held_above(report: &LockReport) -> Option<&LockHolder> {
+pub(in crate::run) fn held_above(report: &LockReport) -> Option<&LockHolder> {
     let ancestors = ancestors();
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let is_above = |holder: &&LockHolder| {
@@ -30,7 +30,7 @@ pub(super) fn held_above(report: &LockReport) -> Option<&LockHolder> {
 
 /// Whether this process was started under a run, and some holder of this library has not announced
 /// its owner yet.
-pub(super) fn may_be_nested(report: &LockReport) -> bool {
+pub(in crate::run) fn may_be_nested(report: &LockReport) -> bool {
     let is_unknown = |holder: &LockHolder| holder.owner().is_none() && !holder.is_foreign() && !holder.is_kept();
     std::env::var_os("LEASEHOLD_NAME").is_some()
         && report.locks().iter().flat_map(|lock| lock.holders()).any(is_unknown)

@@ -12,21 +12,21 @@ use super::terminal;
 use crate::failure::{Failure, status};
 use crate::store::{URL_VARIABLE, may_have_password};
 
-pub(super) struct Child {
+pub(in crate::run) struct Child {
     /// The id of the process, and of its group.
     pid: Pid,
 }
 
 /// A change of the command's state.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Change {
+pub(in crate::run) enum Change {
     Stopped(Signal),
     Exited(u8),
     Killed(i32),
 }
 
 impl Child {
-    pub(super) fn start(words: &[OsString], name: &str, token: Option<FencingToken>) -> Result<Self, Failure> {
+    pub(in crate::run) fn start(words: &[OsString], name: &str, token: Option<FencingToken>) -> Result<Self, Failure> {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).process_group(0).env("LEASEHOLD_NAME", name);
         match token {

@@ -42,7 +42,7 @@ impl Signals {
 
     /// Starts to handle the signals of a running command as well. Until then, the process is
     /// stopped and continued like any other.
-    pub(super) fn take_in_those_of_a_command(&self) -> Result<(), Failure> {
+    pub(in crate::run) fn take_in_those_of_a_command(&self) -> Result<(), Failure> {
         let all = [SIGCHLD, SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU];
         let mut more = all.into_iter().filter(|one| !is_in(self.ignored, *one));
         more.try_for_each(|one| self.handle.add_signal(one)).map_err(failed)
@@ -101,7 +101,7 @@ fn failed(e: std::io::Error) -> Failure {
 
 /// Who received a SIGINT.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Interrupt {
+pub(in crate::run) enum Interrupt {
     /// Only the command: the terminal was lent to it.
     OfCommand,
     /// This process, which passed it on. If the terminal sent it, the whole group of this process
@@ -113,7 +113,7 @@ pub(super) enum Interrupt {
 /// this process, the script must not go on with its next line. Its shell checks whether it received
 /// the signal itself, and whether the signal ended the process that it waited for, so this process
 /// ends by the signal. Returns only if that fails.
-pub(super) fn end_by(interrupt: Interrupt) {
+pub(in crate::run) fn end_by(interrupt: Interrupt) {
     match interrupt {
         Interrupt::OfCommand => {
             let _ = kill_current_process_group(Signal::INT);
