@@ -1,9 +1,14 @@
 //! `leasehold run`: runs a command under a lock.
 
 mod args;
+mod command;
 mod lock;
+mod nested;
 mod patience;
+#[cfg(unix)]
 mod unix;
+#[cfg(windows)]
+mod windows;
 
 use std::time::{Duration, Instant};
 
@@ -16,9 +21,16 @@ use crate::store::StoreArgs;
 pub(crate) use args::RunArgs;
 use args::Wait;
 use lock::{Guard, GuardOfAnyKind, Lock};
+use nested::{held_above, may_be_nested};
 use patience::Patience;
-use unix::{Child, Ended, Oversight, end_by, held_above, may_be_nested, may_write_in_the_background};
-pub(crate) use unix::{Signals, is_ignored};
+pub(crate) use system::Signals;
+#[cfg(unix)]
+pub(crate) use system::is_ignored;
+use system::{Child, Ended, Oversight, may_write_in_the_background};
+#[cfg(unix)]
+use unix as system;
+#[cfg(windows)]
+use windows as system;
 
 /// A release that has not reached the store by then is left to the end of its lease.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -46,9 +58,7 @@ pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
         say(format_args!("{}: {}", args.name, chain(&e)));
     }
     let ended = ended?;
-    if let Some(interrupt) = ended.interrupt {
-        end_by(interrupt);
-    }
+    ended.pass_on();
     Ok(ended.status)
 }
 
@@ -84,7 +94,7 @@ fn conflict(args: &RunArgs, lock: &Lock) -> Result<Ended, Failure> {
     if !args.quiet {
         say(format_args!("{}: {}", args.name, lock.who_has_it()));
     }
-    Ok(Ended { status: args.conflict_status, interrupt: None })
+    Ok(Ended::with(args.conflict_status))
 }
 
 /// Before a wait: refuses a wait that would never end, and says who holds the lock. If the store

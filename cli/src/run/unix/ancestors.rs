@@ -1,42 +1,27 @@
-//! Whether a lock is held by a `leasehold run` that this process was started under: waiting for it
-//! would never end.
+//! The processes that this one was started under.
 
-use leasehold::Primitive;
-use leasehold::observe::{LockHolder, LockReport};
+use leasehold::observe::HolderOwner;
 
 /// No chain of parent processes is longer.
 const DEEPEST: usize = 1000;
 
-/// The holder that cannot end before this process does, if there is one.
-pub(in crate::run) fn held_above(report: &LockReport) -> Option<&LockHolder> {
-    let ancestors = ancestors();
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let is_above = |holder: &&LockHolder| {
-        holder.owner().is_some_and(|owner| owner.host() == host && ancestors.contains(&owner.pid()))
-    };
-    // A run above this one passes its token on before it announces its owner.
-    let token = |name| std::env::var(name).ok();
-    let is_its_token = token("LEASEHOLD_NAME").as_deref() == Some(report.name())
-        && report.last_token().is_some_and(|last| token("LEASEHOLD_TOKEN") == Some(last.to_string()));
-    report.locks().iter().find_map(|lock| {
-        let holders = || lock.holders().iter().filter(|holder| !holder.is_kept());
-        match lock.primitive() {
-            // One permit that becomes free is enough.
-            Primitive::Semaphore => holders().next().filter(|_| holders().all(|holder| is_above(&holder))),
-            _ => holders().find(is_above).or_else(|| holders().next().filter(|_| is_its_token)),
-        }
-    })
-}
-
-/// Whether this process was started under a run, and some holder of this library has not announced
-/// its owner yet.
-pub(in crate::run) fn may_be_nested(report: &LockReport) -> bool {
-    let is_unknown = |holder: &LockHolder| holder.owner().is_none() && !holder.is_foreign() && !holder.is_kept();
-    std::env::var_os("LEASEHOLD_NAME").is_some()
-        && report.locks().iter().flat_map(|lock| lock.holders()).any(is_unknown)
-}
-
 /// The `leasehold` processes above this one, where the system shows them (Linux).
+pub(in crate::run) struct Ancestors {
+    host: String,
+    processes: Vec<u32>,
+}
+
+impl Ancestors {
+    pub(in crate::run) fn of_this_process() -> Self {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        Self { host, processes: ancestors() }
+    }
+
+    pub(in crate::run) fn include(&self, owner: &HolderOwner) -> bool {
+        owner.host() == self.host && self.processes.contains(&owner.pid())
+    }
+}
+
 fn ancestors() -> Vec<u32> {
     let mut all = Vec::new();
     let mut next = rustix::process::getppid().and_then(|pid| u32::try_from(pid.as_raw_pid()).ok());

@@ -8,7 +8,7 @@ use rustix::process::{Signal, getpid, kill_current_process_group, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGINT, SIGTSTP, SIGTTIN, SIGTTOU};
 
 use super::child::{Change, Child};
-use super::signals::{Interrupt, Signals};
+use super::signals::{Interrupt, Signals, end_by};
 use super::terminal::Terminal;
 use crate::failure::{Failure, by_signal, say, status};
 use crate::run::args::RunArgs;
@@ -35,7 +35,21 @@ pub(in crate::run) struct Oversight<'r> {
 pub(in crate::run) struct Ended {
     pub(in crate::run) status: u8,
     /// Set if a SIGINT ended a command at a terminal.
-    pub(in crate::run) interrupt: Option<Interrupt>,
+    interrupt: Option<Interrupt>,
+}
+
+impl Ended {
+    pub(in crate::run) fn with(status: u8) -> Self {
+        Self { status, interrupt: None }
+    }
+
+    /// Ends this process by the signal that ended the command, if a terminal sent it; otherwise
+    /// returns.
+    pub(in crate::run) fn pass_on(&self) {
+        if let Some(interrupt) = self.interrupt {
+            end_by(interrupt);
+        }
+    }
 }
 
 impl<'r> Oversight<'r> {
@@ -113,7 +127,7 @@ impl<'r> Oversight<'r> {
             }
             std::thread::sleep(LOOK);
         }
-        Ended { status: status::LOST, interrupt: None }
+        Ended::with(status::LOST)
     }
 
     fn interrupt(&self) -> Option<Interrupt> {

@@ -101,7 +101,7 @@ fn failed(e: std::io::Error) -> Failure {
 
 /// Who received a SIGINT.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::run) enum Interrupt {
+pub(super) enum Interrupt {
     /// Only the command: the terminal was lent to it.
     OfCommand,
     /// This process, which passed it on. If the terminal sent it, the whole group of this process
@@ -113,7 +113,7 @@ pub(in crate::run) enum Interrupt {
 /// this process, the script must not go on with its next line. Its shell checks whether it received
 /// the signal itself, and whether the signal ended the process that it waited for, so this process
 /// ends by the signal. Returns only if that fails.
-pub(in crate::run) fn end_by(interrupt: Interrupt) {
+pub(super) fn end_by(interrupt: Interrupt) {
     match interrupt {
         Interrupt::OfCommand => {
             let _ = kill_current_process_group(Signal::INT);
