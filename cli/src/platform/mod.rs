@@ -1,4 +1,5 @@
-//! What the subcommands beside `run` need from the system: what ends them, and the terminal.
+//! What the subcommands need from the system: what ends them, the terminal, the processes above.
+//! What only `run` needs is in its own folders, which have these names as well.
 
 #[cfg(unix)]
 mod unix;
@@ -6,9 +7,11 @@ mod unix;
 mod windows;
 
 #[cfg(unix)]
-pub(crate) use unix::{TERMINATED, columns_of_stdout, stop, take_in, take_in_those_of_a_screen};
+pub(crate) use unix::{
+    Ancestors, TERMINATED, columns_of_stdout, ignored, is_in, stop, take_in, take_in_those_of_a_screen,
+};
 #[cfg(windows)]
-pub(crate) use windows::{TERMINATED, columns_of_stdout, receive, stop, take_in, take_in_those_of_a_screen};
+pub(crate) use windows::{Ancestors, TERMINATED, columns_of_stdout, receive, stop, take_in, take_in_those_of_a_screen};
 
 /// What the system reports to a live screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
 use crossbeam_channel::{Receiver, unbounded};
+use leasehold::observe::HolderOwner;
 use ratatui::crossterm::terminal;
 use tokio::signal::windows::{
     CtrlBreak, CtrlC, CtrlClose, CtrlLogoff, CtrlShutdown, ctrl_break, ctrl_c, ctrl_close, ctrl_logoff, ctrl_shutdown,
@@ -97,6 +98,20 @@ struct Unpark(Thread);
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
+    }
+}
+
+/// The processes that this one was started under. No safe interface lists them, so a run under
+/// another is recognized only by the token in its environment.
+pub(crate) struct Ancestors;
+
+impl Ancestors {
+    pub(crate) fn of_this_process() -> Self {
+        Self
+    }
+
+    pub(crate) fn include(&self, _: &HolderOwner) -> bool {
+        false
     }
 }
 

@@ -33,7 +33,7 @@ LEASEHOLD_URL is passed on only if it contains no password.";
 
 /// What holds on every system, and then what holds on this one.
 fn details() -> String {
-    format!("{DETAILS}\n\n{}", super::system::DETAILS)
+    format!("{DETAILS}\n\n{}", super::help::ON_THIS_SYSTEM)
 }
 
 /// Run a command under a lock
@@ -104,8 +104,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(super) min_hold: Option<Duration>,
 
-    /// The time between SIGTERM and SIGKILL for a command whose lock was lost. On Windows, which has
-    /// no such signals, the command is ended at once
+    /// The time between SIGTERM and SIGKILL for a command whose lock was lost. On Windows, which
+    /// has no such signals, the command is ended at once
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
     pub(super) kill_after: Duration,
 

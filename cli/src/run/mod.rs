@@ -2,6 +2,7 @@
 
 mod args;
 mod command;
+mod help;
 mod lock;
 mod nested;
 mod patience;
@@ -24,8 +25,6 @@ use lock::{Guard, GuardOfAnyKind, Lock};
 use nested::{held_above, may_be_nested};
 use patience::Patience;
 pub(crate) use system::Signals;
-#[cfg(unix)]
-pub(crate) use system::is_ignored;
 use system::{Child, Ended, Oversight, may_write_in_the_background};
 #[cfg(unix)]
 use unix as system;

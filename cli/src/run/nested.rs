@@ -4,7 +4,7 @@
 use leasehold::Primitive;
 use leasehold::observe::{LockHolder, LockReport};
 
-use super::system::Ancestors;
+use crate::platform::Ancestors;
 
 /// The holder that cannot end before this process does, if there is one.
 pub(super) fn held_above(report: &LockReport) -> Option<&LockHolder> {

@@ -10,21 +10,21 @@ use super::terminal;
 use crate::failure::Failure;
 use crate::run::command::{cannot_start, under_lock};
 
-pub(in crate::run) struct Child {
+pub(crate) struct Child {
     /// The id of the process, and of its group.
     pid: Pid,
 }
 
 /// A change of the command's state.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::run) enum Change {
+pub(crate) enum Change {
     Stopped(Signal),
     Exited(u8),
     Killed(i32),
 }
 
 impl Child {
-    pub(in crate::run) fn start(words: &[OsString], name: &str, token: Option<FencingToken>) -> Result<Self, Failure> {
+    pub(crate) fn start(words: &[OsString], name: &str, token: Option<FencingToken>) -> Result<Self, Failure> {
         let mut command = under_lock(words, name, token);
         command.process_group(0);
         let child = terminal::without_that(|| command.spawn()).map_err(|e| cannot_start(words, &e))?;

@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Longer than anybody waits, and short enough not to overflow.
 const LONGEST_GRACE: Duration = Duration::from_secs(365 * 86_400);
 
-pub(in crate::run) struct Oversight<'r> {
+pub(crate) struct Oversight<'r> {
     child: Child,
     guard: &'r dyn GuardOfAnyKind,
     args: &'r RunArgs,
@@ -32,20 +32,20 @@ pub(in crate::run) struct Oversight<'r> {
 }
 
 /// How the command ended.
-pub(in crate::run) struct Ended {
-    pub(in crate::run) status: u8,
+pub(crate) struct Ended {
+    pub(crate) status: u8,
     /// Set if a SIGINT ended a command at a terminal.
     interrupt: Option<Interrupt>,
 }
 
 impl Ended {
-    pub(in crate::run) fn with(status: u8) -> Self {
+    pub(crate) fn with(status: u8) -> Self {
         Self { status, interrupt: None }
     }
 
     /// Ends this process by the signal that ended the command, if a terminal sent it; otherwise
     /// returns.
-    pub(in crate::run) fn pass_on(&self) {
+    pub(crate) fn pass_on(&self) {
         if let Some(interrupt) = self.interrupt {
             end_by(interrupt);
         }
@@ -53,18 +53,13 @@ impl Ended {
 }
 
 impl<'r> Oversight<'r> {
-    pub(in crate::run) fn new(
-        child: Child,
-        guard: &'r dyn GuardOfAnyKind,
-        args: &'r RunArgs,
-        signals: &'r Signals,
-    ) -> Self {
+    pub(crate) fn new(child: Child, guard: &'r dyn GuardOfAnyKind, args: &'r RunArgs, signals: &'r Signals) -> Self {
         let terminal = Terminal::for_command(child.group());
         Self { child, guard, args, signals, terminal, is_interrupted: Cell::new(false), kill_at: None }
     }
 
     /// Blocks until the command has ended; if its lock was lost, until its group has.
-    pub(in crate::run) fn until_the_end(mut self) -> Result<Ended, Failure> {
+    pub(crate) fn until_the_end(mut self) -> Result<Ended, Failure> {
         let mut lost = self.guard.lost();
         let mut kill: Receiver<Instant> = never();
         loop {

@@ -13,7 +13,7 @@ use crate::run::command::{cannot_start, under_lock};
 /// How a program ends that does not handle Ctrl-C (STATUS_CONTROL_C_EXIT).
 const ENDED_BY_CTRL_C: u32 = 0xC000_013A;
 
-pub(in crate::run) struct Child(Box<dyn ChildWrapper>);
+pub(crate) struct Child(Box<dyn ChildWrapper>);
 
 /// How the command ended.
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +25,7 @@ pub(super) enum End {
 impl Child {
     /// The process is in the job before it runs, so that no process which it starts is outside.
     /// The job does not end it when this process ends.
-    pub(in crate::run) fn start(words: &[OsString], name: &str, token: Option<FencingToken>) -> Result<Self, Failure> {
+    pub(crate) fn start(words: &[OsString], name: &str, token: Option<FencingToken>) -> Result<Self, Failure> {
         let mut command = CommandWrap::from(under_lock(words, name, token));
         command.wrap(JobObject);
         command.spawn().map(Self).map_err(|e| cannot_start(words, &e))

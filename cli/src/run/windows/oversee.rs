@@ -15,7 +15,7 @@ use crate::run::lock::GuardOfAnyKind;
 const LOOK: Duration = Duration::from_millis(20);
 const INTERRUPTED: i32 = 2;
 
-pub(in crate::run) struct Oversight<'r> {
+pub(crate) struct Oversight<'r> {
     child: Child,
     guard: &'r dyn GuardOfAnyKind,
     args: &'r RunArgs,
@@ -24,31 +24,26 @@ pub(in crate::run) struct Oversight<'r> {
 }
 
 /// How the command ended.
-pub(in crate::run) struct Ended {
-    pub(in crate::run) status: u8,
+pub(crate) struct Ended {
+    pub(crate) status: u8,
 }
 
 impl Ended {
-    pub(in crate::run) fn with(status: u8) -> Self {
+    pub(crate) fn with(status: u8) -> Self {
         Self { status }
     }
 
     /// The console has sent Ctrl-C to the script above as well.
-    pub(in crate::run) fn pass_on(&self) {}
+    pub(crate) fn pass_on(&self) {}
 }
 
 impl<'r> Oversight<'r> {
-    pub(in crate::run) fn new(
-        child: Child,
-        guard: &'r dyn GuardOfAnyKind,
-        args: &'r RunArgs,
-        signals: &'r Signals,
-    ) -> Self {
+    pub(crate) fn new(child: Child, guard: &'r dyn GuardOfAnyKind, args: &'r RunArgs, signals: &'r Signals) -> Self {
         Self { child, guard, args, signals, is_lost: false }
     }
 
     /// Blocks until the command has ended.
-    pub(in crate::run) fn until_the_end(mut self) -> Result<Ended, Failure> {
+    pub(crate) fn until_the_end(mut self) -> Result<Ended, Failure> {
         let mut lost = self.guard.lost();
         loop {
             let failed = |e| Failure::new(status::LOST, format!("cannot wait for the command: {e}"));

@@ -31,7 +31,7 @@ impl Signals {
     }
 
     /// A running command has no other events.
-    pub(in crate::run) fn take_in_those_of_a_command(&self) -> Result<(), Failure> {
+    pub(crate) fn take_in_those_of_a_command(&self) -> Result<(), Failure> {
         Ok(())
     }
 

@@ -1,5 +1,8 @@
 //! Unix: signals, and the size of a terminal.
 
+mod ancestors;
+mod ignored;
+
 use std::io::stdout;
 
 use crossbeam_channel::{Receiver, unbounded};
@@ -11,7 +14,9 @@ use signal_hook::iterator::Signals;
 use super::ScreenSignal;
 use crate::failure::Failure;
 use crate::looks::no_thread;
-use crate::run::is_ignored;
+pub(crate) use ancestors::Ancestors;
+use ignored::is_ignored;
+pub(crate) use ignored::{ignored, is_in};
 
 /// The signal that asks a program to end.
 pub(crate) const TERMINATED: i32 = SIGTERM;

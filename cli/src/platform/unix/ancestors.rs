@@ -6,18 +6,18 @@ use leasehold::observe::HolderOwner;
 const DEEPEST: usize = 1000;
 
 /// The `leasehold` processes above this one, where the system shows them (Linux).
-pub(in crate::run) struct Ancestors {
+pub(crate) struct Ancestors {
     host: String,
     processes: Vec<u32>,
 }
 
 impl Ancestors {
-    pub(in crate::run) fn of_this_process() -> Self {
+    pub(crate) fn of_this_process() -> Self {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Self { host, processes: ancestors() }
     }
 
-    pub(in crate::run) fn include(&self, owner: &HolderOwner) -> bool {
+    pub(crate) fn include(&self, owner: &HolderOwner) -> bool {
         owner.host() == self.host && self.processes.contains(&owner.pid())
     }
 }
