@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use leasehold::{LockClient, Tls};
+use leasehold::observe::NodeState;
+use leasehold::{LockClient, Redlock, Tls};
 
 use crate::agent::Agent;
 use crate::rig::zookeeper::ZooKeeper;
@@ -63,6 +64,20 @@ fn one_has_it_and_the_other_waits_on_redis() {
     one_has_it_and_the_other_waits(Agent::start(&server.url(), LONG_LEASE), &here);
     here.close(CAP).unwrap();
     server.assert_clean();
+}
+
+#[test]
+fn one_has_it_and_the_other_waits_on_three_masters() {
+    let servers = [(); 3].map(|()| Server::start_tcp(&[]));
+    let urls = servers.each_ref().map(Server::url);
+    // They are new, and have forgotten nothing.
+    let masters = Redlock::new(&urls).admit_fresh_nodes(true);
+    let here = LockClient::builder().redlock(masters).lease(LONG_LEASE).build().unwrap();
+    let votes = || here.nodes().iter().filter(|node| node.state() == NodeState::Voting).count();
+    wait_until("all masters vote", || votes() == 3);
+    one_has_it_and_the_other_waits(Agent::start(&urls.join(" "), LONG_LEASE), &here);
+    here.close(CAP).unwrap();
+    servers.iter().for_each(Server::assert_clean);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use leasehold::observe::HolderOwner;
-use leasehold::{Held, LockClient, LossWait, Result, Tls};
+use leasehold::{Held, LockClient, LossWait, Redlock, Result, Tls};
 
 /// More than a test waits.
 const LONG: Duration = Duration::from_secs(600);
@@ -46,7 +46,8 @@ fn answer(thread: &str, text: &str) {
 
 fn agent(url: &str, lease: &str, tls: Tls) -> std::result::Result<(), Box<dyn Error>> {
     let lease = Duration::from_millis(lease.parse()?);
-    let builder = LockClient::builder().url(url).lease(lease).owner("agent");
+    let builder = LockClient::builder().lease(lease).owner("agent");
+    let builder = if url.contains(' ') { builder.redlock(Redlock::new(url.split(' '))) } else { builder.url(url) };
     let client = if url.starts_with("rediss") { builder.tls(tls) } else { builder }.build()?;
     answer("main", &format!("ready {} {}", std::process::id(), std::env::var("COMPUTERNAME")?));
     let mut threads: HashMap<String, Sender<String>> = HashMap::new();
