@@ -154,7 +154,8 @@
 //!   [`Conflict`](ErrorKind::Conflict); start with the write lock and downgrade it.
 //! - Redlock for anything but [`lock`](LockClient::lock) and [`mutex`](LockClient::mutex): the
 //!   other primitives are refused with [`Unsupported`](ErrorKind::Unsupported).
-//! - Platforms other than Linux and macOS are not tested.
+//! - Platforms other than Linux and macOS are not tested; [Windows](guide::servers#windows) is
+//!   tested under Wine.
 //!
 //! # Chapters
 //!
@@ -192,10 +193,11 @@
 //! traits of serde 1.
 //!
 //! Leases are measured by a clock that keeps counting while the machine sleeps: `CLOCK_BOOTTIME` on
-//! Linux, Android and OpenBSD, `CLOCK_MONOTONIC` on macOS and Apple's other systems. Elsewhere the
-//! clock is [`Instant`](std::time::Instant), which may stop during sleep. There a jump of the wall
-//! clock reveals the sleep, but only shortly after the machine is awake; until then a guard can
-//! believe in a lease that has ended.
+//! Linux, Android and OpenBSD, `CLOCK_MONOTONIC` on macOS and Apple's other systems, and the
+//! performance counter on Windows, which is [`Instant`](std::time::Instant) there. Elsewhere the
+//! clock is `Instant` as well, and may stop during sleep. There a jump of the wall clock reveals
+//! the sleep, but only shortly after the machine is awake; until then a guard can believe in a
+//! lease that has ended.
 
 // The pages on docs.rs show which feature each item needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]

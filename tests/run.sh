@@ -405,11 +405,7 @@ check_platforms() {
             continue
         fi
         step "check for $platform" cargo check --lib --features "$without_c" --target "$platform"
-        # The command forwards Unix signals.
-        case $platform in
-        *windows*) ;;
-        *) step "the command for $platform" cargo check -p leasehold-cli --target "$platform" ;;
-        esac
+        step "the command for $platform" cargo check -p leasehold-cli --target "$platform"
         compiler=$(c_compiler_for "$platform")
         if [ -n "$compiler" ]; then
             step "TLS for $platform" cargo check --lib --features "tls,$without_c" --target "$platform"
@@ -497,6 +493,27 @@ test_minimal_versions() {
     fi
 }
 
+# Programs for Windows, which Wine starts, against servers of this machine.
+test_on_windows() {
+    name='Windows, under Wine'
+    missing=$(sh tests/windows/run.sh lacks | paste -sd ',' -)
+    if [ -n "$missing" ]; then
+        skip "$name" "it needs: $missing"
+    elif [ -z "${LEASEHOLD_SERVER:-}" ]; then
+        skip "$name" 'no server'
+    else
+        build 'build for Windows' build_for_windows
+        # Each of these tests runs several programs under Wine, which takes the processor to start.
+        # shellcheck disable=SC2086  # several arguments
+        step "$name" with LEASEHOLD_WINDOWS="$(cat "$work/windows")" with RUST_TEST_THREADS=4 \
+            run_tests on_windows $without_postgres $without_zookeeper
+    fi
+}
+
+build_for_windows() {
+    sh tests/windows/run.sh build >"$work/windows"
+}
+
 # The command as a file: a static binary, a .deb and an image, installed and run; what the recipes run; and the
 # queries of the dashboard and of the alerts.
 test_packages() {
@@ -574,6 +591,7 @@ tests() {
     test_on 'tests on Redis 6.2' "${LEASEHOLD_REDIS62:-}"
     test_on 'tests on Valkey' "${LEASEHOLD_VALKEY:-}"
     test_with_redisson 3.52.0
+    test_on_windows
 }
 
 # Mostly compiles.

@@ -1,16 +1,13 @@
-//! Polls a store on a thread of its own, so that a screen does not hang when the store does. Also
-//! receives the signals that end the screen.
+//! Polls a store on a thread of its own, so that a screen does not hang when the store does.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use signal_hook::iterator::Signals;
+use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::duration;
 use crate::failure::{Failure, status};
-use crate::run::is_ignored;
 
 /// One poll: the store's answer, or why it could not be queried.
 pub(crate) struct Look<T> {
@@ -76,20 +73,8 @@ pub(crate) fn rest<T>(interval: Duration, look: &Look<T>) -> Duration {
     if look.answer.is_ok() { interval.max(look.took * 11) } else { interval }
 }
 
-/// From now on these signals arrive on a channel, except those that were ignored when this process
-/// started.
-pub(crate) fn take_in(signals: &[i32]) -> Result<Receiver<i32>, Failure> {
-    let mut incoming =
-        Signals::new(signals.iter().filter(|signal| !is_ignored(**signal))).map_err(|e| no_thread(&e))?;
-    let (sender, received) = unbounded();
-    let listen = move || incoming.forever().all(|signal| sender.send(signal).is_ok());
-    let thread = std::thread::Builder::new().name("lh-signals".into());
-    thread.spawn(listen).map_err(|e| no_thread(&e))?;
-    Ok(received)
-}
-
 #[cold]
-fn no_thread(e: &std::io::Error) -> Failure {
+pub(crate) fn no_thread(e: &std::io::Error) -> Failure {
     Failure::new(status::UNAVAILABLE, format!("cannot start a thread or handle signals: {e}"))
 }
 

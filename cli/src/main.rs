@@ -2,8 +2,8 @@
 //!
 //! It uses only the public interface of the crate. `leasehold --help` is its documentation.
 
-#[cfg(not(unix))]
-compile_error!("the command needs Unix: `leasehold run` passes signals on");
+#[cfg(not(any(unix, windows)))]
+compile_error!("the command needs Unix or Windows");
 
 mod args;
 mod bench;
@@ -17,6 +17,7 @@ mod looks;
 mod ls;
 mod man;
 mod output;
+mod platform;
 mod refusal;
 mod run;
 mod schema;

@@ -41,8 +41,9 @@
 //! `postgres://user[:password]@host[:port][,host[:port]..]/database[?parameter=..]`. A unix socket
 //! is a host that is the path of its directory: `postgres://app@/shop?host=/run/postgresql`. The
 //! URL must name the user and a host; the database defaults to the user's name. The password may
-//! also be in `PGPASSWORD` or in the password file (`PGPASSFILE`, `~/.pgpass`, of mode 0600), which
-//! is read for each connection. Parameters that are not in this table are refused.
+//! also be in `PGPASSWORD` or in the password file (`PGPASSFILE`, `~/.pgpass`, of mode 0600; on
+//! Windows `%APPDATA%\postgresql\pgpass.conf`), which is read for each connection. Parameters that
+//! are not in this table are refused.
 //!
 //! | parameter | |
 //! |---|---|

@@ -230,6 +230,26 @@
 //!
 //! # Platforms
 //!
-//! Linux and macOS are supported. Unix sockets need a unix system. On a system that is not unix, a
-//! Redlock client asks its masters for replies every millisecond, because it cannot wait for
-//! several at once. [Versions](crate#versions) lists the clocks.
+//! Linux, macOS and Windows are supported. On another system that is not unix, clients of servers
+//! do not compile. [Versions](crate#versions) lists the clocks.
+//!
+//! ## Windows
+//!
+//! Everything works as elsewhere, over TCP and TLS, with these exceptions:
+//!
+//! - There are no unix sockets: a URL with one is refused with
+//!   [`InvalidInput`](crate::ErrorKind::InvalidInput).
+//! - The password file of PostgreSQL is `%APPDATA%\postgresql\pgpass.conf`, and its rights are not
+//!   checked.
+//! - Windows tries again for about two seconds to connect to a port on which nobody listens. A
+//!   client then learns later that a server is down, at the latest after its
+//!   [`io_timeout`](crate::Builder::io_timeout).
+//! - A write that the server does not take may wait half a second longer than `io_timeout`.
+//! - An owner's host is the value of `COMPUTERNAME`.
+//!
+//! The command ends a lost lock's command at once, and passes no signals on: `leasehold run --help`
+//! on Windows says the details.
+//!
+//! The tests of this repository for Windows run under Wine on Linux. They found that the library
+//! works with the interfaces of Windows as Wine implements them. Sleep and hibernation, a closed
+//! console, and the two waits above were not tested, but follow from Microsoft's documentation.

@@ -35,7 +35,10 @@ pub(crate) fn boot_nanos() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
-/// `Instant`, in nanoseconds: on Windows it counts sleep. On other systems it does not, or not
+/// `Instant`, in nanoseconds. On Windows it is the performance counter, which goes on during sleep,
+/// hibernation and connected standby (Microsoft: "Acquiring high-resolution time stamps").
+/// `QueryUnbiasedInterruptTime` stops then, and `GetTickCount64` advances in steps of 10 to 16 ms,
+/// by which a guard would believe too long. On other systems `Instant` does not count sleep, or not
 /// certainly, and a machine that slept is noticed a little later by the jump of the wall clock.
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "openbsd", target_vendor = "apple")))]
 pub(crate) fn boot_nanos() -> u64 {

@@ -15,7 +15,7 @@ use leasehold::LockClient;
 
 use crate::failure::{Failure, by_signal, chain, say};
 use crate::output::{write_json, write_out};
-use crate::run::signals::Signals;
+use crate::run::Signals;
 use crate::store::StoreArgs;
 use bare::Bare;
 use parts::{Bench, Outcome};

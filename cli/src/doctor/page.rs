@@ -5,6 +5,7 @@ use std::io::{IsTerminal, stdout};
 
 use leasehold::observe::{Diagnosis, Finding, Severity};
 
+use crate::platform::columns_of_stdout;
 use crate::words::in_words_of_the_command;
 
 /// Widths of the columns of the severity and of the check, each with a space after it.
@@ -24,15 +25,13 @@ pub(super) struct Page {
 impl Page {
     /// Colours and a width only where stdout is a terminal.
     pub(super) fn for_stdout() -> Self {
-        let stdout = stdout();
-        if !stdout.is_terminal() {
+        if !stdout().is_terminal() {
             return Self { has_colours: false, width: None };
         }
-        let columns = rustix::termios::tcgetwinsize(&stdout).map(|size| usize::from(size.ws_col));
         Self {
             // As https://no-color.org defines it: set, and not empty.
             has_colours: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
-            width: columns.ok().filter(|columns| *columns >= NARROWEST),
+            width: columns_of_stdout().filter(|columns| *columns >= NARROWEST),
         }
     }
 

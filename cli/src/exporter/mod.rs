@@ -10,11 +10,11 @@ use std::time::{Duration, Instant, SystemTime};
 use crossbeam_channel::select;
 use leasehold::observe::Severity;
 use leasehold::{ErrorKind, LockClient, Result};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::failure::{Failure, chain, say};
-use crate::looks::{Look, Looks, asker_has_ended, take_in};
+use crate::looks::{Look, Looks, asker_has_ended};
 use crate::output::write_out;
+use crate::platform::take_in;
 use crate::shown_url::shown;
 use crate::store::StoreArgs;
 pub(crate) use args::ExporterArgs;
@@ -27,7 +27,7 @@ pub(crate) fn export(store: &StoreArgs, args: &ExporterArgs) -> std::result::Res
     // A store that is down is something to report, so it is no reason not to start.
     let client = store.builder()?.busy_poll(false).connect_lazily().build()?;
     let label = args.label.clone().unwrap_or_else(|| shown(&urls));
-    let signals = take_in(&[SIGTERM, SIGINT, SIGHUP])?;
+    let signals = take_in()?;
     let mut figures = Figures::new(label, args.limit);
     let server = Server::start(&args.listen, page::page(&figures))?;
     // Nobody has to read it.

@@ -29,27 +29,16 @@ the run waits, the run goes on waiting.
 
 The command's environment contains LEASEHOLD_NAME and, for an exclusive lock, LEASEHOLD_TOKEN: the fencing token, which
 is larger than that of every earlier holder. A resource that remembers the largest token can refuse a late writer.
-LEASEHOLD_URL is passed on only if it contains no password.
+LEASEHOLD_URL is passed on only if it contains no password.";
 
-If the lock is lost (its lease could not be renewed, somebody freed it by force, or --max-hold is over), the command's
-process group gets SIGTERM, and SIGKILL after --kill-after. If the store becomes unavailable while the command runs,
-renewal is retried until the lease ends.
-
-Signals: the command runs in a process group of its own, which is the foreground group if stdin, stdout and stderr are
-terminals. If only stdin is a terminal (`leasehold run ... | less`), the command's group comes to the foreground when
-the command reads the terminal or changes its settings, until another process of the pipeline does so. SIGTERM, SIGINT,
-SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to that group, except those that were ignored from the start (nohup;
-detected on Linux). When the command is stopped at a terminal (Ctrl-Z), leasehold stops too, and the lease may end: the
-command is then ended as soon as it is continued. A command that is stopped in another way keeps its lock.
-
-If leasehold itself is killed by SIGKILL, the command goes on without renewal, and the lock becomes free when the lease
-ends: let the resource check the token. On Linux, `-- setpriv --pdeathsig TERM command` ends the command in that case.
-Processes that a command leaves running in the background are no longer protected by the lock once the command itself
-has ended.";
+/// What holds on every system, and then what holds on this one.
+fn details() -> String {
+    format!("{DETAILS}\n\n{}", super::help::ON_THIS_SYSTEM)
+}
 
 /// Run a command under a lock
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = DETAILS)]
+#[command(after_long_help = details())]
 pub(crate) struct RunArgs {
     /// The name of the lock
     pub(super) name: String,
@@ -115,7 +104,8 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(super) min_hold: Option<Duration>,
 
-    /// The time between SIGTERM and SIGKILL for a command whose lock was lost
+    /// The time between SIGTERM and SIGKILL for a command whose lock was lost. On Windows, which
+    /// has no such signals, the command is ended at once
     #[arg(long, value_name = "TIME", value_parser = duration::parse, default_value = "10s")]
     pub(super) kill_after: Duration,
 

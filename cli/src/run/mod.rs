@@ -1,13 +1,15 @@
 //! `leasehold run`: runs a command under a lock.
 
-mod ancestors;
 mod args;
-mod child;
+mod command;
+mod help;
 mod lock;
-mod oversee;
+mod nested;
 mod patience;
-pub(crate) mod signals;
-mod terminal;
+#[cfg(unix)]
+mod unix;
+#[cfg(windows)]
+mod windows;
 
 use std::time::{Duration, Instant};
 
@@ -17,15 +19,17 @@ use crate::failure::{Failure, by_signal, chain, say, status};
 use crate::holders::who;
 use crate::show::describe;
 use crate::store::StoreArgs;
-use ancestors::{held_above, may_be_nested};
 pub(crate) use args::RunArgs;
 use args::Wait;
-use child::Child;
 use lock::{Guard, GuardOfAnyKind, Lock};
-use oversee::{Ended, Oversight};
+use nested::{held_above, may_be_nested};
 use patience::Patience;
-use signals::Signals;
-pub(crate) use signals::is_ignored;
+pub(crate) use system::Signals;
+use system::{Child, Ended, Oversight, may_write_in_the_background};
+#[cfg(unix)]
+use unix as system;
+#[cfg(windows)]
+use windows as system;
 
 /// A release that has not reached the store by then is left to the end of its lease.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -37,7 +41,7 @@ const INTRODUCTION_PAUSE: Duration = Duration::from_millis(20);
 
 /// Returns the exit status.
 pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
-    terminal::may_write_in_the_background();
+    may_write_in_the_background();
     // Before any lock can be taken: from here on, no signal ends the process without releasing it.
     let signals = Signals::take_in()?;
     let builder = store.builder()?.lease(args.lease).owner(args.owner()).busy_poll(false);
@@ -53,9 +57,7 @@ pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
         say(format_args!("{}: {}", args.name, chain(&e)));
     }
     let ended = ended?;
-    if let Some(interrupt) = ended.interrupt {
-        signals::end_by(interrupt);
-    }
+    ended.pass_on();
     Ok(ended.status)
 }
 
@@ -91,7 +93,7 @@ fn conflict(args: &RunArgs, lock: &Lock) -> Result<Ended, Failure> {
     if !args.quiet {
         say(format_args!("{}: {}", args.name, lock.who_has_it()));
     }
-    Ok(Ended { status: args.conflict_status, interrupt: None })
+    Ok(Ended::with(args.conflict_status))
 }
 
 /// Before a wait: refuses a wait that would never end, and says who holds the lock. If the store

@@ -6,14 +6,13 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, never, select, unbounded};
 use leasehold::observe::LockSummary;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use rustix::process::{Signal, getpgrp, getpid, getsid, kill_process};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 
 use super::draw::draw;
 use super::screen::Screen;
 use super::state::{Input, Todo, TopState};
 use crate::failure::{Failure, by_signal, status};
-use crate::looks::{Looks, asker_has_ended, take_in};
+use crate::looks::{Looks, asker_has_ended};
+use crate::platform::{ScreenSignal, TERMINATED, stop, take_in_those_of_a_screen};
 
 /// How often to redraw without an event, because the age of the last answer is shown.
 const TICK: Duration = Duration::from_millis(500);
@@ -29,7 +28,7 @@ pub(super) fn show(
 ) -> Result<u8, Failure> {
     // Before the screen is entered: from here on, no signal ends the process without restoring the
     // terminal.
-    let signals = take_in(&[SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH])?;
+    let signals = take_in_those_of_a_screen()?;
     let mut screen = Screen::enter(reads_keys).map_err(no_screen)?;
     let mut keys = if reads_keys { read_keys()? } else { never() };
     loop {
@@ -48,10 +47,10 @@ pub(super) fn show(
                     Todo::Draw
                 }
             },
-            recv(signals) -> signal => match signal.unwrap_or(SIGTERM) {
-                SIGWINCH => Todo::Draw,
-                SIGTSTP => Todo::Suspend,
-                other => return Ok(by_signal(other)),
+            recv(signals) -> signal => match signal.unwrap_or(ScreenSignal::End(TERMINATED)) {
+                ScreenSignal::Resized => Todo::Draw,
+                ScreenSignal::Suspend => Todo::Suspend,
+                ScreenSignal::End(signal) => return Ok(by_signal(signal)),
             },
             default(TICK) => Todo::Draw,
         };
@@ -65,18 +64,14 @@ pub(super) fn show(
 }
 
 /// When a terminal goes away, either a write fails first or the signal arrives first.
-fn without_terminal(e: io::Error, signals: &Receiver<i32>) -> Result<u8, Failure> {
+fn without_terminal(e: io::Error, signals: &Receiver<ScreenSignal>) -> Result<u8, Failure> {
     let deadline = Instant::now() + HANG_UP;
-    let ends = |signal: &i32| !matches!(*signal, SIGWINCH | SIGTSTP);
-    let signal = std::iter::from_fn(|| signals.recv_deadline(deadline).ok()).find(ends);
+    let end = |signal| match signal {
+        ScreenSignal::End(signal) => Some(signal),
+        ScreenSignal::Resized | ScreenSignal::Suspend => None,
+    };
+    let signal = std::iter::from_fn(|| signals.recv_deadline(deadline).ok()).find_map(end);
     signal.map(by_signal).ok_or_else(|| no_screen(e))
-}
-
-/// Stops this process until a shell continues it; without a shell above, nobody could.
-fn stop() {
-    if getsid(None).is_ok_and(|session| session != getpgrp()) {
-        let _ = kill_process(getpid(), Signal::STOP);
-    }
 }
 
 /// Reads keys on a thread of its own, which ends with the process.

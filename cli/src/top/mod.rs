@@ -17,11 +17,11 @@ use crossbeam_channel::select;
 use leasehold::LockClient;
 use leasehold::observe::LockSummary;
 use serde::Serialize;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::failure::{Failure, by_signal, chain, say, status};
-use crate::looks::{Look, Looks, asker_has_ended, take_in};
+use crate::looks::{Look, Looks, asker_has_ended};
 use crate::output::{Reader, millis, write_json};
+use crate::platform::{TERMINATED, take_in};
 use crate::shown_url::shown;
 use crate::store::StoreArgs;
 pub(crate) use args::TopArgs;
@@ -103,13 +103,13 @@ struct RatedView {
 }
 
 fn print(looks: &Looks<Vec<LockSummary>>, first: Look<Vec<LockSummary>>, start: Instant) -> Result<u8, Failure> {
-    let signals = take_in(&[SIGTERM, SIGINT, SIGHUP])?;
+    let signals = take_in()?;
     let mut rates = Rates::default();
     let mut look = first;
     while write_json(&view(&mut rates, look, start))? == Reader::Stays {
         select! {
             recv(looks.received) -> next => look = next.map_err(|_| asker_has_ended())?,
-            recv(signals) -> signal => return Ok(by_signal(signal.unwrap_or(SIGTERM))),
+            recv(signals) -> signal => return Ok(by_signal(signal.unwrap_or(TERMINATED))),
         }
     }
     Ok(0)

@@ -15,12 +15,11 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, after, never, select};
 use leasehold::observe::LockReport;
-use rustix::termios::tcgetwinsize;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::failure::{Failure, chain};
-use crate::looks::{Look, Looks, asker_has_ended, take_in};
+use crate::looks::{Look, Looks, asker_has_ended};
 use crate::output::{Reader, write_json, write_out};
+use crate::platform::{columns_of_stdout, take_in};
 use crate::shown_url::shown;
 use crate::store::StoreArgs;
 use crate::text::visible;
@@ -37,7 +36,7 @@ pub(crate) fn watch(store: &StoreArgs, args: &WatchArgs) -> Result<u8, Failure> 
     let urls = shown(&store.urls(&[])?);
     let client = store.builder()?.busy_poll(false).build()?;
     let name = args.name.clone();
-    let signals = take_in(&[SIGTERM, SIGINT, SIGHUP])?;
+    let signals = take_in()?;
     // Created before the watch, which may be long and would be in vain without a file, and after
     // signals are handled: a signal that ended the process would leave the file behind.
     let file = args.svg.as_deref().map(SvgFile::create).transpose()?;
@@ -118,16 +117,11 @@ impl Watch<'_> {
             return write_json(&SummaryView::from(&summary));
         }
         let mut text = summary.to_string();
-        if let Some(columns) = columns_of_terminal() {
+        if stdout().is_terminal()
+            && let Some(columns) = columns_of_stdout()
+        {
             text += &bars::bars(&self.timeline, columns);
         }
         write_out(text.as_bytes())
     }
-}
-
-/// `None` if stdout is not a terminal, or one that does not report its width.
-fn columns_of_terminal() -> Option<usize> {
-    let terminal = stdout();
-    let columns = terminal.is_terminal().then(|| tcgetwinsize(&terminal).ok())??.ws_col;
-    (columns > 0).then_some(columns.into())
 }

@@ -8,6 +8,12 @@ use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, ErrorKind, Result};
 
+/// Why a URL with the path of a socket is refused where there is none of this kind: the standard
+/// library has unix sockets on Unix only.
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(crate) const NO_UNIX_SOCKETS: &str =
+    "on this system leasehold cannot connect to unix sockets: the URL must have a host name or an IP address";
+
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Address {
     Tcp {

@@ -1,6 +1,9 @@
 //! What the stores of servers share: sockets, on which every wait is bounded, with TLS or without;
 //! and pools of connections.
 
+#[cfg(not(any(unix, windows)))]
+compile_error!("leasehold connects to servers on Unix and on Windows only: it needs poll");
+
 mod address;
 mod batch;
 mod pool;
@@ -12,6 +15,8 @@ mod waits;
 mod waker;
 
 pub(crate) use address::Address;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(crate) use address::NO_UNIX_SOCKETS;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
 pub(crate) use address::{decode, try_each};
 pub(crate) use pool::Pool;

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 use super::address::Address;
 #[cfg(feature = "tls-core")]
 use super::tls_stream::TlsStream;
-use super::waits::{is_timeout, within_limit};
-use super::waits::{read_now, time_left};
+use super::waits::{is_readable, is_timeout, read_in_time, read_now, time_left, within_limit};
 use super::waker::Waker;
 use crate::base::traffic::{Meter, Traffic};
 #[cfg(feature = "tls-core")]
@@ -164,12 +163,14 @@ impl Stream {
 
     /// From now on reads and writes return at once, with `WouldBlock` if they cannot proceed.
     pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
+        // On Windows a timeout would still be waited for, see `read_in_time`.
+        let set = |stream: &TcpStream| stream.set_read_timeout(None).and_then(|()| stream.set_nonblocking(true));
         match &self.socket {
-            Socket::Tcp(stream) => stream.set_nonblocking(true),
+            Socket::Tcp(stream) => set(stream),
             #[cfg(unix)]
             Socket::Unix(stream) => stream.set_nonblocking(true),
             #[cfg(feature = "tls-core")]
-            Socket::Tls(stream) => stream.socket().set_nonblocking(true),
+            Socket::Tls(stream) => set(stream.socket()),
         }
     }
 
@@ -179,14 +180,7 @@ impl Stream {
         match &self.socket {
             #[cfg(feature = "tls-core")]
             Socket::Tls(stream) => stream.has_input(),
-            #[cfg(unix)]
-            _ => super::waits::is_readable(self),
-            #[cfg(not(unix))]
-            Socket::Tcp(stream) => {
-                let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
-                let nothing = matches!(&peeked, Err(e) if e.kind() == io::ErrorKind::WouldBlock);
-                stream.set_nonblocking(false).is_err() || !nothing
-            }
+            _ => is_readable(self),
         }
     }
 
@@ -207,7 +201,7 @@ impl Stream {
         // even without a signal handler. The connection still works, so it reads again.
         loop {
             let outcome = match &mut self.socket {
-                Socket::Tcp(stream) => stream.read(buffer).map(Some),
+                Socket::Tcp(stream) => read_in_time(stream, buffer).map(Some),
                 #[cfg(unix)]
                 Socket::Unix(stream) => stream.read(buffer).map(Some),
                 #[cfg(feature = "tls-core")]
@@ -292,6 +286,17 @@ impl std::os::fd::AsFd for Stream {
             Socket::Unix(stream) => stream.as_fd(),
             #[cfg(feature = "tls-core")]
             Socket::Tls(stream) => stream.socket().as_fd(),
+        }
+    }
+}
+
+#[cfg(windows)]
+impl std::os::windows::io::AsSocket for Stream {
+    fn as_socket(&self) -> std::os::windows::io::BorrowedSocket<'_> {
+        match &self.socket {
+            Socket::Tcp(stream) => stream.as_socket(),
+            #[cfg(feature = "tls-core")]
+            Socket::Tls(stream) => stream.socket().as_socket(),
         }
     }
 }

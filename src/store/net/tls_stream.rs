@@ -15,7 +15,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use rustls::ClientConnection;
 
-use super::waits::{read_now, time_left};
+use super::waits::{read_in_time, read_now, time_left};
 use crate::store::tls::{TlsClient, TlsFailure};
 
 /// The size of one read of the socket. A record has up to 16 KiB, but replies are short.
@@ -62,7 +62,7 @@ impl TlsStream {
             return Ok(Some(read));
         }
         let mut chunk = [0; CHUNK];
-        let length = (&self.0.socket).read(&mut chunk)?;
+        let length = read_in_time(&self.0.socket, &mut chunk)?;
         let mut session = self.0.session.lock();
         session.feed(&chunk[..length])?;
         session.take(buffer)
@@ -133,8 +133,7 @@ impl Session {
             }
             if self.raw.is_empty() {
                 socket.set_read_timeout(Some(time_left(deadline)?))?;
-                let mut socket = socket;
-                match socket.read(&mut chunk) {
+                match read_in_time(socket, &mut chunk) {
                     Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                     Ok(length) => self.feed(&chunk[..length])?,
                     Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,

@@ -2,17 +2,23 @@
 //! or not at all. And the error of a wait that has reached its limit: the system's own text is
 //! "Resource temporarily unavailable", which helps nobody.
 
-#[cfg(unix)]
-use std::os::fd::AsFd;
+use std::io::Read;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+// On Windows it stands for `AsSocket`.
+use rustix::fd::AsFd;
+
+/// The longest wait of one poll: a longer one does not fit into the type that some systems have for
+/// it. Callers check their deadline and poll again.
+const LONGEST_POLL: Duration = Duration::from_secs(86_400);
+
 /// Which sockets can be read or have ended. Waits at most `timeout` for the first. Bytes that a
 /// parser has read ahead do not count.
-#[cfg(unix)]
 pub(crate) fn readable(streams: &[&impl AsFd], timeout: Duration) -> Vec<bool> {
-    use rustix::event::{PollFd, PollFlags, poll};
-    let mut fds: Vec<PollFd<'_>> = streams.iter().map(|stream| PollFd::new(stream, PollFlags::IN)).collect();
+    let mut fds: Vec<PollFd<'_>> = streams.iter().map(|stream| PollFd::new(*stream, PollFlags::IN)).collect();
     match poll(&mut fds, Some(&timespec(timeout))) {
         Ok(_) => fds.iter().map(|fd| !fd.revents().is_empty()).collect(),
         // A signal; the caller checks its deadline and polls again.
@@ -30,6 +36,14 @@ pub(crate) fn is_readable(stream: &impl AsFd) -> bool {
     !matches!(peeked, Err(rustix::io::Errno::AGAIN))
 }
 
+/// Whether one socket can be read now or has ended. No read of Winsock leaves the mode of the
+/// socket alone and does not wait, and in another mode a write of another thread would fail.
+#[cfg(windows)]
+pub(crate) fn is_readable(stream: &impl AsFd) -> bool {
+    // After an error its state is unknown, so the connection must not be used.
+    !matches!(poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&timespec(Duration::ZERO))), Ok(0))
+}
+
 /// One read that waits for input until `deadline`. After that it does not wait, but still reads: a
 /// process that was stopped meanwhile finds what has arrived.
 ///
@@ -38,7 +52,6 @@ pub(crate) fn is_readable(stream: &impl AsFd) -> bool {
 /// sleeps in a read of the socket, in vain. A thread that sleeps in poll is woken only by input.
 #[cfg(unix)]
 pub(crate) fn read_until(stream: &impl AsFd, buffer: &mut [u8], deadline: Instant) -> io::Result<usize> {
-    use rustix::event::{PollFd, PollFlags, poll};
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         match poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&timespec(left))) {
@@ -54,19 +67,28 @@ pub(crate) fn read_until(stream: &impl AsFd, buffer: &mut [u8], deadline: Instan
     }
 }
 
-#[cfg(unix)]
-fn timespec(timeout: Duration) -> rustix::event::Timespec {
-    rustix::event::Timespec {
-        tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: timeout.subsec_nanos().into(),
-    }
+fn timespec(timeout: Duration) -> Timespec {
+    Timespec::try_from(timeout.min(LONGEST_POLL)).expect("a day is short enough")
 }
 
-/// Without poll, the caller tries all of them every millisecond, without waiting.
-#[cfg(not(unix))]
-pub(crate) fn readable<S>(streams: &[&S], timeout: Duration) -> Vec<bool> {
-    std::thread::sleep(timeout.min(Duration::from_millis(1)));
-    vec![true; streams.len()]
+/// One read with the timeout of the socket.
+#[cfg(unix)]
+pub(super) fn read_in_time(mut stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    stream.read(buffer)
+}
+
+/// One read with the timeout of the socket. Winsock does not promise that the connection can still
+/// be used after a read that has timed out: what arrived at that time may be lost. So the timeout
+/// ends a poll, and never a read. A socket without a timeout does not wait,
+/// see [`set_nonblocking`](super::stream::Stream::set_nonblocking).
+#[cfg(windows)]
+pub(super) fn read_in_time(mut stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    if let Some(timeout) = stream.read_timeout()?
+        && poll(&mut [PollFd::new(stream, PollFlags::IN)], Some(&timespec(timeout)))? == 0
+    {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    stream.read(buffer)
 }
 
 /// The time left until `deadline`.
@@ -86,11 +108,12 @@ pub(crate) fn read_now(stream: &impl AsFd, buffer: &mut [u8]) -> io::Result<usiz
     Ok(rustix::io::retry_on_intr(|| rustix::net::recv(stream, &mut *buffer, flags))?.1)
 }
 
-#[cfg(not(unix))]
-pub(crate) fn read_now(mut stream: &std::net::TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
-    stream.set_nonblocking(true)?;
-    let read = io::Read::read(&mut stream, buffer);
-    stream.set_nonblocking(false).and(read)
+/// One read that does not wait, whatever the socket's timeouts; `WouldBlock` if nothing has
+/// arrived. What has arrived is still there after the poll, because only one thread reads a
+/// connection at a time.
+#[cfg(windows)]
+pub(crate) fn read_now(mut stream: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    if is_readable(stream) { stream.read(buffer) } else { Err(io::ErrorKind::WouldBlock.into()) }
 }
 
 /// The limit that a wait had.

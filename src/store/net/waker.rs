@@ -1,31 +1,34 @@
 //! Wakes a thread that waits for input of several connections.
 
+use std::io::{self, Read, Write};
+#[cfg(windows)]
+use std::net::TcpStream as Socket;
 #[cfg(unix)]
-use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream as Socket;
 use std::time::Duration;
+
+// On Windows they stand for `AsSocket` and `BorrowedSocket`.
+use rustix::fd::{AsFd, BorrowedFd};
 
 use super::waits::readable;
 use crate::base::event::Interrupt;
 
 /// A pair of sockets: a byte written to one ends a wait that includes the other.
-#[cfg(unix)]
 #[derive(Debug)]
 pub(crate) struct Waker {
-    sender: std::os::unix::net::UnixStream,
-    receiver: std::os::unix::net::UnixStream,
+    sender: Socket,
+    receiver: Socket,
 }
 
-#[cfg(unix)]
 impl Waker {
-    pub(crate) fn new() -> std::io::Result<Self> {
-        let (sender, receiver) = std::os::unix::net::UnixStream::pair()?;
+    pub(crate) fn new() -> io::Result<Self> {
+        let (sender, receiver) = pair()?;
         sender.set_nonblocking(true)?;
         receiver.set_nonblocking(true)?;
         Ok(Self { sender, receiver })
     }
 
     pub(crate) fn wake(&self) {
-        use std::io::Write;
         // A full buffer wakes as well.
         let _ = (&self.sender).write(&[1]);
     }
@@ -41,7 +44,6 @@ impl Waker {
 
     /// Waits for input of a stream, for a wake-up, or for `timeout`.
     pub(crate) fn wait_with<'s, S: AsFd + 's>(&'s self, streams: impl Iterator<Item = &'s S>, timeout: Duration) {
-        use std::os::fd::BorrowedFd;
         let own = std::iter::once(self.receiver.as_fd());
         let streams = streams.map(|stream| -> BorrowedFd<'_> { stream.as_fd() });
         let all: Vec<BorrowedFd<'_>> = own.chain(streams).collect();
@@ -53,7 +55,6 @@ impl Waker {
 
     /// Reads what [`wake`](Self::wake) has written.
     fn forget(&self) {
-        use std::io::Read;
         let mut bytes = [0; 64];
         while (&self.receiver).read(&mut bytes).is_ok_and(|read| read == bytes.len()) {}
     }
@@ -65,24 +66,50 @@ impl Interrupt for Waker {
     }
 }
 
-/// Without poll nothing wakes the thread, which checks again after a few milliseconds.
-#[cfg(not(unix))]
-#[derive(Debug)]
-pub(crate) struct Waker;
+#[cfg(unix)]
+fn pair() -> io::Result<(Socket, Socket)> {
+    Socket::pair()
+}
 
-#[cfg(not(unix))]
-impl Waker {
-    pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(Self)
+/// Windows has no pairs of sockets. Both ends of this one are on the loopback interface, where any
+/// program of the machine may connect to the listener before it is closed: such a connection is
+/// dropped, because it could wake the thread.
+#[cfg(windows)]
+fn pair() -> io::Result<(Socket, Socket)> {
+    let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0))?;
+    let sender = Socket::connect(listener.local_addr()?)?;
+    let own = sender.local_addr()?;
+    loop {
+        // Ours is in the queue of the listener, so this ends.
+        let (receiver, peer) = listener.accept()?;
+        if peer == own {
+            sender.set_nodelay(true)?;
+            return Ok((sender, receiver));
+        }
     }
+}
 
-    pub(crate) fn wake(&self) {}
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
 
-    pub(crate) fn wait_with<'s, S: 's>(&self, streams: impl Iterator<Item = &'s S>, timeout: Duration) {
-        readable(&streams.collect::<Vec<_>>(), timeout.min(Duration::from_millis(5)));
-    }
+    use super::*;
 
-    pub(super) fn wait_with_one<S>(&self, stream: &S, timeout: Duration) -> bool {
-        readable(&[stream], timeout.min(Duration::from_millis(5))).contains(&true)
+    #[test]
+    fn a_wait_ends_when_it_is_woken_and_not_before() {
+        let (waker, other) = (Waker::new().unwrap(), Waker::new().unwrap());
+        let start = Instant::now();
+        assert!(!waker.wait_with_one(&other.receiver, Duration::from_millis(20)));
+        assert!(start.elapsed() >= Duration::from_millis(20), "{:?}", start.elapsed());
+        waker.wake();
+        waker.wake();
+        assert!(!waker.wait_with_one(&other.receiver, Duration::from_secs(60)), "woken by the waker alone");
+        assert!(start.elapsed() < Duration::from_secs(60));
+        other.wake();
+        assert!(waker.wait_with_one(&other.receiver, Duration::from_secs(60)), "it has input");
+        let start = Instant::now();
+        other.forget();
+        waker.wait_with(std::iter::once(&other.receiver), Duration::from_millis(20));
+        assert!(start.elapsed() >= Duration::from_millis(20), "earlier wake-ups are forgotten");
     }
 }

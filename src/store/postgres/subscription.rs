@@ -22,8 +22,7 @@ pub(super) fn subscribe_to(
     own_channel: &str,
 ) -> (Box<dyn Subscriber>, Box<dyn SubscriptionSender>) {
     let topics = Arc::new(Mutex::new(Topics::new(own_channel.to_owned())));
-    // Elsewhere a waker ends no wait.
-    let waker = cfg!(unix).then(Waker::new).and_then(|waker| waker.ok()).map(Arc::new);
+    let waker = Waker::new().ok().map(Arc::new);
     (Box::new(Receiver { reader, waker, topics: topics.clone() }), Box::new(Sender { writer, topics }))
 }
 

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind, Result};
+#[cfg(not(unix))]
+use crate::store::net::NO_UNIX_SOCKETS;
 use crate::store::net::{Address, decode};
 
 const PORT: u16 = 5432;
@@ -243,9 +245,11 @@ fn address(host: &str, port: u16) -> Result<Address> {
     if host.is_empty() || host.starts_with('@') {
         return Err(invalid(SHAPE));
     }
-    #[cfg(unix)]
     if host.starts_with('/') {
+        #[cfg(unix)]
         return Ok(Address::Unix(PathBuf::from(host).join(format!(".s.PGSQL.{port}"))));
+        #[cfg(not(unix))]
+        return Err(invalid(NO_UNIX_SOCKETS));
     }
     Ok(Address::Tcp { host: host.to_owned(), port })
 }

@@ -31,9 +31,8 @@ pub(crate) fn subscribe_to(
     rights: Arc<PatternRights>,
 ) -> (Box<dyn Subscriber>, Box<dyn SubscriptionSender>) {
     let topics = Arc::new(Mutex::new(Topics::new(waiters_pattern(client_id))));
-    // Elsewhere a waker ends no wait. Of several servers only the client's own thread reads.
-    let can_interrupt = cfg!(unix) && reader.is_of_one();
-    let waker = can_interrupt.then(Waker::new).and_then(|waker| waker.ok()).map(Arc::new);
+    // Of several servers only the client's own thread reads.
+    let waker = reader.is_of_one().then(Waker::new).and_then(|waker| waker.ok()).map(Arc::new);
     let receiver = RedisSubscriber { reader, waker, topics: topics.clone(), rights: rights.clone() };
     (Box::new(receiver), Box::new(RedisSender { writer, topics, rights }))
 }

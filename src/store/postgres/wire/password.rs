@@ -36,7 +36,17 @@ pub(super) fn password_for(url: &PostgresUrl, address: &Address) -> Option<Strin
 
 fn password_file(url: &PostgresUrl) -> Option<PathBuf> {
     let file = url.passfile.clone().or_else(|| std::env::var_os("PGPASSFILE").map(PathBuf::from));
-    file.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".pgpass")))
+    file.or_else(usual_file)
+}
+
+#[cfg(unix)]
+fn usual_file() -> Option<PathBuf> {
+    Some(PathBuf::from(std::env::var_os("HOME")?).join(".pgpass"))
+}
+
+#[cfg(not(unix))]
+fn usual_file() -> Option<PathBuf> {
+    Some(PathBuf::from(std::env::var_os("APPDATA")?).join("postgresql").join("pgpass.conf"))
 }
 
 /// A password file that exists but is ignored, because others may read it.
@@ -50,6 +60,7 @@ fn others_may_read(file: &Path) -> bool {
     std::fs::metadata(file).is_ok_and(|file| file.permissions().mode() & 0o077 != 0)
 }
 
+/// The usual place is in the user's own profile. libpq does not look at the rights either.
 #[cfg(not(unix))]
 fn others_may_read(_file: &Path) -> bool {
     false

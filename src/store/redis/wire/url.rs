@@ -10,7 +10,7 @@ use super::endpoint::Endpoint;
 use super::log_in::{LogIn, Password};
 use crate::base::credentials::CredentialsProvider;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::net::Address;
+use crate::store::net::{Address, NO_UNIX_SOCKETS};
 
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
@@ -95,6 +95,9 @@ fn parse_redis(text: &str, secure: bool, usual_port: u16) -> std::result::Result
     }
     let tcp = !url.scheme().ends_with("unix");
     let log_in = !url.username().is_empty() || url.password().is_some();
+    if !tcp && cfg!(not(unix)) {
+        return Err(NO_UNIX_SOCKETS.into());
+    }
     if !tcp && (log_in || url.port().is_some()) {
         return Err(
             "the URL of a unix socket has user and password after the path (?user=..&pass=..), and no port".into()

@@ -14,6 +14,7 @@ use signal_hook::iterator::{Handle, Signals as Incoming};
 use signal_hook::low_level::emulate_default_handler;
 
 use crate::failure::{Failure, status};
+use crate::platform::{ignored, is_in};
 
 /// The signals that end a wait for the lock and are passed on to the command.
 const PASSED_ON: [i32; 6] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
@@ -42,7 +43,7 @@ impl Signals {
 
     /// Starts to handle the signals of a running command as well. Until then, the process is
     /// stopped and continued like any other.
-    pub(super) fn take_in_those_of_a_command(&self) -> Result<(), Failure> {
+    pub(crate) fn take_in_those_of_a_command(&self) -> Result<(), Failure> {
         let all = [SIGCHLD, SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU];
         let mut more = all.into_iter().filter(|one| !is_in(self.ignored, *one));
         more.try_for_each(|one| self.handle.add_signal(one)).map_err(failed)
@@ -122,22 +123,4 @@ pub(super) fn end_by(interrupt: Interrupt) {
         Interrupt::OfThisProcess => {}
     }
     let _ = emulate_default_handler(SIGINT);
-}
-
-fn is_in(mask: u64, signal: i32) -> bool {
-    signal != SIGCHLD && (1..=64).contains(&signal) && mask >> (signal - 1) & 1 == 1
-}
-
-/// Whether the signal was ignored when this process started.
-pub(crate) fn is_ignored(signal: i32) -> bool {
-    is_in(ignored(), signal)
-}
-
-/// The signals that were ignored when this process started, such as SIGHUP under `nohup`: the
-/// command inherits that, as long as this process does not handle them. Bit n - 1 is signal n.
-/// Known on Linux only.
-fn ignored() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }

@@ -10,7 +10,7 @@ use rustix::termios::{tcgetpgrp, tcsetpgrp};
 /// Blocks SIGTTOU. Call it before threads are started, which inherit the mask: a process in the
 /// background that takes the terminal back, or writes to it (with `stty tostop`), would be stopped
 /// by SIGTTOU, and renewal would stop with it.
-pub(super) fn may_write_in_the_background() {
+pub(crate) fn may_write_in_the_background() {
     // Cannot fail with a mask that is one.
     let _ = SigSet::from(Blocked::SIGTTOU).thread_block();
 }

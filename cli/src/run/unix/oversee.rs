@@ -7,19 +7,19 @@ use crossbeam_channel::{Receiver, at, never, select};
 use rustix::process::{Signal, getpid, kill_current_process_group, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGINT, SIGTSTP, SIGTTIN, SIGTTOU};
 
-use super::args::RunArgs;
 use super::child::{Change, Child};
-use super::lock::GuardOfAnyKind;
-use super::signals::{Interrupt, Signals};
+use super::signals::{Interrupt, Signals, end_by};
 use super::terminal::Terminal;
 use crate::failure::{Failure, by_signal, say, status};
+use crate::run::args::RunArgs;
+use crate::run::lock::GuardOfAnyKind;
 
 /// How often to check whether the rest of a process group has ended, which no signal reports.
 const LOOK: Duration = Duration::from_millis(10);
 /// Longer than anybody waits, and short enough not to overflow.
 const LONGEST_GRACE: Duration = Duration::from_secs(365 * 86_400);
 
-pub(super) struct Oversight<'r> {
+pub(crate) struct Oversight<'r> {
     child: Child,
     guard: &'r dyn GuardOfAnyKind,
     args: &'r RunArgs,
@@ -32,20 +32,34 @@ pub(super) struct Oversight<'r> {
 }
 
 /// How the command ended.
-pub(super) struct Ended {
-    pub(super) status: u8,
+pub(crate) struct Ended {
+    pub(crate) status: u8,
     /// Set if a SIGINT ended a command at a terminal.
-    pub(super) interrupt: Option<Interrupt>,
+    interrupt: Option<Interrupt>,
+}
+
+impl Ended {
+    pub(crate) fn with(status: u8) -> Self {
+        Self { status, interrupt: None }
+    }
+
+    /// Ends this process by the signal that ended the command, if a terminal sent it; otherwise
+    /// returns.
+    pub(crate) fn pass_on(&self) {
+        if let Some(interrupt) = self.interrupt {
+            end_by(interrupt);
+        }
+    }
 }
 
 impl<'r> Oversight<'r> {
-    pub(super) fn new(child: Child, guard: &'r dyn GuardOfAnyKind, args: &'r RunArgs, signals: &'r Signals) -> Self {
+    pub(crate) fn new(child: Child, guard: &'r dyn GuardOfAnyKind, args: &'r RunArgs, signals: &'r Signals) -> Self {
         let terminal = Terminal::for_command(child.group());
         Self { child, guard, args, signals, terminal, is_interrupted: Cell::new(false), kill_at: None }
     }
 
     /// Blocks until the command has ended; if its lock was lost, until its group has.
-    pub(super) fn until_the_end(mut self) -> Result<Ended, Failure> {
+    pub(crate) fn until_the_end(mut self) -> Result<Ended, Failure> {
         let mut lost = self.guard.lost();
         let mut kill: Receiver<Instant> = never();
         loop {
@@ -108,7 +122,7 @@ impl<'r> Oversight<'r> {
             }
             std::thread::sleep(LOOK);
         }
-        Ended { status: status::LOST, interrupt: None }
+        Ended::with(status::LOST)
     }
 
     fn interrupt(&self) -> Option<Interrupt> {

@@ -1,47 +1,33 @@
 //! The command, in a process group of its own.
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
 
 use leasehold::fencing::FencingToken;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, test_kill_process_group, waitpid};
 
 use super::terminal;
-use crate::failure::{Failure, status};
-use crate::store::{URL_VARIABLE, may_have_password};
+use crate::failure::Failure;
+use crate::run::command::{cannot_start, under_lock};
 
-pub(super) struct Child {
+pub(crate) struct Child {
     /// The id of the process, and of its group.
     pid: Pid,
 }
 
 /// A change of the command's state.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Change {
+pub(crate) enum Change {
     Stopped(Signal),
     Exited(u8),
     Killed(i32),
 }
 
 impl Child {
-    pub(super) fn start(words: &[OsString], name: &str, token: Option<FencingToken>) -> Result<Self, Failure> {
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).process_group(0).env("LEASEHOLD_NAME", name);
-        match token {
-            Some(token) => command.env("LEASEHOLD_TOKEN", token.to_string()),
-            // It would be the token of another lock, if this process itself runs under one.
-            None => command.env_remove("LEASEHOLD_TOKEN"),
-        };
-        let is_secret = |urls: OsString| urls.to_string_lossy().split_whitespace().any(may_have_password);
-        if std::env::var_os(URL_VARIABLE).is_some_and(is_secret) {
-            command.env_remove(URL_VARIABLE);
-        }
-        let child = terminal::without_that(|| command.spawn()).map_err(|e| {
-            let status = if e.kind() == ErrorKind::NotFound { status::NOT_FOUND } else { status::NOT_EXECUTABLE };
-            Failure::new(status, format!("{}: {e}", words[0].display()))
-        })?;
+    pub(crate) fn start(words: &[OsString], name: &str, token: Option<FencingToken>) -> Result<Self, Failure> {
+        let mut command = under_lock(words, name, token);
+        command.process_group(0);
+        let child = terminal::without_that(|| command.spawn()).map_err(|e| cannot_start(words, &e))?;
         // `waitpid` takes the place of this handle, which cannot report that a child was stopped.
         Ok(Self { pid: Pid::from_child(&child) })
     }

@@ -1,0 +1,39 @@
+//! The part of the help of `leasehold run` that differs between systems.
+
+#[cfg(unix)]
+pub(super) const ON_THIS_SYSTEM: &str = "\
+If the lock is lost (its lease could not be renewed, somebody freed it by force, or --max-hold is over), the command's
+process group gets SIGTERM, and SIGKILL after --kill-after. If the store becomes unavailable while the command runs,
+renewal is retried until the lease ends.
+
+Signals: the command runs in a process group of its own, which is the foreground group if stdin, stdout and stderr are
+terminals. If only stdin is a terminal (`leasehold run ... | less`), the command's group comes to the foreground when
+the command reads the terminal or changes its settings, until another process of the pipeline does so. SIGTERM, SIGINT,
+SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to that group, except those that were ignored from the start (nohup;
+detected on Linux). When the command is stopped at a terminal (Ctrl-Z), leasehold stops too, and the lease may end: the
+command is then ended as soon as it is continued. A command that is stopped in another way keeps its lock.
+
+If leasehold itself is killed by SIGKILL, the command goes on without renewal, and the lock becomes free when the lease
+ends: let the resource check the token. On Linux, `-- setpriv --pdeathsig TERM command` ends the command in that case.
+Processes that a command leaves running in the background are no longer protected by the lock once the command itself
+has ended.";
+
+#[cfg(windows)]
+pub(super) const ON_THIS_SYSTEM: &str = "\
+If the lock is lost (its lease could not be renewed, somebody freed it by force, or --max-hold is over), the command is
+ended at once, with all processes that it has started: they are in a job object, from which a process can only leave if
+it breaks away. --kill-after has no effect. If the store becomes unavailable while the command runs, renewal is retried
+until the lease ends.
+
+Ctrl-C and Ctrl-Break end the wait for a lock, with status 130 or 149. While the command runs, the console sends them to
+the command as well, and leasehold waits until it has ended. A command that Ctrl-C has ended counts as ended by signal 2
+(130), and an exit status above 255 is passed on as 255. No other signals exist, so none are passed on. When the console
+is closed, the user logs off or the system shuts down, Windows gives all programs a few seconds: a wait ends with status
+129 or 143, and if the command ends in that time, its lock is released.
+
+COMMAND is a program, with or without .exe, or a batch file, which needs its extension: -- nightly.cmd. Commands of
+cmd.exe are run by -- cmd /c COMMAND.
+
+If leasehold itself is ended (taskkill /f), the command goes on without renewal, and the lock becomes free when the
+lease ends: let the resource check the token. Processes that a command leaves running are no longer protected by the
+lock once the command itself has ended.";

@@ -1,0 +1,52 @@
+//! The command, in a job object of its own.
+
+use std::ffi::OsString;
+use std::io;
+use std::process::ExitStatus;
+
+use leasehold::fencing::FencingToken;
+use process_wrap::std::{ChildWrapper, CommandWrap, JobObject};
+
+use crate::failure::Failure;
+use crate::run::command::{cannot_start, under_lock};
+
+/// How a program ends that does not handle Ctrl-C (STATUS_CONTROL_C_EXIT).
+const ENDED_BY_CTRL_C: u32 = 0xC000_013A;
+
+pub(crate) struct Child(Box<dyn ChildWrapper>);
+
+/// How the command ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum End {
+    Exited(u8),
+    Interrupted,
+}
+
+impl Child {
+    /// The process is in the job before it runs, so that no process which it starts is outside.
+    /// The job does not end it when this process ends.
+    pub(crate) fn start(words: &[OsString], name: &str, token: Option<FencingToken>) -> Result<Self, Failure> {
+        let mut command = CommandWrap::from(under_lock(words, name, token));
+        command.wrap(JobObject);
+        command.spawn().map(Self).map_err(|e| cannot_start(words, &e))
+    }
+
+    /// Ends all processes of the job.
+    pub(super) fn kill(&mut self) -> io::Result<()> {
+        self.0.start_kill()
+    }
+
+    /// How the command has ended, if it has. Processes that it has started may go on.
+    pub(super) fn end(&mut self) -> io::Result<Option<End>> {
+        Ok(self.0.try_wait()?.map(End::from))
+    }
+}
+
+impl From<ExitStatus> for End {
+    fn from(status: ExitStatus) -> Self {
+        match status.code().unwrap_or(-1).cast_unsigned() {
+            ENDED_BY_CTRL_C => Self::Interrupted,
+            code => Self::Exited(u8::try_from(code).unwrap_or(u8::MAX)),
+        }
+    }
+}
