@@ -68,7 +68,7 @@ pub(crate) fn read_until(stream: &impl AsFd, buffer: &mut [u8], deadline: Instan
 }
 
 fn timespec(timeout: Duration) -> Timespec {
-    Timespec::try_from(timeout.min(if cfg!(windows) { Duration::from_millis(1) } else { LONGEST_POLL })).expect("a day is short enough")
+    Timespec::try_from(timeout.min(LONGEST_POLL)).expect("a day is short enough")
 }
 
 /// One read with the timeout of the socket.
