@@ -495,17 +495,17 @@ test_minimal_versions() {
 
 # Programs for Windows, which Wine starts, against servers of this machine.
 test_on_windows() {
-    name='Windows, under Wine'
+    on_windows='Windows, under Wine'
     missing=$(sh tests/windows/run.sh lacks | paste -sd ',' -)
     if [ -n "$missing" ]; then
-        skip "$name" "it needs: $missing"
+        skip "$on_windows" "it needs: $missing"
     elif [ -z "${LEASEHOLD_SERVER:-}" ]; then
-        skip "$name" 'no server'
+        skip "$on_windows" 'no server'
     else
         build 'build for Windows' build_for_windows
         # Each of these tests runs several programs under Wine, which takes the processor to start.
         # shellcheck disable=SC2086  # several arguments
-        step "$name" with LEASEHOLD_WINDOWS="$(cat "$work/windows")" with RUST_TEST_THREADS=4 \
+        step "$on_windows" with LEASEHOLD_WINDOWS="$(cat "$work/windows")" with RUST_TEST_THREADS=4 \
             run_tests on_windows $without_postgres $without_zookeeper
     fi
 }

@@ -136,6 +136,13 @@ fn statuses_are_passed_on() {
         assert_eq!(end.status, status, "{exit}: {}", end.err);
     }
     server.assert_clean();
+    let batch = server.dir().join("nightly.cmd");
+    std::fs::write(&batch, "@echo %1 under %LEASEHOLD_NAME%\r\n@exit /b 9\r\n").unwrap();
+    let mut command = at(&server, &["run", "job", "--"]);
+    command.arg(&batch).arg("ran");
+    let end = run(command);
+    assert_eq!((end.status, &*end.out), (9, "ran under job"), "{}", end.err);
+    server.assert_clean();
 }
 
 #[test]

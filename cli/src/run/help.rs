@@ -21,9 +21,9 @@ has ended.";
 #[cfg(windows)]
 pub(super) const ON_THIS_SYSTEM: &str = "\
 If the lock is lost (its lease could not be renewed, somebody freed it by force, or --max-hold is over), the command is
-ended at once, with all processes that it has started: they are in a job object, from which a process can only leave if
-it breaks away. --kill-after has no effect. If the store becomes unavailable while the command runs, renewal is retried
-until the lease ends.
+ended at once, with all processes that it has started: they are in a job object. A process that a service starts for the
+command (a scheduled task, for example) is not in it. --kill-after has no effect. If the store becomes unavailable while
+the command runs, renewal is retried until the lease ends.
 
 Ctrl-C and Ctrl-Break end the wait for a lock, with status 130 or 149. While the command runs, the console sends them to
 the command as well, and leasehold waits until it has ended. A command that Ctrl-C has ended counts as ended by signal 2
