@@ -135,6 +135,8 @@ pub(crate) struct History {
     /// Every waiter has an entry in a queue of the store, and a multi-lock one for each of its
     /// names: later arrivals wait behind it, even for a name that nobody holds.
     pub(crate) queues_all: bool,
+    /// When nothing ran on the machine, or too little.
+    pub(crate) stalls: Vec<(Nanos, Nanos)>,
     /// How overloaded the machine was, as a factor of at least 1: waits that only the load explains
     /// may be longer by this factor.
     pub(crate) load: f64,
@@ -150,6 +152,7 @@ impl Default for History {
             permits: 1,
             lease: 0,
             queues_all: false,
+            stalls: Vec::new(),
             load: 1.0,
         }
     }

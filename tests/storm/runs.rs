@@ -45,7 +45,10 @@ fn checks(report: &Report) -> String {
 }
 
 pub(crate) fn line(report: &Report) -> String {
-    let faults: Vec<String> = report.faults.iter().map(|(fault, count)| format!("{fault:?} {count}")).collect();
+    let mut faults: Vec<String> = report.faults.iter().map(|(fault, count)| format!("{fault:?} {count}")).collect();
+    if report.stalls > 0 {
+        faults.push(format!("the machine stood still {} times", report.stalls));
+    }
     let verdict = match report.violations.as_slice() {
         [] => "ok".to_owned(),
         [first, ..] => {

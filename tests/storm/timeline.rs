@@ -36,6 +36,10 @@ pub(crate) fn tell(dir: &Path, history: &History, violations: &[Violation], bega
         let (from, to) = (seconds(fault.from, began), seconds(fault.to, began));
         writeln!(text, "{from:9.4} s to {to:9.4} s  {:?} of {}", fault.fault, fault.target).unwrap();
     }
+    for (from, to) in &history.stalls {
+        writeln!(text, "{:9.4} s to {:9.4} s  the machine stood still", seconds(*from, began), seconds(*to, began))
+            .unwrap();
+    }
     writeln!(text, "\nthe run began at {began} by the clock in the files").unwrap();
     std::fs::write(dir.join("verdict.txt"), text).unwrap();
 }

@@ -1,7 +1,7 @@
 //! No two guards believe at the same time in what only one can hold; also checks readers against
 //! writers, and the number of permits.
 
-use super::{Violation, holds_of, in_millis};
+use super::{AT_ONCE, Violation, holds_of, in_millis};
 use crate::event::Kind;
 use crate::fault::Disturbance;
 use crate::history::{Attempt, History};
@@ -51,7 +51,8 @@ fn conflict(a: &Attempt, b: &Attempt) -> bool {
 }
 
 /// A fault that breaks a documented limit: the first holder had the lock before the end of the
-/// fault, and stops believing within the time that the limit allows.
+/// fault, and stops believing within the time that the limit allows. The lock may have been granted
+/// before that, and the reply may have arrived after it.
 fn is_excused(history: &History, first: &Attempt, second: &Attempt) -> bool {
     let (Some((held_from, held_to)), Some((from, to))) = (first.belief(), second.belief()) else { return false };
     let excuses = |fault: &Disturbance| {
@@ -59,7 +60,8 @@ fn is_excused(history: &History, first: &Attempt, second: &Attempt) -> bool {
         // A hold with a fixed lease is checked at the server every 10 s at most.
         let overlap = if first.fixed.is_some() { overlap.max(crate::event::millis(10_500)) } else { overlap };
         let meant = fault.names.is_empty() || fault.names.iter().any(|name| first.takes(name) && second.takes(name));
-        meant && held_from <= fault.to && from >= fault.from && held_to.min(to) <= fault.to + overlap
+        let before = first.asked <= fault.to && held_from <= fault.to + AT_ONCE;
+        meant && before && from >= fault.from && held_to.min(to) <= fault.to + overlap
     };
     history.faults.iter().any(excuses)
 }
@@ -130,6 +132,10 @@ mod tests {
         // Both held it after the fault, or both before.
         assert_eq!(excused(vec![plain(0, 65, 900), plain(1, 70, 2000)], Some(1000)), 1);
         assert_eq!(excused(vec![plain(0, 10, 900), plain(1, 40, 2000)], Some(1000)), 1);
+        // The reply to the first one came after the fault; and much later, so that it was granted then.
+        let late = |got| held(0, Kind::Plain, "a", [55, got, 900], got);
+        assert_eq!(excused(vec![late(65), plain(1, 70, 2000)], Some(1000)), 0);
+        assert_eq!(excused(vec![late(565), plain(1, 570, 2000)], Some(1000)), 1);
     }
 
     #[test]

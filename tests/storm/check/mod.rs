@@ -49,8 +49,8 @@ const BUSY: f64 = 2.0;
 /// one.
 const MOST_LOAD: f64 = 1.6;
 
-/// How far apart two processes may give up their requests to a stalled server: an I/O timeout at
-/// most, because it answers neither.
+/// An I/O timeout. Two processes give up their requests to a stalled server no further apart than
+/// this, because it answers neither.
 const AT_ONCE: Nanos = millis(500);
 
 /// When a server was stalled, if this attempt proves it: the machine was too busy, or another
@@ -67,7 +67,7 @@ fn stalled(history: &History, attempt: &Attempt) -> Option<(Nanos, Nanos)> {
 /// When it failed because a server did not answer.
 fn unanswered(attempt: &Attempt) -> Option<Nanos> {
     let Outcome::Failed { at, message, .. } = &attempt.outcome else { return None };
-    let words = ["did not answer within", "has not answered for"];
+    let words = ["did not answer within", "has not answered for", "acknowledged it in time"];
     words.iter().any(|words| message.contains(words)).then_some(*at)
 }
 
@@ -77,7 +77,8 @@ fn unrest(history: &History) -> Vec<(Nanos, Nanos)> {
     let rest = settle(history);
     let faults = history.faults.iter().map(|fault| (fault.from, fault.to));
     let stalls = history.attempts.iter().filter_map(|attempt| stalled(history, attempt));
-    let mut all: Vec<_> = faults.chain(stalls).map(|(from, to)| (from, to.saturating_add(rest))).collect();
+    let all = faults.chain(stalls).chain(history.stalls.iter().copied());
+    let mut all: Vec<_> = all.map(|(from, to)| (from, to.saturating_add(rest))).collect();
     all.sort_unstable();
     let mut merged: Vec<(Nanos, Nanos)> = Vec::new();
     for (from, to) in all {

@@ -161,6 +161,16 @@ mod tests {
     }
 
     #[test]
+    fn a_machine_that_stood_still_explains_it_for_its_time_only() {
+        let mut history = history(vec![hold(0, Kind::Plain, "a", [0, 1, 100], 1), waiter(50, 9500)]);
+        assert_eq!(check(&history).len(), 1);
+        history.stalls = vec![(millis(60), millis(1000))];
+        assert_eq!(check(&history).len(), 0);
+        history.attempts[1] = waiter(50, 12_000);
+        assert_eq!(check(&history).len(), 1);
+    }
+
+    #[test]
     fn what_was_lost_or_never_given_up_stands_for_a_lease() {
         let mut killed = hold(0, Kind::Plain, "a", [0, 1, 100], 1);
         killed.given = None;

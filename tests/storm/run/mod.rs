@@ -2,6 +2,7 @@
 //! checks the history.
 
 mod crew;
+mod pulse;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 
 pub(crate) use self::crew::Crew;
+use self::pulse::Pulse;
 use crate::check::{Violation, judge};
 use crate::deployment::{self, Deployment};
 use crate::event::{Kind, Nanos, now};
@@ -33,6 +35,8 @@ pub(crate) struct Report {
     pub(crate) faults: BTreeMap<Fault, usize>,
     pub(crate) acquisitions: usize,
     pub(crate) longest_wait: Duration,
+    /// How often the machine stood still.
+    pub(crate) stalls: usize,
     pub(crate) violations: Vec<Violation>,
     /// The timeline of a failed run.
     pub(crate) picture: Option<PathBuf>,
@@ -74,6 +78,7 @@ pub(crate) fn attempt(store: &str, seed: u64, shape: Shape, rest: &mut Rest<'_>)
         faults: BTreeMap::new(),
         acquisitions: 0,
         longest_wait: Duration::ZERO,
+        stalls: 0,
         violations: vec![Violation { check: "rig", at: now(), text: said(&*panic) }],
         picture: None,
     })
@@ -112,12 +117,13 @@ fn run_with(store: &str, seed: u64, mut shape: Shape, rest: &mut Rest<'_>) -> Re
     let mut run = Run { deployment, store: store.to_owned(), shape, crew, disturbances: Vec::new(), rng, load: 1.0 };
     run.set_permits();
     run.crew.start(&*run.deployment);
-    let began = now();
+    let (began, pulse) = (now(), Pulse::begin());
     run.weather(rest);
     let over = now();
     run.crew.stop();
     let mut violations = run.clean_up();
-    let history = run.history(over);
+    let mut history = run.history(over);
+    history.stalls = pulse.end();
     violations.extend(judge(&history));
     violations.sort_by_key(|violation| violation.at);
     let mut report = report(store, seed, &history, violations);
@@ -140,6 +146,7 @@ fn report(store: &str, seed: u64, history: &History, violations: Vec<Violation>)
         faults,
         acquisitions: history.attempts.iter().filter(|attempt| attempt.got().is_some()).count(),
         longest_wait: Duration::from_nanos(waits.max().unwrap_or(0)),
+        stalls: history.stalls.len(),
         violations,
         picture: None,
     }
