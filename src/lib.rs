@@ -154,8 +154,8 @@
 //!   [`Conflict`](ErrorKind::Conflict); start with the write lock and downgrade it.
 //! - Redlock for anything but [`lock`](LockClient::lock) and [`mutex`](LockClient::mutex): the
 //!   other primitives are refused with [`Unsupported`](ErrorKind::Unsupported).
-//! - Platforms other than Linux and macOS are not tested; [Windows](guide::servers#windows) is
-//!   tested under Wine.
+//! - Platforms other than Linux, macOS and Windows. [How far each is
+//!   tested](guide::servers#platforms): all on Linux, Windows under Wine, macOS not at all.
 //!
 //! # Chapters
 //!

@@ -233,6 +233,13 @@
 //! Linux, macOS and Windows are supported. On another system that is not unix, clients of servers
 //! do not compile. [Versions](crate#versions) lists the clocks.
 //!
+//! | platform | what the tests of the repository do there |
+//! |---|---|
+//! | Linux with glibc, x86-64 | all of them |
+//! | Linux with musl | compile everything; the command is installed, and takes locks over TCP, unix sockets and TLS |
+//! | macOS | compile the library without TLS, and the command; nothing is run |
+//! | Windows (gnu) | compile everything; locks over TCP and TLS on each store, and the command, under Wine |
+//!
 //! ## Windows
 //!
 //! Everything works as elsewhere, over TCP and TLS, with these exceptions:
