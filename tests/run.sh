@@ -43,7 +43,7 @@ case "$*" in
 esac
 
 msrv='1.88'
-platforms='x86_64-pc-windows-gnu x86_64-unknown-linux-musl aarch64-apple-darwin'
+platforms='x86_64-pc-windows-gnu x86_64-pc-windows-msvc x86_64-unknown-linux-musl aarch64-apple-darwin'
 # The features of the library that compile no C.
 without_c='metrics,postgres,prometheus-client,redlock,serde,testing,tracing,zookeeper'
 # Seconds for each test program: Maven may hang at a repository, and an election that never ends is

@@ -237,7 +237,7 @@
 //! |---|---|
 //! | Linux with glibc, x86-64 | all of them |
 //! | Linux with musl | compile everything; the command is installed, and takes locks over TCP, unix sockets and TLS |
-//! | macOS | compile the library without TLS, and the command; nothing is run |
+//! | macOS, Windows (msvc) | compile the library without TLS, and the command; nothing is run |
 //! | Windows (gnu) | compile everything; locks over TCP and TLS on each store, and the command, under Wine |
 //!
 //! ## Windows
