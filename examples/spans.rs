@@ -1,4 +1,4 @@
-//! Waits and holds as spans of a request's trace: which request waited for whose lock, for how
+//! Waits and holds as spans of a request's trace: which request waited for which lock, for how
 //! long, and how that ended.
 //!
 //! The spans go to the subscriber of the crate `tracing` that the program has installed: here one
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let request = scope.spawn(|| {
             // Spans of the library belong to the span that the calling thread is in.
             let _request = tracing::info_span!("request", id = 4711).entered();
-            // `leasehold.wait` ends with the lock, and `leasehold.hold` begins.
+            // `leasehold.wait` ends, and `leasehold.hold` begins.
             let guard = client.lock("invoices")?;
             std::thread::sleep(Duration::from_millis(20));
             guard.unlock() // `leasehold.hold` ends, with lock.outcome="released"
@@ -35,8 +35,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         request.join().expect("the request does not panic")
     })?;
 
-    // A hold that is lost ends then, and not with its guard: with lock.outcome="lost", the reason,
-    // and otel.status_code="ERROR".
+    // A hold that is lost ends when that is found, by a renewal or by its guard: with
+    // lock.outcome="lost", the reason, and otel.status_code="ERROR".
     let guard = client.lock("invoices")?;
     other.mutex("invoices").force_unlock()?;
     guard.unlock().expect_err("it was taken away");

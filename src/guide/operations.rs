@@ -230,13 +230,14 @@
 //!
 //! With the cargo feature `tracing`, each wait and each hold is a span for the subscriber of the
 //! crate [`tracing`](https://docs.rs/tracing) that the program has installed, and with the layer of
-//! `tracing-opentelemetry` one for OpenTelemetry. A trace of a slow request then shows for which
-//! lock it waited, and who else had that lock meanwhile. The example `spans` prints them.
+//! `tracing-opentelemetry` one for OpenTelemetry. The trace of a slow request then shows for which
+//! lock it waited and for how long; a search for `leasehold.hold` with the same `lock.name` finds
+//! who had it meanwhile. The example `spans` prints them.
 //!
 //! | span | from | until |
 //! |---|---|---|
 //! | `leasehold.wait` | a call finds the lock taken (a latch closed, too few permits) | the call ends, whatever its outcome |
-//! | `leasehold.hold` | a call gets it; a call that adds a level to a hold makes no span | its last level is given up and the release was sent; a hold that is lost or closed: when that is noticed |
+//! | `leasehold.hold` | a call gets it; a call that adds a level to a hold makes no span | its last level is given up and the release was sent; for a hold that is lost or closed, when that is noticed |
 //!
 //! | field | value | on |
 //! |---|---|---|
@@ -244,7 +245,7 @@
 //! | `lock.owner`, `lock.client` | the client: "billing-7 (pid 4711 on host-a)", also if [announcing it](crate::Builder::announce_owner) is off; and its [name](crate::Builder::client_name) | both |
 //! | `lock.store`, `lock.servers` | `redis`, `redlock`, `postgresql`, `zookeeper` or `memory`; the addresses of the servers when the client was built | both |
 //! | `lock.outcome` | `granted`, `timed_out`, `stopped` (by a cancel token, by stopping all waits or by a close), `failed` | wait |
-//! | `lock.outcome` | `released`, `lost`, `closed` (the client was closed before the guard was dropped) | hold |
+//! | `lock.outcome` | `released`, `lost`, `closed` (by closing the client), `forgotten` (its guard was: the permits stay taken) | hold |
 //! | `lock.token` | the [fencing token](crate::guide::fencing), if it has one | hold |
 //! | `lock.lost` | why it was lost: the [reason](crate::LossReason) as in the figures, such as `not_renewed` | lost |
 //! | `lock.error` | what went wrong, as text | failed, stopped, lost |
@@ -259,9 +260,12 @@
 //! A hold costs about 0.1 µs more while no subscriber wants the spans, and 0.3 µs with an empty
 //! registry of `tracing-subscriber`; what yours does with them comes on top.
 //!
-//! The subscriber runs on the thread of the call, and delays it; for a lost hold it runs on a
-//! thread for callbacks. It must not wait for the lock that the span is about. A panic in it is
-//! caught, and logged once for each client.
+//! The subscriber runs on the thread of the call, and delays it, but neither renewals nor, once a
+//! lock is taken or released, other threads. The spans of holds that a closed client or an ended
+//! thread had end there, after all of them were released; permits of a counting semaphore with
+//! their guard. The span of a hold that is lost ends on a thread for callbacks, or on that of the
+//! guard if this finds the loss. A subscriber must not wait for the lock that the span is about. A
+//! panic in it is caught, and logged once for each client.
 //!
 //! # A job hangs
 //!

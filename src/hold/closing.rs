@@ -80,21 +80,19 @@ impl ClientState {
     /// another can get its lock.
     fn release_holds(self: &Arc<Self>, deadline: Instant) -> Vec<Unconfirmed> {
         let holds = self.holds.take_all();
+        let closed: Vec<Hold> =
+            holds.iter().flat_map(|hold| hold.tenures()).map(|tenure| Hold::of(self, tenure)).collect();
         // An error means that the hold was lost before; it is undone in the background.
-        let close = |tenure| Hold::of(self, tenure).close().ok().flatten();
-        let all: Vec<Leaving> = holds.iter().flat_map(|hold| hold.tenures()).filter_map(close).collect();
+        let leaving: Vec<Leaving> = closed.iter().filter_map(|hold| hold.close().ok().flatten()).collect();
         let mut unconfirmed = Vec::new();
-        for leaving in all {
+        for leaving in leaving {
             let hold = leaving.hold.clone();
             let why = if os::now() >= deadline {
                 // It is released in the background.
                 drop(leaving);
-                hold.tell_end();
                 "the timeout has passed".to_owned()
             } else {
-                let sent = leaving.send();
-                hold.tell_end();
-                match sent {
+                match leaving.send() {
                     // `Lost`: the server does not know the hold, so the lock is free.
                     Err(e) if e.kind() != ErrorKind::Lost => e.message().to_owned(),
                     _ => continue,
@@ -109,7 +107,20 @@ impl ClientState {
                 has_lease: true,
             });
         }
+        self.tell_ends(closed, deadline);
         unconfirmed
+    }
+
+    /// After all releases were sent: a listener or a tracer that blocks must not keep a lock from
+    /// others, nor this call beyond its deadline.
+    fn tell_ends(&self, closed: Vec<Hold>, deadline: Instant) {
+        for hold in closed {
+            if os::now() < deadline {
+                hold.tell_end();
+            } else if self.seen.observer.is_watched() {
+                self.loss_callbacks.call_user(move || hold.tell_end());
+            }
+        }
     }
 
     fn give_back_permits(&self, deadline: Instant) -> Vec<Unconfirmed> {

@@ -11,11 +11,13 @@ use crate::hold::thread_exit::notify_at_thread_exit;
 use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
 pub(crate) use crate::lease::records::Side;
 use crate::lease::records::{Owner, StoreHold, Tenure, User};
+use crate::lease::spans::HoldEnd;
 use crate::lease::store_hold::Admission;
 use crate::os::thread::ThreadId;
 use crate::store::{FenceStatements, HoldCounts, Renewal, Renewed, UnknownOutcomes};
 use crate::wait::client_state::ClientState;
 use crate::wait::life::closed;
+use crate::wait::record::Taken;
 
 /// A tenure, with the client that acts on it. Shared by the guards of all its levels: a clone is
 /// another reference to the same.
@@ -61,13 +63,6 @@ impl Hold {
         if let Err(e) = entered {
             let _ = self.release_all();
             return Err(e.for_name(self.name()));
-        }
-        let asked = &self.store_hold.asked;
-        // Made last: until here nobody would renew the hold while a tracer blocks.
-        if let Some(span) = self.client.seen.observer.hold_span(&asked.name, asked.primitive, self.token) {
-            self.keep_span(span);
-            // A close in between has not seen the span.
-            self.tell_end();
         }
         Ok(self)
     }
@@ -278,7 +273,11 @@ impl Hold {
         self.leaves_last(before, now);
         self.tenure.wake();
         self.leave_table();
-        self.tell_end();
+        // Nobody else reports it.
+        if before == LeaseState::Lost {
+            self.client.loss_callbacks.report_of_owner(&self.tenure);
+        }
+        self.tell_end_as(HoldEnd::Forgotten);
         held
     }
 
@@ -297,6 +296,21 @@ impl Hold {
     pub(super) fn closed(&self) -> Error {
         let why = "the client was closed, which gave up this hold: somebody else may have the lock";
         Error::named(ErrorKind::Closed, self.name(), why)
+    }
+}
+
+impl Taken for Hold {
+    fn begin_span(&self) {
+        // It was re-entered.
+        if self.has_span() {
+            return;
+        }
+        let asked = &self.store_hold.asked;
+        if let Some(span) = self.client.seen.observer.hold_span(&asked.name, asked.primitive, self.token) {
+            self.keep_span(span);
+            // A close in between has not seen the span.
+            self.tell_end();
+        }
     }
 }
 

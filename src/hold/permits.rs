@@ -20,6 +20,7 @@ use crate::os::{self, Mutex};
 use crate::store::{Release, Released, Undo, UnknownOutcomes};
 use crate::wait::client_state::ClientState;
 use crate::wait::life::closed;
+use crate::wait::record::Taken;
 
 /// What one call has taken. Whoever has it must [give it back](Self::give_back) or
 /// [keep it taken](Self::forget), once.
@@ -46,8 +47,7 @@ impl TakenPermits {
         let outstanding = OutstandingPermits { name: name.clone(), permits, since, thread };
         client.holds.outstanding_permits.lock().insert(holder.clone(), outstanding);
         let (client, name, holder) = (client.clone(), name.clone(), holder.clone());
-        let span = Mutex::new(client.seen.observer.hold_span(&name, name.kind.into(), 0));
-        let taken = Self { client, name, holder, permits, since, span };
+        let taken = Self { client, name, holder, permits, since, span: Mutex::default() };
         // A close that returned all outstanding permits just before the insert has not seen these.
         if taken.client.life.is_closed() {
             let _ = taken.give_back();
@@ -78,7 +78,7 @@ impl TakenPermits {
     pub(crate) fn forget(&self) {
         if !self.client.is_forked() {
             self.client.holds.outstanding_permits.lock().remove(&self.holder);
-            self.end_span(HoldEnd::Released);
+            self.end_span(HoldEnd::Forgotten);
         }
     }
 
@@ -120,6 +120,22 @@ impl TakenPermits {
                 client.watchdog.undo(failed.undo);
                 Err(failed.error.for_name(&name.name))
             }
+        }
+    }
+}
+
+impl Taken for TakenPermits {
+    fn begin_span(&self) {
+        *self.span.lock() = self.client.seen.observer.hold_span(&self.name, self.name.kind.into(), 0);
+    }
+}
+
+impl Drop for TakenPermits {
+    fn drop(&mut self) {
+        if let Some(span) = self.span.get_mut().take()
+            && self.client.is_forked()
+        {
+            span.leave_to_parent();
         }
     }
 }

@@ -21,11 +21,12 @@ impl OnThreadExit for ClientState {
             std::mem::forget(self);
             return;
         }
-        for tenure in self.holds.all_of(thread) {
-            let hold = Hold::of(&self, tenure);
-            hold.abandon();
-            // Logged last: a logger that blocks must not keep the lock from others.
+        let holds: Vec<Hold> = self.holds.all_of(thread).into_iter().map(|tenure| Hold::of(&self, tenure)).collect();
+        holds.iter().for_each(Hold::abandon);
+        // Last: a logger, a listener or a tracer that blocks must not keep a lock from others.
+        for hold in holds {
             log::warn!("a thread ended with a hold of {:?}: releasing it", hold.name());
+            hold.tell_end();
         }
     }
 }
@@ -39,7 +40,7 @@ impl Hold {
         // Counted before the lease leaves its live states: a close that finds it released waits for
         // this call.
         let _call = self.client.life.count_call();
-        let outcome = self.leave_one(side)?.map_or(Ok(()), Leaving::send);
+        let outcome = self.leave_one(side).and_then(|leaving| leaving.map_or(Ok(()), Leaving::send));
         self.tell_end();
         outcome
     }
@@ -58,17 +59,26 @@ impl Hold {
     /// Notifies the listener and the tracer that the hold was given up, if it was. Called after the
     /// release was sent, because the next holder waits for that.
     pub(crate) fn tell_end(&self) {
+        self.tell_end_as(HoldEnd::Released);
+    }
+
+    /// `released`: the end of a hold that was given up and neither lost nor closed.
+    pub(super) fn tell_end_as(&self, released: HoldEnd) {
         let observer = &self.client.seen.observer;
         if !observer.is_watched() {
             return;
         }
-        let end = match self.state() {
-            LeaseState::Released => HoldEnd::Released,
+        let state = self.state();
+        let end = match state {
+            LeaseState::Held | LeaseState::Suspect => return,
+            // The release itself may have found the loss.
+            LeaseState::Lost => HoldEnd::Lost(self.loss_now()),
+            LeaseState::Released if self.was_reported() => HoldEnd::Lost(self.loss_now()),
+            LeaseState::Released => released,
             LeaseState::Closed => HoldEnd::Closed,
-            LeaseState::Held | LeaseState::Suspect | LeaseState::Lost => return,
         };
         observer.end_span(self.take_span(), |span| span.end_hold(end));
-        if self.is_first_to_tell() {
+        if state != LeaseState::Lost && self.is_first_to_tell() {
             let (name, held) = (self.lock_name(), self.held());
             observer.tell_of(&name.name, name.kind.into(), |listener, lock| listener.released(lock, held));
         }
@@ -93,7 +103,7 @@ impl Hold {
     /// Gives up the hold whatever its count.
     pub(super) fn release_all(&self) -> Result<()> {
         let _call = self.client.life.count_call();
-        let outcome = self.leave_all()?.map_or(Ok(()), Leaving::send);
+        let outcome = self.leave_all().and_then(|leaving| leaving.map_or(Ok(()), Leaving::send));
         self.tell_end();
         outcome
     }
@@ -131,7 +141,7 @@ impl Hold {
         self.observe_end(before, now);
         let leaving = self.left_all(before, now)?;
         if matches!(before, LeaseState::Held | LeaseState::Suspect) {
-            self.client.loss_callbacks.report(&self.tenure);
+            self.client.loss_callbacks.report_of_owner(&self.tenure);
         }
         Ok(leaving)
     }
@@ -158,7 +168,7 @@ impl Hold {
                     self.observe_end(LeaseState::Held, now);
                     self.client.loss_callbacks.observe_loss(&self.tenure);
                 }
-                self.client.loss_callbacks.report(&self.tenure);
+                self.client.loss_callbacks.report_of_owner(&self.tenure);
                 Err(self.lost())
             }
             LeaseState::Held | LeaseState::Suspect | LeaseState::Released => Ok(None),
@@ -192,7 +202,6 @@ impl Hold {
     fn abandon(&self) {
         // Dropping the result sends in the background what is left to send.
         drop(self.leave_all());
-        self.tell_end();
     }
 
     pub(super) fn undo(&self, unknowns: UnknownOutcomes, left: HoldCounts) {

@@ -49,9 +49,14 @@ impl Told {
         self.note(REPORTED | TOLD) & REPORTED == 0
     }
 
+    /// Whether its loss was reported.
+    pub(super) fn was_reported(&self) -> bool {
+        self.0.load(Ordering::Acquire) & REPORTED != 0
+    }
+
     /// Whether its loss was reported but not logged yet: then the caller logs it.
     pub(super) fn log(&self) -> bool {
-        self.0.load(Ordering::Acquire) & REPORTED != 0 && self.note(LOGGED) & LOGGED == 0
+        self.was_reported() && self.note(LOGGED) & LOGGED == 0
     }
 
     /// Whether nobody was notified of its end before.

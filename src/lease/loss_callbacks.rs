@@ -116,9 +116,28 @@ impl LossCallbacks {
         }
     }
 
+    /// [`report_of_owner`](Self::report_of_owner) by a thread that found the loss and does not give
+    /// the tenure up: its span ends on a thread for callbacks.
+    pub(crate) fn report(self: &Arc<Self>, tenure: &Tenure) {
+        if tenure.state() == LeaseState::Lost {
+            self.end_span_of_lost(tenure);
+        }
+        self.report_of_owner(tenure);
+    }
+
+    /// If no more calls may be queued, the span is left to whoever gives the tenure up.
+    fn end_span_of_lost(self: &Arc<Self>, tenure: &Tenure) {
+        if self.has_room()
+            && let Some(span) = tenure.take_span()
+        {
+            let (observer, loss) = (self.observer.clone(), tenure.loss_now());
+            self.call_user(move || observer.end_span(Some(span), |span| span.end_hold(HoldEnd::Lost(loss))));
+        }
+    }
+
     /// The lease was lost, or given up by closing the client: runs those of its callbacks that have
     /// not run yet.
-    pub(crate) fn report(self: &Arc<Self>, tenure: &Tenure) {
+    pub(crate) fn report_of_owner(self: &Arc<Self>, tenure: &Tenure) {
         if tenure.state() == LeaseState::Lost {
             self.observe_loss(tenure);
         }
@@ -128,10 +147,6 @@ impl LossCallbacks {
     /// Called by every thread that detects a loss, and by the one whose release found no hold: the
     /// loss is counted once for each hold.
     pub(crate) fn observe_loss(self: &Arc<Self>, tenure: &Tenure) {
-        if let Some(span) = tenure.take_span() {
-            let (observer, loss) = (self.observer.clone(), tenure.loss_now());
-            self.call_user(move || observer.end_span(Some(span), |span| span.end_hold(HoldEnd::Lost(loss))));
-        }
         if !tenure.is_first_to_report() {
             return;
         }
@@ -152,18 +167,20 @@ impl LossCallbacks {
     }
 
     fn tell(self: &Arc<Self>, name: &Arc<LockName>, tell: impl FnOnce(&dyn Listener, &LockInfo<'_>) + Send + 'static) {
-        if self.observer.has_listener() {
+        if self.observer.has_listener() && self.has_room() {
             let (observer, name) = (self.observer.clone(), name.clone());
             self.call_user(move || observer.tell_of(&name.name, name.kind.into(), tell));
         }
     }
 
+    fn has_room(&self) -> bool {
+        self.due.lock().queue.len() < MOST_UNTOLD
+    }
+
     /// Calls a listener or a tracer on a thread for callbacks: one that blocks must not keep the
     /// watchdog from renewing.
-    fn call_user(self: &Arc<Self>, call: impl FnOnce() + Send + 'static) {
-        if self.due.lock().queue.len() < MOST_UNTOLD {
-            self.enqueue(std::iter::once(DueCall::Observer(Box::new(call))));
-        }
+    pub(crate) fn call_user(self: &Arc<Self>, call: impl FnOnce() + Send + 'static) {
+        self.enqueue(std::iter::once(DueCall::Observer(Box::new(call))));
     }
 
     /// Runs or drops the callbacks that a guard took back, after it was given up with this outcome.

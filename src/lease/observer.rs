@@ -190,9 +190,11 @@ impl Observer {
         self.without_panics("tracer", || Span::of_hold(&self.span_client, &name.name, primitive, token))?
     }
 
-    pub(crate) fn end_span(&self, span: Option<Span>, end: impl FnOnce(Span)) {
+    pub(crate) fn end_span(&self, span: Option<Span>, end: impl FnOnce(&Span)) {
         if let Some(span) = span {
-            let _ = self.without_panics("tracer", || end(span));
+            // Two calls: a tracer that panics while it is unwound by a panic ends the process.
+            let _ = self.without_panics("tracer", || end(&span));
+            let _ = self.without_panics("tracer", || span.close());
         }
     }
 

@@ -25,11 +25,13 @@ pub(crate) struct SpanClient {
 #[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "only spans read it"))]
 pub(crate) enum HoldEnd {
     Released,
+    /// It stays taken at the store, and nobody renews it.
+    Forgotten,
     Closed,
     Lost(Loss),
 }
 
-/// A span that has not ended. If it is dropped without an end, it has no outcome.
+/// A span that has not ended: it is given an outcome, and closed.
 #[derive(Debug)]
 pub(crate) struct Span(#[cfg(feature = "tracing")] tracing::Span);
 
@@ -77,7 +79,7 @@ impl Span {
         (!span.is_disabled()).then_some(Self(span))
     }
 
-    pub(crate) fn end_wait(self, outcome: Outcome<'_>) {
+    pub(crate) fn end_wait(&self, outcome: Outcome<'_>) {
         let ended = match outcome {
             Outcome::Granted | Outcome::Reentered => "granted",
             Outcome::Busy | Outcome::TimedOut => "timed_out",
@@ -89,9 +91,10 @@ impl Span {
         self.0.record("lock.outcome", ended);
     }
 
-    pub(crate) fn end_hold(self, end: HoldEnd) {
+    pub(crate) fn end_hold(&self, end: HoldEnd) {
         let ended = match end {
             HoldEnd::Released => "released",
+            HoldEnd::Forgotten => "forgotten",
             HoldEnd::Closed => "closed",
             HoldEnd::Lost(loss) => {
                 self.0.record("lock.lost", loss.reason().label()).record("lock.error", loss.to_string());
@@ -99,6 +102,16 @@ impl Span {
             }
         };
         self.0.record("lock.outcome", ended);
+    }
+
+    /// Reports it to the tracer.
+    pub(crate) fn close(self) {
+        drop(self.0);
+    }
+
+    /// In a forked child it belongs to the parent, whose tracer may be locked for ever.
+    pub(crate) fn leave_to_parent(self) {
+        std::mem::forget(self.0);
     }
 
     fn failed(&self, outcome: &'static str) -> &'static str {
@@ -117,7 +130,11 @@ impl Span {
         None
     }
 
-    pub(crate) fn end_wait(self, _: Outcome<'_>) {}
+    pub(crate) fn end_wait(&self, _: Outcome<'_>) {}
 
-    pub(crate) fn end_hold(self, _: HoldEnd) {}
+    pub(crate) fn end_hold(&self, _: HoldEnd) {}
+
+    pub(crate) fn close(self) {}
+
+    pub(crate) fn leave_to_parent(self) {}
 }

@@ -58,6 +58,10 @@ impl Tenure {
         }
     }
 
+    pub(crate) fn has_span(&self) -> bool {
+        cfg!(feature = "tracing") && self.listeners.lock().as_ref().is_some_and(|listeners| listeners.span.is_some())
+    }
+
     /// Keeps the span until its end. If the tenure is lost before this, whoever gives it up ends
     /// the span.
     pub(crate) fn keep_span(&self, span: Span) {

@@ -241,6 +241,11 @@ impl Tenure {
         self.told.log().then(|| format!("{:?} is lost: {}", self.lock_name().name, self.loss_now()))
     }
 
+    /// Whether its loss was [reported](Self::is_first_to_report).
+    pub(crate) fn was_reported(&self) -> bool {
+        self.told.was_reported()
+    }
+
     /// True once, for whoever notifies the listener that it was given up.
     pub(crate) fn is_first_to_tell(&self) -> bool {
         self.told.tell()

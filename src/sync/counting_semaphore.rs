@@ -17,7 +17,7 @@ use crate::sync::semaphore::SetPermits;
 use crate::wait::attempt::{AcquireAttempt, Tried};
 use crate::wait::client_state::ClientState;
 use crate::wait::contender::Contender;
-use crate::wait::record::recorded;
+use crate::wait::record::{Taken, recorded};
 use crate::wait::wait_loop::contend;
 
 /// A number of permits without leases: **a process that dies leaks its permits**. So use
@@ -231,6 +231,12 @@ impl CountingPermit {
     pub fn forget(mut self) {
         self.given_up = true;
         self.taken.forget();
+    }
+}
+
+impl Taken for CountingPermit {
+    fn begin_span(&self) {
+        self.taken.begin_span();
     }
 }
 

@@ -35,8 +35,20 @@ impl CallRecord {
     }
 }
 
+/// What a call takes.
+pub(crate) trait Taken {
+    /// Begins the spans of what is newly held. Called when nobody waits for this call any more: it
+    /// renews what it has taken, and leads no queue. A tracer that blocks delays only its caller.
+    fn begin_span(&self);
+}
+
+/// A latch was waited for, and nothing is held.
+impl Taken for () {
+    fn begin_span(&self) {}
+}
+
 /// Runs a call that takes all of these names, and records how it ends.
-pub(crate) fn recorded<T>(
+pub(crate) fn recorded<T: Taken>(
     client: &Arc<ClientState>,
     primitive: Primitive,
     names: &[Arc<LockName>],
@@ -56,6 +68,9 @@ pub(crate) fn recorded<T>(
     let waited = waited.as_ref().map(|(name, time)| (name, *time));
     client.seen.observer.call_ended(primitive, names, outcome, waited);
     client.seen.observer.end_span(span, |span| span.end_wait(outcome));
+    if let Ok(Some(taken)) = &result {
+        taken.begin_span();
+    }
     if client.seen.observer.has_listener() {
         let time = waited.map(|(_, time)| time);
         let label = crate::base::names::label(names.iter());

@@ -56,7 +56,6 @@ fn the_small_examples_succeed() {
         ("config_readers", "12 reads saw a whole config"),
         ("select_jobs", "both jobs are done, one by each worker"),
         ("start_signal", "all 4 workers finished, none began before the signal"),
-        ("spans", "the request waited for one lock, and one hold was lost"),
         ("rate_limit", "never more than 3 calls at once, and the dead worker's permit came back"),
         ("test_your_job", "and leaves nothing behind"),
         ("transfer", "150 transfers, and still 400 in all"),
@@ -65,6 +64,19 @@ fn the_small_examples_succeed() {
         assert_eq!(run(name, Some(&server.url())), last_line, "{name}");
         server.cmd::<()>(&["FLUSHALL"]);
     }
+    server.assert_clean();
+}
+
+#[test]
+fn spans_show_a_wait_within_its_request_and_a_lost_hold() {
+    let server = Server::start();
+    let output = Command::new(example("spans")).arg(server.url()).output().unwrap();
+    let spans = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{spans}");
+    let shown = |span: &str, field: &str| spans.lines().any(|line| line.contains(span) && line.contains(field));
+    assert!(shown("request{id=4711}:leasehold.wait{", "lock.outcome=\"granted\""), "{spans}");
+    assert!(shown("request{id=4711}:leasehold.hold{", "lock.outcome=\"released\""), "{spans}");
+    assert!(shown("leasehold.hold{", "lock.outcome=\"lost\""), "{spans}");
     server.assert_clean();
 }
 
@@ -211,6 +223,7 @@ fn no_example_is_left_out() {
         "rayon_pool",
         "select_jobs",
         "sentinel",
+        "spans",
         "start_signal",
         "test_your_job",
         "three_masters",

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use leasehold::{CancelToken, ErrorKind, LockClient};
@@ -11,8 +12,18 @@ use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::rig::{Server, ms, wait_until};
+use crate::rig::{Child, Server, ms, wait_until};
 use crate::support::Clients;
+
+/// A subscriber for the threads that enter it.
+fn dispatch(subscriber: impl Into<tracing::Dispatch>) -> tracing::Dispatch {
+    // While a process has only one subscriber, tracing asks that of the thread that is first at a
+    // span whether somebody wants it: here a thread of another test, which has none.
+    static OTHERS: LazyLock<[tracing::Dispatch; 2]> =
+        LazyLock::new(|| std::array::from_fn(|_| tracing_subscriber::registry().into()));
+    LazyLock::force(&OTHERS);
+    subscriber.into()
+}
 
 /// A tracer for the threads that enter it, and the spans that have ended.
 #[derive(Clone)]
@@ -27,7 +38,7 @@ impl Tracer {
         let exported = InMemorySpanExporter::default();
         let provider = SdkTracerProvider::builder().with_simple_exporter(exported.clone()).build();
         let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
-        let subscriber = tracing_subscriber::registry().with(layer).into();
+        let subscriber = dispatch(tracing_subscriber::registry().with(layer));
         Self { subscriber, exported, _provider: provider }
     }
 
@@ -281,22 +292,112 @@ fn each_turn_of_a_hold_that_passes_on_is_a_span() {
     server.assert_clean();
 }
 
-/// A layer that panics whenever a span of this crate begins or ends.
-struct Panics(Arc<AtomicUsize>);
+/// All readers of a client share a hold in the store.
+#[test]
+fn each_of_several_readers_has_its_own_end() {
+    let (client, tracer) = (LockClient::in_memory(), Tracer::new());
+    let guards: Vec<_> = std::thread::scope(|s| {
+        let read = || tracer.within(|| client.rw_lock("config").read_owned().unwrap());
+        let readers: Vec<_> = (0..3).map(|_| s.spawn(read)).collect();
+        readers.into_iter().map(|reader| reader.join().unwrap()).collect()
+    });
+    client.close(Duration::from_secs(5)).unwrap();
+    let spans = tracer.spans("leasehold.hold");
+    assert_eq!(spans.len(), 3);
+    spans.iter().for_each(|span| assert_fields(span, &[("lock.kind", "read"), ("lock.outcome", "closed")]));
+    drop(guards);
+    assert_eq!(tracer.spans("leasehold.hold").len(), 3);
+}
 
-impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for Panics {
-    fn on_new_span(&self, _: &tracing::span::Attributes<'_>, _: &tracing::span::Id, _: Context<'_, S>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
+#[test]
+fn what_is_forgotten_is_not_called_released() {
+    let (client, tracer) = (LockClient::in_memory(), Tracer::new());
+    assert!(client.semaphore("permits").try_set_permits(1).is_ok());
+    assert!(client.counting_semaphore("slots").try_set_permits(1).is_ok());
+    tracer.within(|| {
+        let _ = client.semaphore("permits").acquire().unwrap().forget();
+        client.counting_semaphore("slots").acquire().unwrap().forget();
+    });
+    let spans = tracer.spans("leasehold.hold");
+    assert_eq!(spans.len(), 2);
+    spans.iter().for_each(|span| assert_fields(span, &[("lock.outcome", "forgotten")]));
+}
+
+#[test]
+fn a_loss_that_forgetting_finds_is_counted_and_told() {
+    let (server, tracer) = (Server::start(), Tracer::new());
+    let client = server.builder().build().unwrap();
+    let permits = client.semaphore("permits").with_lease(ms(100));
+    assert!(permits.try_set_permits(1).is_ok());
+    let permit = tracer.within(|| permits.acquire().unwrap());
+    wait_until("its lease has ended", || !permit.is_held());
+    let _ = permit.forget();
+    wait_until("the span has ended", || !tracer.spans("leasehold.hold").is_empty());
+    assert_fields(&tracer.span("leasehold.hold"), &[("lock.outcome", "lost"), ("lock.lost", "fixed_lease")]);
+    assert_eq!(client.stats().primitive(leasehold::Primitive::Semaphore).unwrap().lost(), 1);
+    assert!(permits.delete().unwrap());
+    drop((client, permits));
+    server.assert_clean();
+}
+
+/// In the child, the exporter may be locked by a thread that does not exist there.
+#[test]
+fn a_forked_child_ends_no_span_of_its_parent() {
+    let mut program = Child::spawn("spans::forking_tracer", &[]);
+    assert_eq!(program.expect("child ended: "), "0");
+    assert_eq!(program.expect("parent ended: "), "2");
+    program.wait();
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn forking_tracer() {
+    let (client, tracer) = (LockClient::in_memory(), Tracer::new());
+    assert!(client.counting_semaphore("slots").try_set_permits(1).is_ok());
+    let held = tracer.within(|| (client.counting_semaphore("slots").acquire().unwrap(), client.lock("job").unwrap()));
+    match fork::fork().unwrap() {
+        fork::Fork::Child => {
+            drop(held);
+            println!("@@child ended: {}", tracer.spans("leasehold.hold").len());
+            std::process::exit(0);
+        }
+        fork::Fork::Parent(child) => {
+            let _ = fork::waitpid(child);
+            drop(held);
+            println!("@@parent ended: {}", tracer.spans("leasehold.hold").len());
+        }
+    }
+}
+
+/// A layer whose `mutex` the first panic poisons, so that it panics at every later call.
+#[derive(Clone, Default)]
+struct Panics {
+    calls: Arc<AtomicUsize>,
+    mutex: Arc<Mutex<()>>,
+    at_begin: bool,
+}
+
+impl Panics {
+    fn panic(&self) {
+        let _guard = self.mutex.lock().unwrap();
+        self.calls.fetch_add(1, Ordering::SeqCst);
         panic!("on purpose");
     }
 }
 
-struct PanicsAtEnd(Arc<AtomicUsize>);
+impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for Panics {
+    fn on_new_span(&self, _: &tracing::span::Attributes<'_>, _: &tracing::span::Id, _: Context<'_, S>) {
+        if self.at_begin {
+            self.panic();
+        }
+    }
 
-impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for PanicsAtEnd {
     fn on_record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>, _: Context<'_, S>) {
-        self.0.fetch_add(1, Ordering::SeqCst);
-        panic!("on purpose");
+        self.panic();
+    }
+
+    fn on_close(&self, _: tracing::span::Id, _: Context<'_, S>) {
+        self.panic();
     }
 }
 
@@ -304,11 +405,9 @@ impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<
 fn a_tracer_that_panics_costs_no_lock() {
     let server = Server::start();
     let (client, other) = (server.client(), server.client());
-    let panics = Arc::new(AtomicUsize::new(0));
-    let begins = tracing_subscriber::registry().with(Panics(panics.clone()));
-    let ends = tracing_subscriber::registry().with(PanicsAtEnd(panics.clone()));
-    for tracer in [tracing::Dispatch::new(begins), tracing::Dispatch::new(ends)] {
-        let before = panics.load(Ordering::SeqCst);
+    for at_begin in [true, false] {
+        let panics = Panics { at_begin, ..Panics::default() };
+        let tracer = dispatch(tracing_subscriber::registry().with(panics.clone()));
         let held = other.lock("job").unwrap();
         std::thread::scope(|s| {
             let waiter = s.spawn(|| {
@@ -322,9 +421,103 @@ fn a_tracer_that_panics_costs_no_lock() {
             held.unlock().unwrap();
             waiter.join().unwrap();
         });
-        assert_eq!(panics.load(Ordering::SeqCst), before + 2, "one for the wait and one for the hold");
+        assert_eq!(panics.calls.load(Ordering::SeqCst), 1, "the first one poisoned the mutex");
         other.lock("job").unwrap().unlock().unwrap();
     }
+    drop((client, other));
+    server.assert_clean();
+}
+
+/// A layer that blocks where a span of this name begins or ends, until it is opened.
+#[derive(Clone)]
+struct Gate {
+    at_end: bool,
+    is_open: Arc<(Mutex<bool>, std::sync::Condvar)>,
+    /// How many are or were blocked.
+    came: Arc<AtomicUsize>,
+}
+
+impl Gate {
+    fn new(at_end: bool) -> Self {
+        Self { at_end, is_open: Arc::default(), came: Arc::default() }
+    }
+
+    fn pass(&self, metadata: &tracing::Metadata<'_>, ends: bool) {
+        if ends == self.at_end && metadata.name() == "leasehold.hold" {
+            self.came.fetch_add(1, Ordering::SeqCst);
+            let (is_open, changed) = &*self.is_open;
+            drop(changed.wait_while(is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
+        }
+    }
+
+    fn open(&self) {
+        *self.is_open.0.lock().unwrap() = true;
+        self.is_open.1.notify_all();
+    }
+
+    fn is_reached(&self) -> bool {
+        self.came.load(Ordering::SeqCst) > 0
+    }
+}
+
+impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for Gate {
+    fn on_new_span(&self, attributes: &tracing::span::Attributes<'_>, _: &tracing::span::Id, _: Context<'_, S>) {
+        self.pass(attributes.metadata(), false);
+    }
+
+    fn on_close(&self, id: tracing::span::Id, context: Context<'_, S>) {
+        self.pass(context.metadata(&id).unwrap(), true);
+    }
+}
+
+/// Otherwise a multi-lock would lose the names whose spans have not begun.
+#[test]
+fn a_tracer_that_blocks_at_a_begin_delays_its_caller_and_no_renewal() {
+    let server = Server::start();
+    let (client, other) = (server.builder().lease(ms(600)).io_timeout(ms(100)).build().unwrap(), server.client());
+    let gate = Gate::new(false);
+    let tracer = dispatch(tracing_subscriber::registry().with(gate.clone()));
+    std::thread::scope(|s| {
+        let taker = s.spawn(|| {
+            tracing::dispatcher::with_default(&tracer, || {
+                let guard = client.multi(["a", "b"]).lock().unwrap();
+                assert!(guard.is_held(), "{:?}", guard.loss());
+                guard.unlock().unwrap();
+            });
+        });
+        wait_until("the tracer is called", || gate.is_reached());
+        // The calls of other threads of the client go on.
+        client.lock("c").unwrap().unlock().unwrap();
+        let renewed = || client.stats().primitive(leasehold::Primitive::Multi).map_or(0, |multi| multi.renewals());
+        wait_until("both are renewed for longer than a lease", || renewed() >= 10);
+        assert!(other.try_lock("a").unwrap().is_none() && other.try_lock("b").unwrap().is_none());
+        gate.open();
+        taker.join().unwrap();
+    });
+    drop((client, other));
+    server.assert_clean();
+}
+
+#[test]
+fn a_tracer_that_blocks_a_close_keeps_no_lock() {
+    let server = Server::start();
+    let (client, other) = (server.client(), server.client());
+    let gate = Gate::new(true);
+    let tracer = dispatch(tracing_subscriber::registry().with(gate.clone()));
+    let guards: Vec<_> =
+        tracing::dispatcher::with_default(&tracer, || ["a", "b", "c"].map(|name| client.lock(name).unwrap()).into());
+    std::thread::scope(|s| {
+        let closes = s.spawn(|| client.close(Duration::from_secs(30)));
+        wait_until("the tracer is called", || gate.is_reached());
+        for name in ["a", "b", "c"] {
+            other.lock(name).unwrap().unlock().unwrap();
+        }
+        assert!(!closes.is_finished());
+        gate.open();
+        closes.join().unwrap().unwrap();
+    });
+    let guards: Vec<leasehold::ReentrantMutexGuard> = guards;
+    drop(guards);
     drop((client, other));
     server.assert_clean();
 }
@@ -339,7 +532,7 @@ fn spans_that_nobody_wants_are_not_made() {
     }
     let (client, made) = (LockClient::in_memory(), Arc::new(AtomicUsize::new(0)));
     let wanted = |level: tracing::level_filters::LevelFilter| -> tracing::Dispatch {
-        tracing_subscriber::registry().with(level).with(Counts(made.clone())).into()
+        dispatch(tracing_subscriber::registry().with(level).with(Counts(made.clone())))
     };
     for (level, expected) in [("warn", 0), ("info", 1)] {
         tracing::dispatcher::with_default(&wanted(level.parse().unwrap()), || drop(client.lock("job").unwrap()));

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use leasehold::LockClient;
 
-use crate::program::{Program, leasehold, path_of_program, processes_with, program, run};
+use crate::program::{Program, leasehold, marked, path_of_program, processes_with, program, run};
 use crate::rig::{Server, signal, wait_until};
 
 fn at(server: &Server, arguments: &[&str]) -> Command {
@@ -49,7 +49,8 @@ fn a_command_runs_under_its_lock() {
 #[test]
 fn the_second_run_waits_or_says_who_has_it() {
     let server = Server::start_tcp(&[]);
-    let first = run_of_a_family(&server, "first-of-two", &["--owner", "first"]);
+    let mark = &marked("first-of-two");
+    let first = run_of_a_family(&server, mark, &["--owner", "first"]);
     assert!(held(&server, "job"));
     let second = run(at(&server, &["run", "job", "--no-wait", "--", "cmd", "/c", "echo ran"]));
     assert_eq!((second.status, &*second.out), (75, ""), "{}", second.err);
@@ -57,31 +58,32 @@ fn the_second_run_waits_or_says_who_has_it() {
 
     let third = Program::start(at(&server, &["run", "job", "--verbose", "--", "cmd", "/c", "echo ran"]));
     third.expect_said("waiting for");
-    processes_with("first-of-two").into_iter().filter(|pid| *pid != first.pid()).for_each(|pid| signal(pid, "KILL"));
+    processes_with(mark).into_iter().filter(|pid| *pid != first.pid()).for_each(|pid| signal(pid, "KILL"));
     first.end();
     let third = third.end();
     assert_eq!((third.status, &*third.out), (0, "ran"), "{}", third.err);
-    all_have_ended("first-of-two");
+    all_have_ended(mark);
     server.assert_clean();
 }
 
 #[test]
 fn a_lost_lock_ends_the_command_and_what_it_has_started() {
     let server = Server::start_tcp(&[]);
-    let first = run_of_a_family(&server, "family-of-the-lost", &["--lease", "1s"]);
+    let mark = &marked("family-of-the-lost");
+    let first = run_of_a_family(&server, mark, &["--lease", "1s"]);
     let unlock = run(at(&server, &["unlock", "--force", "job"]));
     assert_eq!(unlock.status, 0, "{}", unlock.err);
     let end = first.end();
     assert_eq!(end.status, 70, "{}", end.err);
     assert!(end.err.contains("the lock is lost, so the command is ended"), "{}", end.err);
-    all_have_ended("family-of-the-lost");
+    all_have_ended(mark);
     server.assert_clean();
 }
 
 #[test]
 fn a_run_that_is_ended_leaves_its_command_running() {
     let server = Server::start_tcp(&[]);
-    let mark = "family-that-stays";
+    let mark = &marked("family-that-stays");
     let first = run_of_a_family(&server, mark, &["--lease", "1s"]);
     let leasehold = first.pid();
     signal(leasehold, "KILL");
@@ -96,7 +98,7 @@ fn a_run_that_is_ended_leaves_its_command_running() {
 #[test]
 fn ctrl_c_ends_a_wait_and_not_a_command() {
     let server = Server::start_tcp(&[]);
-    let mark = "family-at-the-console";
+    let mark = &marked("family-at-the-console");
     let first = run_of_a_family(&server, mark, &[]);
 
     let waiting = Program::start(at(&server, &["run", "job", "--fair", "--verbose", "--", "cmd", "/c", "echo ran"]));

@@ -126,6 +126,11 @@ pub(crate) fn run(command: Command) -> End {
     Program::start(command).end()
 }
 
+/// A word for the arguments of a test's processes, which no other run of the tests has.
+pub(crate) fn marked(word: &str) -> String {
+    format!("{word}-{}", std::process::id())
+}
+
 /// The processes of this machine that have this word among their arguments.
 pub(crate) fn processes_with(word: &str) -> Vec<u32> {
     let processes =

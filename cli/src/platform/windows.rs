@@ -1,6 +1,6 @@
 //! Windows: the events of the console, and its size.
 
-use std::io;
+use std::io::{self, IsTerminal, stdout};
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
@@ -120,6 +120,7 @@ pub(crate) fn stop() {}
 
 /// `None` if stdout is not a console.
 pub(crate) fn columns_of_stdout() -> Option<usize> {
-    let (columns, _) = terminal::size().ok()?;
+    // The size is that of the console, whatever stdout is.
+    let (columns, _) = terminal::size().ok().filter(|_| stdout().is_terminal())?;
     (columns > 0).then_some(columns.into())
 }

@@ -163,8 +163,12 @@ impl Stream {
 
     /// From now on reads and writes return at once, with `WouldBlock` if they cannot proceed.
     pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
-        // On Windows a timeout would still be waited for, see `read_in_time`.
-        let set = |stream: &TcpStream| stream.set_read_timeout(None).and_then(|()| stream.set_nonblocking(true));
+        let set = |stream: &TcpStream| {
+            // It would still be waited for, see `read_in_time`.
+            #[cfg(windows)]
+            stream.set_read_timeout(None)?;
+            stream.set_nonblocking(true)
+        };
         match &self.socket {
             Socket::Tcp(stream) => set(stream),
             #[cfg(unix)]

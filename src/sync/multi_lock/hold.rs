@@ -16,6 +16,7 @@ use crate::os;
 use crate::store::{Release, Renewal, UnknownOutcomes};
 use crate::sync::guard::HeldLock;
 use crate::wait::client_state::ClientState;
+use crate::wait::record::Taken;
 
 /// One level of each of several holds.
 pub(crate) struct MultiHold {
@@ -112,6 +113,12 @@ impl HeldLock for MultiHold {
         let sent = if leaving.is_empty() { Ok(()) } else { self.send(leaving) };
         self.parts.iter().for_each(Hold::tell_end);
         worst([left_here, sent].into_iter())
+    }
+}
+
+impl Taken for MultiHold {
+    fn begin_span(&self) {
+        self.parts.iter().for_each(Taken::begin_span);
     }
 }
 

@@ -26,6 +26,12 @@ fn settle(history: &History) -> Nanos {
     2 * history.lease + millis(2500)
 }
 
+/// The same after the machine stood still for this long: that ends no lease if it is short, and only
+/// makes what is under way late.
+fn settle_after(history: &History, stood_still: Nanos) -> Nanos {
+    if stood_still < history.lease / 4 { stood_still + AT_ONCE } else { settle(history) }
+}
+
 /// All violations in a history, by time.
 pub(crate) fn judge(history: &History) -> Vec<Violation> {
     let checks = [
@@ -77,8 +83,10 @@ fn unrest(history: &History) -> Vec<(Nanos, Nanos)> {
     let rest = settle(history);
     let faults = history.faults.iter().map(|fault| (fault.from, fault.to));
     let stalls = history.attempts.iter().filter_map(|attempt| stalled(history, attempt));
-    let all = faults.chain(stalls).chain(history.stalls.iter().copied());
-    let mut all: Vec<_> = all.map(|(from, to)| (from, to.saturating_add(rest))).collect();
+    let settled = faults.chain(stalls).map(|(from, to)| (from, to.saturating_add(rest)));
+    let stood_still =
+        history.stalls.iter().map(|(from, to)| (*from, to.saturating_add(settle_after(history, to - from))));
+    let mut all: Vec<_> = settled.chain(stood_still).collect();
     all.sort_unstable();
     let mut merged: Vec<(Nanos, Nanos)> = Vec::new();
     for (from, to) in all {

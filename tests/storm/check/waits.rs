@@ -168,6 +168,11 @@ mod tests {
         assert_eq!(check(&history).len(), 0);
         history.attempts[1] = waiter(50, 12_000);
         assert_eq!(check(&history).len(), 1);
+        // For a short time only if it was short.
+        (history.attempts[1], history.stalls) = (waiter(50, 2000), vec![(millis(60), millis(400))]);
+        assert_eq!(check(&history).len(), 0);
+        history.attempts[1] = waiter(50, 9500);
+        assert_eq!(check(&history).len(), 1);
     }
 
     #[test]

@@ -20,14 +20,17 @@ impl Pulse {
         let (stop, stopped) = channel();
         let beat = move || {
             let (mut stalls, mut last) = (Vec::new(), now());
-            while stopped.recv_timeout(ms(20)) == Err(RecvTimeoutError::Timeout) {
+            loop {
+                let goes_on = stopped.recv_timeout(ms(20)) == Err(RecvTimeoutError::Timeout);
                 let beats = now();
                 if beats - last > LATEST {
                     stalls.push((last, beats));
                 }
+                if !goes_on {
+                    return stalls;
+                }
                 last = beats;
             }
-            stalls
         };
         Self { stop, thread: std::thread::spawn(beat) }
     }
