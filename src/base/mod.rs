@@ -17,6 +17,7 @@ pub(crate) mod lease;
 pub(crate) mod limits;
 pub(crate) mod listener;
 pub(crate) mod lock_name;
+pub(crate) mod log;
 pub(crate) mod loss;
 pub(crate) mod names;
 pub(crate) mod node_status;

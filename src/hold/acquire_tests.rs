@@ -14,7 +14,7 @@ use crate::store::Granted;
 use crate::store::Topic;
 use crate::store::memory::{Memory, MemoryStore};
 use crate::wait::client_state::Config;
-use crate::wait::local_queue::EnqueueOutcome;
+use crate::wait::local_queue::{EnqueueOutcome, Entry};
 
 const LEASE: Duration = Duration::from_secs(600);
 
@@ -47,7 +47,7 @@ fn is_staged() -> bool {
     while !client.notifications.is_subscribed(&topic) {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let first = client.local_queues.queue(&name, Deadline::Never, None, || None, || ());
+    let first = client.local_queues.queue(&name, Entry::AtTheEnd, (Deadline::Never, None), || None, || ());
     let EnqueueOutcome::Leader(first) = first else { panic!("nobody else is there") };
     let (got_it, outcome) = channel();
     let (of_thread, of_waiter) = (client.clone(), name.clone());

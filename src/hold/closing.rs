@@ -112,15 +112,11 @@ impl ClientState {
     }
 
     /// After all releases were sent: a listener or a tracer that blocks must not keep a lock from
-    /// others, nor this call beyond its deadline.
-    fn tell_ends(&self, closed: Vec<Hold>, deadline: Instant) {
-        for hold in closed {
-            if os::now() < deadline {
-                hold.tell_end();
-            } else if self.seen.observer.is_watched() {
-                self.loss_callbacks.call_user(move || hold.tell_end());
-            }
-        }
+    /// others. And on threads for callbacks: nor may it keep this call beyond its deadline.
+    fn tell_ends(&self, mut closed: Vec<Hold>, deadline: Instant) {
+        let observer = &self.seen.observer;
+        closed.retain(|hold| observer.has_listener() || hold.has_span());
+        self.loss_callbacks.call_user_until(closed.into_iter().map(|hold| move || hold.tell_end()), deadline);
     }
 
     fn give_back_permits(&self, deadline: Instant) -> Vec<Unconfirmed> {

@@ -49,7 +49,9 @@ impl Hold {
         if hold.is_held() {
             return Ok(Some(hold));
         }
-        // The lease ended while this thread was waking up, or the hold was forced out.
+        // The lease ended while this thread was waking up, or the hold was forced out. No user had
+        // this tenure, so its end is no loss that somebody should hear of.
+        hold.tenure.was_never_used();
         let _ = hold.release_all();
         Ok(None)
     }

@@ -86,7 +86,7 @@ impl Leaving {
     fn hand_over(
         &self,
         release: &Release<'_>,
-        piggyback: TakenPiggyback,
+        mut piggyback: TakenPiggyback,
         unknowns: &mut UnknownOutcomes,
     ) -> Result<Released> {
         let store = &self.hold.client.store;
@@ -96,7 +96,7 @@ impl Leaving {
                 released
             }
             None => {
-                drop(piggyback);
+                piggyback.was_not_sent();
                 store.release(release, unknowns)
             }
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::base::error::Result;
 use crate::base::lease::{LeaseState, Moment};
+use crate::base::log;
 use crate::hold::guarded::{Hold, Side};
 use crate::hold::leaving::Leaving;
 use crate::hold::thread_exit::OnThreadExit;
@@ -37,12 +38,7 @@ impl Hold {
         if self.client.is_forked() {
             return self.client.check_usable().map_err(|e| e.for_name(self.name()));
         }
-        // Counted before the lease leaves its live states: a close that finds it released waits for
-        // this call.
-        let _call = self.client.life.count_call();
-        let outcome = self.leave_one(side).and_then(|leaving| leaving.map_or(Ok(()), Leaving::send));
-        self.tell_end();
-        outcome
+        self.send_and_tell(|| self.leave_one(side))
     }
 
     /// The lease has left this state now, because the hold is given up.
@@ -102,8 +98,16 @@ impl Hold {
 
     /// Gives up the hold whatever its count.
     pub(super) fn release_all(&self) -> Result<()> {
-        let _call = self.client.life.count_call();
-        let outcome = self.leave_all().and_then(|leaving| leaving.map_or(Ok(()), Leaving::send));
+        self.send_and_tell(|| self.leave_all())
+    }
+
+    fn send_and_tell(&self, leave: impl FnOnce() -> Result<Option<Leaving>>) -> Result<()> {
+        // Counted before the lease leaves its live states: a close that finds it released waits for
+        // this call.
+        let call = self.client.life.count_call();
+        let outcome = leave().and_then(|leaving| leaving.map_or(Ok(()), Leaving::send));
+        // A close need not wait for the listener: nothing is left to release.
+        drop(call);
         self.tell_end();
         outcome
     }

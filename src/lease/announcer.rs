@@ -17,6 +17,7 @@ use std::time::Duration;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::holder::{Holder, client_and_number};
 use crate::base::lease::Moment;
+use crate::base::log;
 use crate::base::owner::{Announcement, HolderOwner, MOST_AGES, NamedHold};
 use crate::os::Mutex;
 use crate::store::{LockStore, OwnerStore};

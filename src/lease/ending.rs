@@ -49,6 +49,11 @@ impl Told {
         self.note(REPORTED | TOLD) & REPORTED == 0
     }
 
+    /// Nobody is notified of its end.
+    pub(super) fn hush(&self) {
+        self.note(REPORTED | TOLD | LOGGED);
+    }
+
     /// Whether its loss was reported.
     pub(super) fn was_reported(&self) -> bool {
         self.0.load(Ordering::Acquire) & REPORTED != 0

@@ -8,6 +8,7 @@
 //! whoever finds the loss.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::LeaseState;
 use crate::base::listener::{Listener, LockInfo};
 use crate::base::lock_name::LockName;
+use crate::base::log;
 use crate::base::loss::{Loss, RenewalTrouble};
 use crate::lease::callbacks::{Callback, OnLost, OnTrouble};
 use crate::lease::observer::Observer;
@@ -23,6 +25,7 @@ use crate::lease::records::{StoreHold, Tenure};
 use crate::lease::spans::HoldEnd;
 use crate::os::{
     self, Condvar, Mutex,
+    mpsc::channel,
     thread::{Builder, JoinHandle},
 };
 
@@ -181,6 +184,26 @@ impl LossCallbacks {
     /// watchdog from renewing.
     pub(crate) fn call_user(self: &Arc<Self>, call: impl FnOnce() + Send + 'static) {
         self.enqueue(std::iter::once(DueCall::Observer(Box::new(call))));
+    }
+
+    /// [`call_user`](Self::call_user) for each of these. Waits until all of them have returned, or
+    /// until the deadline.
+    pub(crate) fn call_user_until<C: FnOnce() + Send + 'static>(
+        self: &Arc<Self>,
+        calls: impl Iterator<Item = C>,
+        deadline: Instant,
+    ) {
+        let (returns, all_returned) = channel::<Infallible>();
+        self.enqueue(calls.map(|call| {
+            // Dropped when the call has returned, by a panic too.
+            let returns = returns.clone();
+            DueCall::Observer(Box::new(move || {
+                let _returns = returns;
+                call();
+            }))
+        }));
+        drop(returns);
+        let _ = all_returned.recv_timeout(deadline.saturating_duration_since(os::now()));
     }
 
     /// Runs or drops the callbacks that a guard took back, after it was given up with this outcome.

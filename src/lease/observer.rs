@@ -13,6 +13,7 @@ use crate::base::counters::{Counters, Figures, HandOver, Outcome};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::listener::{Listener, LockInfo};
 use crate::base::lock_name::LockName;
+use crate::base::log;
 use crate::base::loss::LossReason;
 use crate::base::primitive::Primitive;
 use crate::lease::spans::{Span, SpanClient};
@@ -161,6 +162,11 @@ impl Observer {
     /// Whether a listener or a tracer may want to know of the end of a hold.
     pub(crate) fn is_watched(&self) -> bool {
         cfg!(feature = "tracing") || self.has_listener()
+    }
+
+    /// Whether a wait that begins is reported to a listener or a tracer.
+    pub(crate) fn calls_user(&self) -> bool {
+        self.has_listener() || Span::may_be_wanted()
     }
 
     /// Notifies the listener, if there is one. Not to be called with a mutex held.

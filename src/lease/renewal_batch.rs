@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::lease::{LeaseState, Moment};
+use crate::base::lease::{LeaseState, LostBy, Moment};
 use crate::lease::records::{StoreHold, Tenure};
 use crate::lease::renewal_thread::{RenewalRound, RenewalTable, RenewalThread};
 use crate::lease::renewal_trouble::News;
@@ -158,7 +158,10 @@ impl RenewalThread {
             tenure.wake();
             self.report(tenure, news);
             if hold.leave(tenure) {
-                hold.lease.release(self.clock.now());
+                // A loss by time, as if its own lease had ended. Marked as released, it would count as
+                // one whose release is under way, which the other threads of the client wait for, as
+                // long as its guard lives.
+                hold.lease.lose(self.clock.now(), LostBy::Time);
                 self.take_back(hold);
             }
             (self.on_end)(&hold.asked.name.key);

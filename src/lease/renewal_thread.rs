@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::clock::{Clock, ClockReading};
 use crate::base::lease::{LeaseState, Moment};
+use crate::base::log;
 use crate::base::random::Backoff;
 use crate::lease::announcer::{Announcer, HeldNow};
 use crate::lease::hold_table::HoldTable;
@@ -151,6 +152,10 @@ impl RenewalThread {
                 Ok(false) => return,
                 Err(_) => {
                     log::warn!("the watchdog panicked and continues");
+                    let is_late = |until| os::now() >= until;
+                    if self.table.lock().resolve_until.is_some_and(is_late) {
+                        return;
+                    }
                     // If the panic repeats at once, the loop must not occupy a core.
                     os::thread::sleep(Duration::from_millis(10));
                 }
@@ -284,24 +289,40 @@ impl RenewalThread {
 
     /// Resolves one batch of undos. Returns true if there was progress and more are left.
     fn resolve(&self, round: &mut RenewalRound) -> bool {
-        let mut undos = self.table.lock().undos.take();
+        let mut undos = self.table.lock().undos.begin();
         if undos.is_empty() {
             return false;
         }
         let before = undos.len();
+        let mut batch = UndoBatch { inner: self, left: None, not_before: self.backs_off(round) };
         self.store.resolve(&mut undos);
         // One batch a round: what is due for renewal goes first.
         let progress = undos.len() < before;
-        let not_before = match progress {
-            true => {
-                round.resolve_pause.reset();
-                Moment::from_nanos(0)
-            }
-            false => self.clock.now().plus(round.resolve_pause.next()),
-        };
-        let mut table = self.table.lock();
-        table.undos.put_back(undos, not_before);
-        progress && table.undos.due().is_some()
+        if progress {
+            round.resolve_pause.reset();
+            batch.not_before = Moment::from_nanos(0);
+        }
+        batch.left = Some(undos);
+        drop(batch);
+        progress && self.table.lock().undos.due().is_some()
+    }
+
+    fn backs_off(&self, round: &mut RenewalRound) -> Moment {
+        self.clock.now().plus(round.resolve_pause.next())
+    }
+}
+
+/// Undos that are being resolved. If that panics, all of them are put back, and tried again after a
+/// pause.
+struct UndoBatch<'a> {
+    inner: &'a RenewalThread,
+    left: Option<Vec<Undo>>,
+    not_before: Moment,
+}
+
+impl Drop for UndoBatch<'_> {
+    fn drop(&mut self) {
+        self.inner.table.lock().undos.end(self.left.take(), self.not_before);
     }
 }
 

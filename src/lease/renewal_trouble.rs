@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lease::{LeaseState, Moment};
+use crate::base::log;
 use crate::lease::records::StoreHold;
 use crate::store::Renewed;
 
@@ -17,14 +18,14 @@ impl News {
     }
 
     pub(crate) fn debug(&mut self, line: impl FnOnce() -> String) {
-        if log::log_enabled!(target: "leasehold", log::Level::Debug) {
+        if log::wants(log::Level::Debug) {
             self.0.push((log::Level::Debug, line()));
         }
     }
 
     pub(crate) fn log(self) {
         for (level, line) in self.0 {
-            log::log!(level, "{line}");
+            log::line!(level, "{line}");
         }
     }
 }

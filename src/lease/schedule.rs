@@ -10,11 +10,11 @@ use crate::lease::visits::{NOT_SCHEDULED, tick};
 use crate::os::atomic::Ordering;
 
 /// Each hold stores when it is due here. The owner of the schedule guards both with one mutex.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Schedule {
     due: BTreeMap<DuePlace, Arc<StoreHold>>,
-    /// The shortest lease since it was last empty: it decides how often the clock must be read.
-    shortest: Duration,
+    /// How many of them have each lease: the shortest decides how often the clock must be read.
+    leases: BTreeMap<Duration, usize>,
 }
 
 /// When the hold is due; its address keeps equal times apart.
@@ -24,22 +24,14 @@ fn place(hold: &StoreHold, due: Moment) -> DuePlace {
     (due, std::ptr::from_ref(hold).addr())
 }
 
-impl Default for Schedule {
-    fn default() -> Self {
-        Self { due: BTreeMap::new(), shortest: Duration::MAX }
-    }
-}
-
 impl Schedule {
     /// Returns when it will be visited: no later than the end of its lease, which must be detected.
     pub(crate) fn enter(&mut self, hold: &Arc<StoreHold>, due: Moment) -> Moment {
-        if self.due.is_empty() {
-            self.shortest = Duration::MAX;
-        }
-        self.shortest = self.shortest.min(hold.asked.lease);
         let due = due.min(hold.first_end());
         hold.visits.due.store(due.as_nanos(), Ordering::Relaxed);
-        self.due.insert(place(hold, due), hold.clone());
+        if self.due.insert(place(hold, due), hold.clone()).is_none() {
+            *self.leases.entry(hold.asked.lease).or_default() += 1;
+        }
         due
     }
 
@@ -51,7 +43,22 @@ impl Schedule {
     /// Removes it. Returns when it would have been visited.
     pub(crate) fn take(&mut self, hold: &StoreHold) -> Option<Moment> {
         let due = Moment::from_nanos(hold.visits.due.swap(NOT_SCHEDULED, Ordering::Relaxed));
-        self.due.remove(&place(hold, due)).map(|_| due)
+        self.due.remove(&place(hold, due))?;
+        self.forget_lease(hold);
+        Some(due)
+    }
+
+    fn forget_lease(&mut self, hold: &StoreHold) {
+        if let Some(holds) = self.leases.get_mut(&hold.asked.lease) {
+            *holds -= 1;
+            if *holds == 0 {
+                self.leases.remove(&hold.asked.lease);
+            }
+        }
+    }
+
+    fn shortest_lease(&self) -> Duration {
+        self.leases.first_key_value().map_or(Duration::MAX, |(lease, _)| *lease)
     }
 
     pub(crate) fn holds(&self) -> impl Iterator<Item = &Arc<StoreHold>> {
@@ -60,7 +67,7 @@ impl Schedule {
 
     /// How often the clock must be read.
     pub(crate) fn tick(&self) -> Duration {
-        tick(self.shortest)
+        tick(self.shortest_lease())
     }
 
     /// When the thread that visits them must wake up: for the first hold that is due, and in
@@ -82,12 +89,14 @@ impl Schedule {
             // At most a twelfth of a lease early.
             horizon = horizon.max(now.plus((hold.asked.lease / 12).min(Duration::from_millis(500))));
             hold.visits.due.store(NOT_SCHEDULED, Ordering::Relaxed);
+            self.forget_lease(&hold);
             holds.push(hold);
         }
         holds
     }
 
     pub(crate) fn take_all(&mut self) -> Vec<Arc<StoreHold>> {
+        self.leases.clear();
         let holds: Vec<_> = std::mem::take(&mut self.due).into_values().collect();
         holds.iter().for_each(|hold| hold.visits.due.store(NOT_SCHEDULED, Ordering::Relaxed));
         holds
@@ -96,7 +105,7 @@ impl Schedule {
     /// Whether a lease can have ended while the machine was paused for this long without its
     /// boot-time clock counting it.
     pub(crate) fn is_endangered_by(&self, jump: Duration) -> bool {
-        !self.due.is_empty() && jump > margin(self.shortest)
+        !self.due.is_empty() && jump > margin(self.shortest_lease())
     }
 }
 
@@ -105,6 +114,22 @@ mod tests {
     use super::*;
     use crate::base::clock::FakeClock;
     use crate::lease::store_hold::tests::tenure;
+
+    #[test]
+    fn a_short_lease_counts_only_while_its_hold_is_here() {
+        let clock = Arc::new(FakeClock::default());
+        let ms = Duration::from_millis;
+        let [long, short] =
+            [("a", ms(30_000)), ("b", ms(20))].map(|(name, span)| tenure(name, &clock, span).store_hold.clone());
+        let mut schedule = Schedule::default();
+        let due = Moment::from_nanos(0);
+        [&long, &short, &short].into_iter().for_each(|hold| drop(schedule.enter(hold, due)));
+        assert_eq!(schedule.tick(), ms(2));
+        assert!(schedule.leave(&short));
+        assert_eq!(schedule.tick(), ms(1000));
+        schedule.enter(&short, due);
+        assert_eq!((schedule.take_due(due).len(), schedule.leases.len()), (2, 0));
+    }
 
     #[test]
     fn holds_that_are_due_at_the_same_time_are_kept_apart() {

@@ -58,6 +58,11 @@ macro_rules! span {
 
 #[cfg(feature = "tracing")]
 impl Span {
+    /// Whether a subscriber wants spans of this level. Does not call it.
+    pub(crate) fn may_be_wanted() -> bool {
+        tracing::level_filters::LevelFilter::current() >= tracing::Level::INFO
+    }
+
     pub(crate) fn of_wait(client: &SpanClient, name: &str, primitive: Primitive) -> Option<Self> {
         Self::wanted(span!("leasehold.wait", client, name, primitive,))
     }
@@ -122,6 +127,10 @@ impl Span {
 
 #[cfg(not(feature = "tracing"))]
 impl Span {
+    pub(crate) fn may_be_wanted() -> bool {
+        false
+    }
+
     pub(crate) fn of_wait(_: &SpanClient, _: &str, _: Primitive) -> Option<Self> {
         None
     }

@@ -235,6 +235,11 @@ impl Tenure {
         self.told.report()
     }
 
+    /// It ended before its user got it, so nobody is notified of that.
+    pub(crate) fn was_never_used(&self) {
+        self.told.hush();
+    }
+
     /// The log line about its loss: once, for the watchdog or its guard, whichever comes first.
     /// Call it after the loss was reported, and log the line without any mutex.
     pub(crate) fn loss_to_log(&self) -> Option<String> {

@@ -9,16 +9,15 @@ const MOST_UNDOS: usize = 10_000;
 pub(super) struct Undos {
     /// The oldest first.
     waiting: Vec<Undo>,
-    /// How many the thread is resolving, and until when the last of their holds can remain.
-    under_way: usize,
-    standing_until: Option<Moment>,
+    /// Those that the thread is resolving now.
+    under_way: Vec<Undo>,
     /// The back-off after a failure.
     not_before: Moment,
 }
 
 impl Default for Undos {
     fn default() -> Self {
-        Self { waiting: Vec::new(), under_way: 0, standing_until: None, not_before: Moment::from_nanos(0) }
+        Self { waiting: Vec::new(), under_way: Vec::new(), not_before: Moment::from_nanos(0) }
     }
 }
 
@@ -37,12 +36,12 @@ impl Undos {
 
     /// The latest moment at which an undo that is under way can still hold a lock in the store.
     pub(super) fn standing_until(&self) -> Option<Moment> {
-        self.standing_until
+        self.under_way.iter().map(|undo| undo.expires).max()
     }
 
     /// How many are not done.
     pub(super) fn open(&self) -> usize {
-        self.waiting.len() + self.under_way
+        self.waiting.len() + self.under_way.len()
     }
 
     /// When they are due; `None` if there are none.
@@ -56,18 +55,19 @@ impl Undos {
         self.not_before = Moment::from_nanos(0);
     }
 
-    /// Takes them out to be resolved.
-    pub(super) fn take(&mut self) -> Vec<Undo> {
-        let undos = std::mem::take(&mut self.waiting);
-        self.standing_until = undos.iter().map(|undo| undo.expires).max();
-        self.under_way = undos.len();
-        undos
+    /// Copies them out to be resolved. They stay here until [`end`](Self::end), so a panic in the
+    /// middle loses none: to undo something twice does no harm.
+    pub(super) fn begin(&mut self) -> Vec<Undo> {
+        self.under_way = std::mem::take(&mut self.waiting);
+        self.under_way.clone()
     }
 
-    /// Puts back what could not be resolved.
-    pub(super) fn put_back(&mut self, mut undos: Vec<Undo>, not_before: Moment) {
+    /// Ends what [`begin`](Self::begin) began. `left`: those that are not done; `None` if nobody
+    /// knows, because of a panic.
+    pub(super) fn end(&mut self, left: Option<Vec<Undo>>, not_before: Moment) {
+        let under_way = std::mem::take(&mut self.under_way);
+        let mut undos = left.unwrap_or(under_way);
         undos.append(&mut self.waiting);
-        (self.waiting, self.under_way, self.standing_until) = (undos, 0, None);
-        self.not_before = not_before;
+        (self.waiting, self.not_before) = (undos, not_before);
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::base::error::Result;
 use crate::base::holder::{CLIENT_LENGTH, Holder, client_and_number, is_foreign, is_kept};
 use crate::base::lock_name::LockName;
+use crate::base::log;
 use crate::base::owner::{Announcement, HolderOwner};
 use crate::lease::records::StoreHold;
 use crate::store::{Announced, FoundHolder, LockStatus, OwnerStore};

@@ -23,6 +23,12 @@ pub(crate) enum Spent {
 }
 
 impl UnknownOutcomes {
+    /// A request may have run, and whatever the store knew of it is lost. No store finds anything
+    /// of its own in this, so it undoes the hold and keeps the connection.
+    pub(crate) fn of_a_panic() -> Self {
+        Self { requests: Some(Arc::new(())), spent: None }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.requests.is_none()
     }

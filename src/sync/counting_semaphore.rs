@@ -8,6 +8,7 @@ use crate::base::deadline::Deadline;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::limits::{MOST_PERMITS, TAKEN_TTL, check_count};
 use crate::base::lock_name::Kind;
+use crate::base::log;
 use crate::base::primitive::Primitive;
 use crate::hold::permits::TakenPermits;
 use crate::store::{Count, CountAnswer, Granted, TokenRule};

@@ -20,6 +20,7 @@ use crate::base::cancel::{CancelToken, cancelled};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::limits::check_lease;
 use crate::base::lock_name::Kind;
+use crate::base::log;
 use crate::base::loss::{Loss, LossWait, RenewalTrouble};
 use crate::fencing::{FencingToken, TransactionFence};
 use crate::hold::guarded::{Hold, Side};

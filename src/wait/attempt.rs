@@ -2,7 +2,7 @@
 //! a hold.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::base::cancel::{CancelToken, cancelled};
 use crate::base::deadline::Deadline;
@@ -35,8 +35,10 @@ pub(crate) struct AcquireAttempt<'a> {
     /// send.
     pub(super) generation: u64,
     pub(super) traces: Traces,
-    /// Its entry among the waits of the client, once the lock was found taken.
-    pub(super) wait: Option<WaitEntry<'a>>,
+    /// Set once the lock was found taken.
+    announced: Option<Announced>,
+    /// Its entry among the waits of the client.
+    wait: Option<WaitEntry<'a>>,
     /// The last field: unknown outcomes reach the watchdog before the call counts as over.
     _call: Call,
 }
@@ -86,8 +88,9 @@ impl<'a> AcquireAttempt<'a> {
         let _call = client.life.begin_call().map_err(|e| e.for_name(&name.name))?;
         let holder = fresh_holder(client, name.kind);
         let wanted = Wanted { all, primitive: Primitive::Multi, permits: 1, lease, token };
-        let (tokens, generation, traces, wait) = (1, 0, Traces::default(), None);
-        let attempt = Self { client, name, wanted, holder, cancel, tokens, generation, traces, wait, _call };
+        let (tokens, generation, traces) = (1, 0, Traces::default());
+        let (announced, wait) = (None, None);
+        let attempt = Self { client, name, wanted, holder, cancel, tokens, generation, traces, announced, wait, _call };
         // A call that only re-enters holds of its own thread has nothing to wait for.
         if all.is_empty() { Ok(attempt) } else { attempt.ensure_waits().map(|()| attempt) }
     }
@@ -228,8 +231,32 @@ impl<'a> AcquireAttempt<'a> {
         }
     }
 
-    /// The lock was found taken, and the call waits from now on for its name.
+    /// Whether the listener or the tracer has yet to be told that this call waits. Until then it
+    /// leads no queue while it does not ask, and leaves nothing in the store that others would wait
+    /// for: code of the user that blocks must delay nobody else.
+    pub(crate) fn must_announce(&self) -> bool {
+        self.announced.is_none() && self.client.seen.observer.calls_user()
+    }
+
+    pub(crate) fn is_announced(&self) -> bool {
+        self.announced.is_some()
+    }
+
+    /// Takes over what [`Announced::of`] returned for this call.
+    pub(crate) fn note_announced(&mut self, announced: Option<Announced>) {
+        self.announced = self.announced.take().or(announced);
+    }
+
+    /// Tells the user that the call waits, once.
+    pub(crate) fn announce(&mut self) {
+        if self.announced.is_none() {
+            self.announced = Some(Announced::of(self.client, self.name, self.wanted.primitive));
+        }
+    }
+
+    /// The call waits from now on for its name.
     pub(crate) fn begins_to_wait(&mut self, deadline: Deadline) {
+        self.announce();
         if self.wait.is_none() {
             self.wait = Some(begin_wait(self.client, self.name, self.wanted.primitive, deadline));
         }
@@ -256,17 +283,33 @@ impl<'a> AcquireAttempt<'a> {
 
     /// The span of its wait, which the caller ends.
     pub(super) fn take_span(&mut self) -> Option<Span> {
-        self.wait.as_mut()?.span.take()
+        self.announced.as_mut()?.span.take()
     }
 
     /// How long it has waited, if it had to.
     pub(crate) fn waited(&self) -> Option<Duration> {
-        self.wait.as_ref().map(WaitEntry::waited)
+        self.announced.as_ref().map(|announced| os::since(announced.since))
     }
 
     /// No earlier request can still run.
     pub(crate) fn is_resolved(&self) -> bool {
         self.traces.unknowns.is_empty()
+    }
+}
+
+/// That a call waits, as its listener and its tracer know it.
+#[derive(Debug)]
+pub(crate) struct Announced {
+    since: Instant,
+    span: Option<Span>,
+}
+
+impl Announced {
+    /// Calls code of the user, which may block: the caller must have no role and no place.
+    pub(crate) fn of(client: &ClientState, name: &LockName, primitive: Primitive) -> Self {
+        let since = os::now();
+        client.seen.observer.tell_of(&name.name, primitive, |listener, lock| listener.waiting(lock));
+        Self { since, span: client.seen.observer.wait_span(name, primitive) }
     }
 }
 
@@ -277,14 +320,11 @@ pub(crate) fn begin_wait<'a>(
     primitive: Primitive,
     deadline: Deadline,
 ) -> WaitEntry<'a> {
-    let mut entry = client.seen.waits.begin(name, primitive, deadline);
     if primitive == Primitive::Fair {
         // Others see its place in the queue, and ask whose it is.
         client.watchdog.introduce();
     }
-    client.seen.observer.tell_of(&name.name, primitive, |listener, lock| listener.waiting(lock));
-    entry.span = client.seen.observer.wait_span(name, primitive);
-    entry
+    client.seen.waits.begin(name, primitive, deadline)
 }
 
 /// The holder is fresh: only a server that mixes up its replies says that its hold is gone.

@@ -11,7 +11,7 @@ use crate::os::{self, Mutex};
 use crate::wait::fairness::{BLIND_GAP, LONGEST_GAP};
 use crate::wait::piggyback::{Piggyback, PiggybackOutcome};
 use crate::wait::queue_map::{LocalQueue, QueueMap, QueuesByHolder};
-use crate::wait::waiter::{Signal, Waiter};
+use crate::wait::waiter::{Became, Waiter};
 
 /// A thread's membership in a local queue. The queue is kept while it has members.
 #[derive(Debug)]
@@ -142,6 +142,12 @@ impl Leader<'_> {
         since
     }
 
+    /// How long the store could not be asked, and the latest error.
+    pub(crate) fn outage(&self) -> Option<(Duration, Error)> {
+        let state = self.membership.local_queue.state.lock();
+        state.outage.as_ref().map(|(since, error)| (os::since(*since), error.clone()))
+    }
+
     pub(crate) fn outage_is_over(&self) {
         self.event().answered();
         self.membership.local_queue.state.lock().outage = None;
@@ -210,34 +216,11 @@ impl Drop for Leader<'_> {
                 if !state.comes_later() {
                     state.piggyback = next.piggyback().cloned();
                 }
-                next.signal(Signal::Lead);
+                next.becomes(Became::Leader);
+                next.wake();
             }
             // Nobody asks the server any more, so nobody knows how long an outage lasts.
             None => (state.leader, state.outage) = (false, None),
-        }
-    }
-}
-
-/// The place of a waiter behind the leader while code runs that may panic: the waiter then leaves
-/// the queue.
-pub(super) struct QueuePlace<'s>(Option<(Membership<'s>, Arc<Waiter>)>);
-
-impl<'s> QueuePlace<'s> {
-    pub(super) fn new(membership: Membership<'s>, waiter: Arc<Waiter>) -> Self {
-        Self(Some((membership, waiter)))
-    }
-
-    pub(super) fn keep(mut self) -> (Membership<'s>, Arc<Waiter>) {
-        self.0.take().expect("it is taken out once, by the value itself")
-    }
-}
-
-impl Drop for QueuePlace<'_> {
-    fn drop(&mut self) {
-        let Some((membership, waiter)) = self.0.take() else { return };
-        if !membership.give_up(&waiter) {
-            // It was made the leader in the meantime: the role passes on.
-            drop(Leader { membership, has_waited: true, piggyback: None });
         }
     }
 }
@@ -253,15 +236,17 @@ impl Membership<'_> {
         }
     }
 
-    pub(super) fn offer(&self, waiter: &Waiter, piggyback: Arc<Piggyback>) {
-        let _state = self.local_queue.state.lock();
-        waiter.offer(piggyback);
-    }
-
-    /// Leaves the queue. False: this waiter is already the leader.
-    pub(super) fn give_up(&self, waiter: &Arc<Waiter>) -> bool {
+    /// Leaves the queue, unless another thread has taken the waiter out: then returns what it is
+    /// now. One step, under the mutex under which that thread did both: a waiter that looked first
+    /// and left later could be let in between the two, and take itself for a second leader.
+    pub(super) fn leave_or_become(&self, waiter: &Arc<Waiter>) -> Option<Became> {
         let mut state = self.local_queue.state.lock();
-        let place = state.waiters.iter().position(|other| Arc::ptr_eq(other, waiter));
-        place.map(|at| state.waiters.remove(at)).is_some()
+        match state.waiters.iter().position(|other| Arc::ptr_eq(other, waiter)) {
+            Some(place) => {
+                state.waiters.remove(place);
+                None
+            }
+            None => waiter.became(),
+        }
     }
 }

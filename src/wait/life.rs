@@ -86,9 +86,9 @@ impl Life {
         *closing = Closing::UnderWay;
         drop(closing);
         self.end();
+        let mut done = CloseEnds { life: self, outcome: None };
         let outcome = close();
-        *self.closing.lock() = Closing::Done(outcome.clone());
-        self.closing_changed.notify_all();
+        done.outcome = Some(outcome.clone());
         outcome
     }
 
@@ -124,6 +124,21 @@ impl Life {
 #[cold]
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Closed, "the client was closed")
+}
+
+/// Reports the outcome of a close to those that wait for it, even after a panic: they would wait
+/// for their whole timeout otherwise, and so would every later close.
+struct CloseEnds<'l> {
+    life: &'l Life,
+    outcome: Option<Result<()>>,
+}
+
+impl Drop for CloseEnds<'_> {
+    fn drop(&mut self) {
+        let panicked = || Err(Error::new(ErrorKind::Unreachable, "the thread that closed the client panicked"));
+        *self.life.closing.lock() = Closing::Done(self.outcome.take().unwrap_or_else(panicked));
+        self.life.closing_changed.notify_all();
+    }
 }
 
 /// A call under way.

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use crate::base::cancel::CancelToken;
 use crate::base::deadline::Deadline;
 use crate::base::error::Error;
-use crate::base::event::Event;
+use crate::base::event::{Event, Interrupt};
 use crate::base::holder::Holder;
 use crate::base::lock_name::LockName;
 use crate::lease::records::{StoreHold, Tenure};
@@ -19,10 +19,11 @@ use crate::lease::store_hold::{Admission, RunLength};
 use crate::os::Mutex;
 use crate::store::TokenRule;
 use crate::wait::fairness::Messages;
-use crate::wait::leader::{Leader, Membership, QueuePlace, QueueTable};
+use crate::wait::leader::{Leader, Membership, QueueTable};
 use crate::wait::piggyback::{Piggyback, TakenPiggyback};
-use crate::wait::queue_map::{LocalQueue, QueueMap, QueueState, QueuesByHolder};
-use crate::wait::waiter::{Signal, Waiter};
+pub(crate) use crate::wait::queue_map::Entry;
+use crate::wait::queue_map::{LocalQueue, Placed, QueueMap, QueueState, QueuesByHolder};
+use crate::wait::waiter::{Became, Waiter};
 
 #[derive(Debug, Default)]
 pub(crate) struct LocalQueues {
@@ -67,60 +68,44 @@ impl LocalQueues {
         })
     }
 
-    /// Blocks until the caller is the leader of the queue for the name, or `cancel` is cancelled.
-    /// `begins` is called before the caller waits, with no mutex locked; by then the caller has its
-    /// place. `piggyback` makes the acquire that the caller leaves in the queue. It is left only
-    /// after `begins`, which runs code of the user: a hold passed to the caller meanwhile would lie
-    /// idle.
+    /// Blocks until the caller is the leader of the queue for the name, or its wait is over.
+    /// `prepare` is called if another thread is the leader, while the caller has no place: it runs
+    /// code of the user, which may block or panic, and makes the acquire that the caller leaves in
+    /// the queue. `enters` is called once the caller has its place. No mutex is locked then.
     pub(crate) fn queue(
         &self,
         name: &LockName,
-        deadline: Deadline,
-        cancel: Option<&CancelToken>,
-        piggyback: impl FnOnce() -> Option<Piggyback>,
-        begins: impl FnOnce(),
+        entry: Entry,
+        (deadline, cancel): (Deadline, Option<&CancelToken>),
+        prepare: impl FnOnce() -> Option<Piggyback>,
+        enters: impl FnOnce(),
     ) -> EnqueueOutcome<'_> {
         let membership = self.enter(&name.key);
-        let waiter = {
-            let mut state = membership.local_queue.state.lock();
-            if !state.leader {
-                state.leader = true;
-                drop(state);
-                return EnqueueOutcome::Leader(Leader { membership, has_waited: false, piggyback: None });
-            }
-            if state.outage.is_some() {
-                return EnqueueOutcome::Outage;
-            }
-            let waiter = Arc::<Waiter>::default();
-            state.waiters.push_back(waiter.clone());
-            waiter
+        let place = |waiter| membership.local_queue.state.lock().place(entry, waiter);
+        let mut waiter = None;
+        let placed = match place(None) {
+            Placed::Behind => place(Some(waiter.insert(Arc::new(Waiter::new(prepare().map(Arc::new)))))),
+            placed => placed,
         };
-        let place = QueuePlace::new(membership, waiter);
-        begins();
-        let piggyback = piggyback().map(Arc::new);
-        let (membership, waiter) = place.keep();
-        piggyback.into_iter().for_each(|piggyback| membership.offer(&waiter, piggyback));
+        let waiter = match (placed, waiter) {
+            (Placed::Behind, Some(waiter)) => waiter,
+            (Placed::Outage, _) => return EnqueueOutcome::Outage,
+            _ => return EnqueueOutcome::Leader(Leader { membership, has_waited: false, piggyback: None }),
+        };
+        enters();
         let _woken = cancel.map(|token| token.wakes(waiter.clone()));
-        let signal = match waiter.wait(deadline) {
-            // A waiter that was taken out of the queue in the meantime stays: the role must not be
-            // lost with a waiter that gives up.
-            Signal::Wait if membership.give_up(&waiter) => {
-                return match &membership.local_queue.state.lock().outage {
-                    Some((_, error)) => EnqueueOutcome::Unknown(error.clone()),
-                    None => EnqueueOutcome::TimedOut(membership.local_queue.event.clone()),
-                };
-            }
-            Signal::Ended if membership.give_up(&waiter) => return EnqueueOutcome::Ended,
-            Signal::Wait => waiter.wait(Deadline::Now),
-            signal => signal,
-        };
-        match signal {
-            Signal::Joined(admission) => EnqueueOutcome::Joined(admission),
-            // A waiter whose wait ended just before it became leader notices that as the leader.
-            Signal::Lead | Signal::Ended | Signal::Wait => {
+        match waiter.wait(deadline).or_else(|| membership.leave_or_become(&waiter)) {
+            Some(Became::Reader(admission)) => EnqueueOutcome::Joined(admission),
+            // If its wait was ended as well, it notices that as the leader.
+            Some(Became::Leader) => {
                 let piggyback = waiter.piggyback().cloned();
                 EnqueueOutcome::Leader(Leader { membership, has_waited: true, piggyback })
             }
+            None if waiter.is_ended() => EnqueueOutcome::Ended,
+            None => match &membership.local_queue.state.lock().outage {
+                Some((_, error)) => EnqueueOutcome::Unknown(error.clone()),
+                None => EnqueueOutcome::TimedOut(membership.local_queue.event.clone()),
+            },
         }
     }
 
@@ -187,21 +172,13 @@ impl LocalQueues {
     pub(crate) fn let_readers_join(&self, hold: &Arc<StoreHold>) {
         let Some(local_queue) = self.map.lock().get(&hold.asked.name.key).cloned() else { return };
         let mut joined = SmallVec::<[Arc<Waiter>; 8]>::new();
-        // Dropped after the mutex is unlocked: a close may have taken the hold from the leader, and
-        // then the last admission gives it up, and notifies this queue.
-        let mut refused = None;
         let mut state = local_queue.state.lock();
         while let Some(next) = state.waiters.front() {
             let Some(admission) = next.piggyback().and_then(|piggyback| piggyback.joins(hold)) else { break };
-            refused = next.set(Signal::Joined(admission));
-            if refused.is_some() {
-                // Its wait was ended, and it will leave the queue by itself.
-                break;
-            }
+            next.becomes(Became::Reader(admission));
             joined.extend(state.waiters.pop_front());
         }
         drop(state);
-        drop(refused);
         joined.iter().for_each(|waiter| waiter.wake());
     }
 
@@ -273,7 +250,7 @@ impl LocalQueues {
         let mut all: Vec<_> = self.map.lock().local_queues.values().cloned().collect();
         all.extend(self.at_server.lock().values().cloned());
         for local_queue in all {
-            local_queue.state.lock().waiters.iter().for_each(|waiter| waiter.signal(Signal::Ended));
+            local_queue.state.lock().waiters.iter().for_each(|waiter| waiter.interrupt());
             local_queue.event.end_wait();
         }
     }

@@ -17,7 +17,7 @@ fn piggyback() -> Option<Piggyback> {
 }
 
 fn queue<'s>(local_queues: &'s LocalQueues, deadline: Deadline, cancel: Option<&CancelToken>) -> EnqueueOutcome<'s> {
-    local_queues.queue(&lock_name(), deadline, cancel, piggyback, || ())
+    local_queues.queue(&lock_name(), Entry::AtTheEnd, (deadline, cancel), piggyback, || ())
 }
 
 fn lock_name() -> Arc<LockName> {
@@ -115,43 +115,65 @@ fn an_outage_is_forgotten_with_the_last_waiter_that_knew_of_it() {
     assert!(second.outage_goes_on(&error()) > since);
 }
 
-/// The user's code runs before a waiter sleeps, and may take any time.
+/// The user's code runs before a waiter has a place, and may take any time.
 #[test]
-fn nothing_is_passed_to_a_waiter_before_it_sleeps() {
+fn a_caller_inside_code_of_the_user_has_no_place_and_no_role() {
     let local_queues = LocalQueues::default();
     let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else { panic!() };
     let local_queue = first.membership.local_queue.clone();
     let first = std::cell::RefCell::new(Some(first));
-    let begins = || {
-        assert_eq!(local_queue.state.lock().waiters.len(), 1, "it has its place");
+    let prepare = || {
+        assert!(local_queue.state.lock().waiters.is_empty());
         drop(first.take());
-        assert!(local_queue.state.lock().piggyback.is_none());
+        assert!(!local_queue.state.lock().leader, "it was not made the leader");
+        piggyback()
     };
-    match local_queues.queue(&lock_name(), Deadline::Never, None, piggyback, begins) {
-        EnqueueOutcome::Leader(leader) => assert!(leader.has_waited && !leader.has_piggyback()),
-        _ => panic!("it was made the leader"),
+    match local_queues.queue(&lock_name(), Entry::AtTheEnd, (Deadline::Never, None), prepare, || ()) {
+        EnqueueOutcome::Leader(leader) => assert!(!leader.has_waited && !leader.has_piggyback()),
+        _ => panic!("it leads"),
     }
     assert!(local_queues.map.lock().local_queues.is_empty());
 }
 
 #[test]
-fn a_panic_before_a_waiter_sleeps_takes_it_out_of_the_queue() {
+fn a_panic_before_a_caller_has_a_place_leaves_nothing() {
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
     let local_queues = LocalQueues::default();
-    for becomes_leader in [false, true] {
-        let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else { panic!() };
-        let first = std::cell::RefCell::new(Some(first));
-        let begins = || {
-            if becomes_leader {
-                drop(first.take());
+    let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+    let prepare = || resume_unwind(Box::new("injected"));
+    let place = (Deadline::Never, None);
+    let queues = || drop(local_queues.queue(&lock_name(), Entry::AtTheEnd, place, prepare, || ()));
+    assert!(catch_unwind(AssertUnwindSafe(queues)).is_err());
+    drop(first);
+    assert!(local_queues.map.lock().local_queues.is_empty());
+}
+
+/// It had the role, gave it up to call code of the user, and comes back before those behind it.
+#[test]
+fn a_leader_that_comes_back_enters_at_the_front() {
+    let local_queues = LocalQueues::default();
+    let EnqueueOutcome::Leader(first) = queue(&local_queues, Deadline::Never, None) else { panic!() };
+    let local_queue = first.membership.local_queue.clone();
+    let until = |count| {
+        while local_queue.state.lock().waiters.len() != count {
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|s| {
+        let second = s.spawn(|| matches!(queue(&local_queues, Deadline::Never, None), EnqueueOutcome::Leader(_)));
+        until(1);
+        let back = s.spawn(|| {
+            let place = (Deadline::Never, None);
+            match local_queues.queue(&lock_name(), Entry::AtTheFront, place, piggyback, || ()) {
+                EnqueueOutcome::Leader(leader) => leader.membership.local_queue.state.lock().waiters.len(),
+                _ => panic!("it leads"),
             }
-            resume_unwind(Box::new("injected"));
-        };
-        let queues = || drop(local_queues.queue(&lock_name(), Deadline::Never, None, piggyback, begins));
-        assert!(catch_unwind(AssertUnwindSafe(queues)).is_err());
-        drop(first.take());
-        assert!(local_queues.map.lock().local_queues.is_empty());
-    }
+        });
+        until(2);
+        drop(first);
+        assert_eq!(back.join().unwrap(), 1, "the other one is behind it");
+        assert!(second.join().unwrap());
+    });
 }
 
 #[test]
@@ -183,7 +205,7 @@ fn a_queue_that_was_left_serves_the_next_name_as_a_new_one() {
     let local_queues = LocalQueues::default();
     let lead = |name: &str| {
         let name = LockName::new("", name, crate::base::lock_name::Kind::Mutex).unwrap();
-        match local_queues.queue(&name, Deadline::Never, None, || None, || ()) {
+        match local_queues.queue(&name, Entry::AtTheEnd, (Deadline::Never, None), || None, || ()) {
             EnqueueOutcome::Leader(leader) => leader,
             _ => panic!("{name:?} has no other members"),
         }

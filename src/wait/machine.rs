@@ -7,6 +7,7 @@
 //! | it looked: its wait was ended | returns why |
 //! | it looked: others have to come first | lets them go first, and looks again |
 //! | it looked: a thread of the client has the lock | sleeps until that thread has given it up |
+//! | it looked: the store could not be asked for the outage timeout | returns the error |
 //! | it looked: none of these | asks the store |
 //! | the store answered "busy" | listens; returns `None` if it was asked at the deadline |
 //! | it listens, and the answer is no older | sleeps |
@@ -120,6 +121,8 @@ pub(super) struct Sight {
     pub(super) held_here: Option<Duration>,
     /// Other clients have to come first.
     pub(super) comes_last: bool,
+    /// How long the store could not be asked, as far as the queue knows, and the latest error.
+    pub(super) outage: Option<(Duration, Error)>,
 }
 
 #[derive(Debug)]
@@ -207,6 +210,11 @@ impl Wait {
             self.sleeps_for_local = Some((now(), most));
             return Step::SleepForLocal(self.patience(most, now));
         }
+        // Not one more request: each thread that leads the queue in turn would send one, and the last
+        // of fifty would learn of the outage after fifty I/O timeouts.
+        if let Some((lasted, error)) = sight.outage.filter(|(lasted, _)| self.is_too_long(*lasted)) {
+            return Step::Return(Err(given_up(error, lasted)));
+        }
         self.is_last = self.is_at_deadline(now);
         match self.answer.filter(|answer| answer.round.is_none()) {
             // Asked for just before the call entered the queue.
@@ -252,9 +260,8 @@ impl Wait {
 
     fn failed(&mut self, error: Error, outage: Option<Duration>, now: &impl Fn() -> Instant) -> Step {
         let Some(lasted) = outage else { return Step::Return(Err(error)) };
-        if lasted >= self.terms.outage_timeout {
-            let why = format!("given up after {lasted:.1?} of waiting for the server, see Builder::outage_timeout");
-            return Step::Return(Err(error.and_also(why)));
+        if self.is_too_long(lasted) {
+            return Step::Return(Err(given_up(error, lasted)));
         }
         if self.is_at_deadline(now) {
             return Step::Return(Err(error));
@@ -262,6 +269,10 @@ impl Wait {
         self.in_outage = true;
         let pause = self.outage_pause.next();
         Step::Sleep(self.patience(pause, now))
+    }
+
+    fn is_too_long(&self, outage: Duration) -> bool {
+        outage >= self.terms.outage_timeout
     }
 
     fn woke(&mut self, is_notified: bool, has_answer: bool, now: &impl Fn() -> Instant) -> Step {
@@ -301,6 +312,11 @@ impl Wait {
         }
         self.terms.deadline.remaining(now()).map_or(pause, |left| left.min(pause))
     }
+}
+
+#[cold]
+fn given_up(error: Error, lasted: Duration) -> Error {
+    error.and_also(format!("given up after {lasted:.1?} of waiting for the server, see Builder::outage_timeout"))
 }
 
 /// A millisecond more than the TTL, which stores may round down.

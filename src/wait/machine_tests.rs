@@ -21,7 +21,7 @@ fn staged(timeout: Option<Duration>) -> Staged {
 }
 
 const NEW: Happened = Happened::Begun { first: None, has_waited: false, is_covered: false };
-const FREE: Sight = Sight { ended: None, held_here: None, comes_last: false };
+const FREE: Sight = Sight { ended: None, held_here: None, comes_last: false, outage: None };
 
 fn busy(round: u64) -> Happened {
     Happened::Answered(Answer { round: Some(round), ttl: Some(TTL) })
@@ -121,7 +121,7 @@ fn a_wait_that_is_ended_returns_why() {
     let mut call = staged(None);
     call.next(NEW);
     let ended = Some(Error::new(ErrorKind::Cancelled, "the call was cancelled"));
-    let sight = Sight { ended, held_here: Some(LEASE), comes_last: true };
+    let sight = Sight { ended, held_here: Some(LEASE), comes_last: true, outage: None };
     let Step::Return(Err(why)) = call.next(Happened::Looked(sight)) else { panic!() };
     assert_eq!(why.kind(), ErrorKind::Cancelled);
 }
@@ -191,6 +191,21 @@ fn a_deadline_that_passes_beside_a_request_or_a_local_sleep() {
     assert!(matches!(call.next(Happened::WokeForLocal), Step::Return(Ok(()))));
     let beside = Happened::AnsweredBeside(Answer { round: Some(1), ttl: None });
     assert!(matches!(call.next(beside), Step::Return(Ok(()))), "it came too late");
+}
+
+/// The threads of a queue become its leader one after the other.
+#[test]
+fn an_outage_that_has_lasted_too_long_is_known_to_the_next_leader() {
+    let away = |lasted| Some((lasted, Error::new(ErrorKind::Unreachable, "it is away")));
+    let mut call = staged(None);
+    call.next(Happened::Begun { first: None, has_waited: true, is_covered: false });
+    let almost = OUTAGE - Duration::from_millis(1);
+    assert!(matches!(call.next(Happened::Looked(Sight { outage: away(almost), ..FREE })), Step::Ask));
+    let known = Happened::Looked(Sight { outage: away(OUTAGE), ..FREE });
+    let Step::Return(Err(why)) = call.next(known) else { panic!("it asks once more") };
+    assert!(why.kind() == ErrorKind::Unreachable && why.to_string().contains("outage_timeout"), "{why}");
+    let held = Sight { outage: away(OUTAGE), held_here: Some(LEASE), ..FREE };
+    assert!(matches!(call.next(Happened::Looked(held)), Step::SleepForLocal(_)), "no store is needed");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::event::{Awaited, Event};
+use crate::base::log;
 use crate::lease::phase::Phase;
 use crate::os::{self, Condvar, Mutex, thread::JoinHandle};
 use crate::store::{LockStore, Topic};
@@ -200,7 +201,7 @@ impl Listening<'_> {
 impl Drop for Listening<'_> {
     fn drop(&mut self) {
         let mut state = self.notifications.inner.state.lock();
-        let SubscriberState { topics, sender, .. } = &mut *state;
+        let SubscriberState { topics, sender, phase, .. } = &mut *state;
         let Some(watch) = topics.get_mut(&self.topic) else { return };
         watch.waiters -= 1;
         if watch.waiters > 0 {
@@ -210,12 +211,13 @@ impl Drop for Listening<'_> {
             }
             return;
         }
-        if self.topic.turn_of.is_none() {
-            // The event stays for the next waiter of its local queue.
+        if self.topic.turn_of.is_none() && *phase == Phase::Running {
+            // The event stays for the next waiter of its local queue. The thread ends the
+            // subscription, if there is one.
             watch.idle_since = Some(os::now());
             return;
         }
-        // No other waiter will ever wait for this holder's turn.
+        // No other waiter will ever wait for this holder's turn, or there is no thread.
         topics.remove(&self.topic);
         if sender.as_mut().is_some_and(|sender| sender.unwatch(&self.topic).is_err()) {
             state.give_up();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::error::Result;
+use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event::Event;
 use crate::base::holder::Holder;
 use crate::base::lock_name::{Kind, LockName};
@@ -130,15 +130,24 @@ pub(crate) struct TakenPiggyback {
     round: u64,
     /// Set if the release itself does not notify the owner.
     event: Option<Arc<Event>>,
+    /// It is being sent, so it may have run if nothing is delivered.
+    may_run: bool,
 }
 
 impl TakenPiggyback {
     pub(crate) fn new(piggyback: Arc<Piggyback>, tokens: u32, round: u64, event: Option<Arc<Event>>) -> Self {
-        Self { piggyback, tokens, round, event }
+        Self { piggyback, tokens, round, event, may_run: false }
     }
 
-    pub(crate) fn request(&self) -> Acquire<'_> {
+    /// What to send now. Afterwards either [`deliver`](Self::deliver) the outcome, or
+    /// [return](Self::was_not_sent) it.
+    pub(crate) fn request(&mut self) -> Acquire<'_> {
+        self.may_run = true;
         self.piggyback.request(self.tokens)
+    }
+
+    pub(crate) fn was_not_sent(mut self) {
+        self.may_run = false;
     }
 
     pub(crate) fn deliver(self, acquired: Result<Acquired>, unknowns: UnknownOutcomes) {
@@ -150,7 +159,15 @@ impl TakenPiggyback {
 impl Drop for TakenPiggyback {
     fn drop(&mut self) {
         // Has no effect after a delivery.
-        self.piggyback.deliver(PiggybackOutcome::NotSent);
+        if self.may_run {
+            // A panic while it was sent: the owner has to undo it.
+            let why = "a thread panicked while it sent the acquire of this call with its release";
+            let (acquired, tokens, round) = (Err(Error::new(ErrorKind::Protocol, why)), self.tokens, self.round);
+            let unknowns = UnknownOutcomes::of_a_panic();
+            self.piggyback.deliver(PiggybackOutcome::Sent { acquired, unknowns, tokens, round });
+        } else {
+            self.piggyback.deliver(PiggybackOutcome::NotSent);
+        }
         if let Some(event) = &self.event {
             event.notify();
         }

@@ -87,7 +87,40 @@ pub(super) struct QueueState {
     pub(super) outage: Option<(Instant, Error)>,
 }
 
+/// Where a caller enters a local queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    AtTheEnd,
+    /// It was the leader, and gave up the role to run code of the user.
+    AtTheFront,
+}
+
+/// What a caller that enters a queue is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Placed {
+    Leads,
+    /// It asks for itself.
+    Outage,
+    Behind,
+}
+
 impl QueueState {
+    /// Makes the caller the leader if there is none. Otherwise it has a place from now on, unless
+    /// it has no `waiter` yet.
+    pub(super) fn place(&mut self, entry: Entry, waiter: Option<&Arc<Waiter>>) -> Placed {
+        if !self.leader {
+            self.leader = true;
+            return Placed::Leads;
+        }
+        match (entry, waiter.cloned()) {
+            (Entry::AtTheEnd, _) if self.outage.is_some() => return Placed::Outage,
+            (Entry::AtTheEnd, waiter) => self.waiters.extend(waiter),
+            (Entry::AtTheFront, Some(waiter)) => self.waiters.push_front(waiter),
+            (Entry::AtTheFront, None) => {}
+        }
+        Placed::Behind
+    }
+
     /// How long to wait before the next attempt, so that clients that have waited longer go first.
     pub(super) fn courtesy(&self, event: &Event) -> Option<Duration> {
         self.fairness.courtesy(|| event.messages())

@@ -1,11 +1,13 @@
 //! The subscriber of a client: the thread that connects, the topics, and the role of the reader
 //! (see [`reading`](crate::wait::reading)).
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event::{Event, Interrupt};
+use crate::base::log;
 use crate::base::random::Backoff;
 use crate::lease::phase::Phase;
 use crate::os::{self, Condvar, HashMap, Mutex, MutexGuard};
@@ -148,8 +150,11 @@ impl Role<'_> {
     fn end(&mut self, error: Error) {
         // Dropped before the thread connects again.
         self.subscriber = None;
-        self.inner.state.lock().reading.fail(error);
-        self.inner.changed.notify_all();
+        let mut state = self.inner.state.lock();
+        if state.reading.is_present(&self.interrupt) {
+            state.reading.fail(error);
+            self.inner.changed.notify_all();
+        }
     }
 }
 
@@ -161,7 +166,8 @@ impl Drop for Role<'_> {
         }
         let Some(subscriber) = self.subscriber.take() else { return };
         let mut state = self.inner.state.lock();
-        if state.phase == Phase::Running && state.reading.give_back(subscriber) {
+        let goes_on = state.phase == Phase::Running && state.reading.is_present(&self.interrupt);
+        if goes_on && state.reading.give_back(subscriber) {
             self.inner.changed.notify_all();
         }
     }
@@ -219,7 +225,12 @@ impl SubscriberThread {
         let mut pause = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
         let mut logged = false;
         while self.state.lock().phase == Phase::Running {
-            match self.listen_once() {
+            // A panic ends this connection, and not the thread: nobody would ever start it again, and
+            // every hand-over between clients would be a poll.
+            let ended = catch_unwind(AssertUnwindSafe(|| self.listen_once())).unwrap_or_else(|_| {
+                Err(Error::new(ErrorKind::Protocol, "the thread that receives release messages panicked"))
+            });
+            match ended {
                 Ok(()) => return,
                 Err(e) if e.kind() == ErrorKind::Denied && !std::mem::replace(&mut logged, true) => {
                     log::warn!("release messages cannot be received, waiting by timer: {}", e.chain());

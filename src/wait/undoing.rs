@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::base::holder::Holder;
 use crate::base::limits::TAKEN_TTL;
+use crate::base::log;
 use crate::store::{Release, Spent, Undo, UnknownOutcomes};
 use crate::wait::attempt::fresh_holder;
 use crate::wait::attempt::{AcquireAttempt, Wanted};

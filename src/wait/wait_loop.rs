@@ -11,11 +11,11 @@ use crate::base::event::{Awaited, Event};
 use crate::base::lock_name::Kind;
 use crate::os;
 use crate::store::Topic;
-use crate::wait::attempt::{AcquireAttempt, Tried, begin_wait};
+use crate::wait::attempt::{AcquireAttempt, Announced, Tried, begin_wait};
 use crate::wait::client_state::ClientState;
 use crate::wait::contender::Contender;
 use crate::wait::leader::Leader;
-use crate::wait::local_queue::EnqueueOutcome;
+use crate::wait::local_queue::{EnqueueOutcome, Entry};
 use crate::wait::machine::{Answer, Happened, Sight, Step, Wait, WaitTerms};
 use crate::wait::notifications::Listening;
 use crate::wait::piggyback::PiggybackOutcome;
@@ -45,7 +45,7 @@ fn try_or_wait<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> R
     let queues = !is_shared(name.kind) || contender.helped().is_some_and(|helped| helped.queues_with_others());
     let at_once = name.kind == Kind::Latch || !queues && !client.local_queues.is_occupied(&name.key);
     if at_once && client.holds.blocks(name).is_none() {
-        match contender.try_once(true)? {
+        match try_first(contender)? {
             Tried::Won(won) => return Ok(Some(won)),
             Tried::Busy(ttl) => first = Some(ttl),
         }
@@ -61,23 +61,41 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
     mut first: Option<Option<Duration>>,
 ) -> Result<Option<C::Won>> {
     let AcquireAttempt { client, name, cancel, .. } = *contender.attempt();
+    let mut entry = Entry::AtTheEnd;
     loop {
-        let (primitive, is_waiting) = (contender.attempt().primitive(), contender.attempt().is_waiting());
-        let mut wait = None;
-        let begins = || wait = (!is_waiting).then(|| begin_wait(client, name, primitive, deadline));
+        let primitive = contender.attempt().primitive();
+        let (is_announced, is_waiting) = (contender.attempt().is_announced(), contender.attempt().is_waiting());
+        let (mut announced, mut wait) = (None, None);
         let queued = match contender.attempt().has_place() {
             true => EnqueueOutcome::Leader(client.local_queues.at_server(&contender.attempt().holder)),
             false => {
-                let piggyback = || Some(contender.helped()?.piggyback());
-                client.local_queues.queue(name, deadline, cancel, piggyback, begins)
+                let prepare = || {
+                    announced = (!is_announced).then(|| Announced::of(client, name, primitive));
+                    Some(contender.helped()?.piggyback())
+                };
+                let enters = || wait = (!is_waiting).then(|| begin_wait(client, name, primitive, deadline));
+                client.local_queues.queue(name, entry, (deadline, cancel), prepare, enters)
             }
         };
+        contender.attempt().note_announced(announced);
         contender.attempt().note_wait(wait);
         match queued {
             EnqueueOutcome::Leader(mut leader) => {
                 // A reply from before the caller waited in the queue is too old.
-                let first = first.filter(|_| !leader.has_waited);
+                let first = first.take().filter(|_| !leader.has_waited);
                 let outcome = lead(contender, &mut leader, deadline, first);
+                let outcome = match outcome {
+                    Ok(LeadEnd::Announces) => {
+                        // The role passes on first: code of the user may block, and would hold up
+                        // every thread behind this one.
+                        drop(leader);
+                        contender.attempt().announce();
+                        entry = Entry::AtTheFront;
+                        continue;
+                    }
+                    Ok(LeadEnd::Over(won)) => Ok(won),
+                    Err(error) => Err(error),
+                };
                 // A call that was ended does not wait for a server: what it left there is removed
                 // in the background at once.
                 if !matches!(outcome, Ok(Some(_))) && !contender.attempt().is_ended() {
@@ -100,7 +118,7 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
         }
         // A call that has had a reply knows already that the server can be asked.
         if first.is_none() {
-            match contender.try_once(true)? {
+            match try_first(contender)? {
                 Tried::Won(won) => return Ok(Some(won)),
                 Tried::Busy(ttl) => first = Some(ttl),
             }
@@ -136,13 +154,27 @@ fn is_shared(kind: Kind) -> bool {
     matches!(kind, Kind::Read | Kind::Semaphore | Kind::CountingSemaphore | Kind::Latch)
 }
 
-/// Leads a local queue until the call is over.
+/// Why a call no longer leads its local queue.
+enum LeadEnd<W> {
+    Over(Option<W>),
+    /// It has to wait, and the user has to be told first.
+    Announces,
+}
+
+/// A request of a call that will wait if the lock is busy. It leaves something in the store for
+/// that only once the user knows of the wait.
+fn try_first<'a, C: Contender<'a>>(contender: &mut C) -> Result<Tried<C::Won>> {
+    let waits = !contender.attempt().must_announce();
+    contender.try_once(waits)
+}
+
+/// Leads a local queue until the call is over, or has to announce that it waits.
 fn lead<'a, C: Contender<'a>>(
     contender: &mut C,
     leader: &mut Leader<'_>,
     deadline: Deadline,
     first: Option<Option<Duration>>,
-) -> Result<Option<C::Won>> {
+) -> Result<LeadEnd<C::Won>> {
     let AcquireAttempt { client, name, cancel, .. } = *contender.attempt();
     // Until the role passes on: the next leader waits by the same event.
     let _woken = cancel.map(|token| token.wakes(leader.event().clone()));
@@ -152,8 +184,11 @@ fn lead<'a, C: Contender<'a>>(
     let queues = name.kind == Kind::Fair || client.store.queues_all() && name.kind != Kind::Latch;
     let begun = Happened::Begun {
         first: first.map(|ttl| Answer { round: None, ttl }),
-        has_waited: leader.has_waited,
-        is_covered: queues && first.is_none() && client.notifications.is_subscribed(&topic),
+        has_waited: leader.has_waited || contender.attempt().is_announced(),
+        is_covered: queues
+            && first.is_none()
+            && !contender.attempt().must_announce()
+            && client.notifications.is_subscribed(&topic),
     };
     let terms = WaitTerms {
         deadline,
@@ -169,9 +204,13 @@ fn lead<'a, C: Contender<'a>>(
     let mut happened = begun;
     loop {
         let step = wait.next(happened, &os::now);
+        let waits = matches!(step, Step::Listen { .. } | Step::SleepForLocal(_));
+        if waits && led.contender.attempt().must_announce() {
+            return Ok(LeadEnd::Announces);
+        }
         happened = match led.carry_out(step, &wait) {
             ControlFlow::Continue(happened) => happened,
-            ControlFlow::Break(outcome) => return outcome,
+            ControlFlow::Break(outcome) => return outcome.map(LeadEnd::Over),
         };
     }
 }
@@ -233,7 +272,8 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
         let attempt = self.contender.attempt();
         // A waiter with a place in the store learns only from the store when its turn comes.
         let held_here = if self.leader.is_at_server() { None } else { attempt.client.holds.blocks(attempt.name) };
-        Sight { ended: attempt.ensure_waits().err(), held_here, comes_last: self.leader.comes_last() }
+        let (ended, comes_last) = (attempt.ensure_waits().err(), self.leader.comes_last());
+        Sight { ended, held_here, comes_last, outage: self.leader.outage() }
     }
 
     fn let_others_first(&mut self) -> Happened {
@@ -253,7 +293,7 @@ impl<'a, C: Contender<'a>> Led<'_, '_, 'a, C> {
     fn ask(&mut self, wait: &Wait) -> Carried<C::Won> {
         let (tokens, round) = (self.leader.tokens(), self.round);
         self.contender.helped().into_iter().for_each(|helped| helped.draw_tokens(tokens));
-        let tried = self.contender.try_once(true);
+        let tried = try_first(self.contender);
         self.judge(tried, wait, |ttl| Happened::Answered(Answer { round: Some(round), ttl }))
     }
 

@@ -3,12 +3,11 @@
 //! come here.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::base::deadline::Deadline;
 use crate::base::lock_name::LockName;
 use crate::base::primitive::Primitive;
-use crate::lease::spans::Span;
 use crate::os::{
     self, HashMap, Mutex,
     atomic::{AtomicUsize, Ordering},
@@ -44,10 +43,7 @@ pub(crate) struct ListedWait {
 pub(crate) struct WaitEntry<'w> {
     waits: &'w Waits,
     number: u64,
-    since: Instant,
     has_place: bool,
-    /// What a tracer knows of the wait.
-    pub(super) span: Option<Span>,
 }
 
 impl Waits {
@@ -61,7 +57,7 @@ impl Waits {
         table.waits.insert(number, wait);
         let has_place = primitive == Primitive::Fair;
         self.places.fetch_add(has_place.into(), Ordering::AcqRel);
-        WaitEntry { waits: self, number, since, has_place, span: None }
+        WaitEntry { waits: self, number, has_place }
     }
 
     /// Whether a call waits in the queue of a fair lock. Takes no mutex.
@@ -87,10 +83,6 @@ impl WaitEntry<'_> {
         if let Some(wait) = self.waits.table.lock().waits.get_mut(&self.number) {
             wait.name.clone_from(name);
         }
-    }
-
-    pub(crate) fn waited(&self) -> Duration {
-        os::since(self.since)
     }
 }
 

@@ -117,7 +117,7 @@ impl MultiLockCall<'_> {
     fn take(&mut self, deadline: Deadline) -> Result<Option<MultiHold>> {
         let names = self.names;
         // The first attempt joins no queue: only its reply says which name to wait for.
-        let mut step = self.step(deadline != Deadline::Now)?;
+        let mut step = self.step(deadline != Deadline::Now && !self.attempt.must_announce())?;
         loop {
             step = match step {
                 MultiLockStep::Won(hold) => return Ok(Some(hold)),
