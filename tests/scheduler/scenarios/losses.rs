@@ -263,3 +263,21 @@ pub(crate) fn counted() {
     }
     stage.end();
 }
+
+/// A guard whose hold has ended with its `max_hold` lives on, because its user hangs: it keeps nobody in its client
+/// from the lock. The `max_hold` ends while a renewal is under way, so the hold would last for longer.
+pub(crate) fn its_max_hold_is_over() {
+    let stage = Stage::new();
+    let most = Duration::from_secs(10) + Duration::from_micros(choose(200) as u64 * 2);
+    let guard = stage.one.mutex("job").max_hold(most).lock_owned().expect("it is free");
+    while guard.is_held() {
+        sleep(Duration::from_millis(500));
+    }
+    sleep(Duration::from_secs(1));
+    assert!(!stage.one.mutex("job").is_locked().expect("the store answers"), "it was given up");
+    let again = stage.one.try_lock_for("job", Duration::from_secs(1)).expect("the store answers");
+    assert!(again.is_some(), "the lock is free, and the call did not get it");
+    drop(again);
+    drop(guard);
+    stage.end();
+}

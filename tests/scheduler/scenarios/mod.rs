@@ -60,6 +60,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     soon("shared::nobody_passes_a_writer", shared::nobody_passes_a_writer),
     soon("shared::downgrade", shared::downgrade),
     soon("shared::owned_readers", shared::owned_readers),
+    within(2, "shared::cancelled_as_it_joins", shared::cancelled_as_it_joins),
     soon("shared::answered_before_it_listens", shared::answered_before_it_listens),
     soon("permits::semaphore", permits::semaphore),
     soon("permits::counting", permits::counting),
@@ -84,8 +85,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     within(5, "losses::callbacks", losses::callbacks),
     within(5, "losses::lost_reads", losses::lost_reads),
     within(5, "losses::its_guard_lives", losses::its_guard_lives),
+    within(100, "losses::its_max_hold_is_over", losses::its_max_hold_is_over),
     within(20, "losses::counted", losses::counted),
     within(20, "foreign_code::panicking_logger", foreign_code::panicking_logger),
     soon("foreign_code::panicking_listener", foreign_code::panicking_listener),
     soon("foreign_code::slow_listener", foreign_code::slow_listener),
+    within(70, "foreign_code::blocking_listener", foreign_code::blocking_listener),
 ];

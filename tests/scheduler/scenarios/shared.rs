@@ -1,9 +1,9 @@
 //! Readers and writers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use leasehold::LockClient;
+use leasehold::{CancelToken, ErrorKind, LockClient};
 
 use crate::book::{As, pause};
 use crate::stage::{Stage, choose, join_all, wait_until};
@@ -123,5 +123,50 @@ pub(crate) fn answered_before_it_listens() {
     pause();
     other.unlock().expect("it is held");
     join_all([reader, writer]);
+    stage.end();
+}
+
+/// A reader is cancelled at the moment when the leader of its queue lets it join: it must not take
+/// itself for a leader. With two leaders on one event, one of them clears the latch of the other:
+/// the two readers at the end never meet inside the lock.
+pub(crate) fn cancelled_as_it_joins() {
+    let stage = Stage::new();
+    let earlier = stage.other.rw_lock("job").write().expect("it is free");
+    let token = CancelToken::new();
+    let inside = Arc::new(AtomicU32::new(0));
+    let queue_up = |place: usize, run: Box<dyn FnOnce(Stage) + Send>| {
+        let thread = stage.spawn(run);
+        wait_until("it waits", || stage.one.snapshot().waits().len() == place);
+        thread
+    };
+    let meets = || {
+        let inside = inside.clone();
+        Box::new(move |stage: Stage| {
+            let guard = stage.one.rw_lock("job").read().expect("it becomes free");
+            inside.fetch_add(1, Ordering::SeqCst);
+            // Readers may be in the lock at the same time.
+            wait_until("the other reader gets in", || inside.load(Ordering::SeqCst) == 2);
+            guard.unlock().expect("it is held");
+        })
+    };
+    let cancelled = token.clone();
+    let waiters = [
+        queue_up(1, Box::new(|stage| read(&stage, &stage.one))),
+        queue_up(
+            2,
+            Box::new(move |stage| match stage.one.rw_lock("job").with_cancel(&cancelled).read() {
+                Ok(guard) => guard.unlock().expect("it is held"),
+                Err(e) => assert_eq!(e.kind(), ErrorKind::Cancelled),
+            }),
+        ),
+        queue_up(3, Box::new(|stage| write(&stage, &stage.one))),
+        queue_up(4, meets()),
+        queue_up(5, meets()),
+    ];
+    pause();
+    let cancels = stage.spawn(move |_| token.cancel());
+    earlier.unlock().expect("it is held");
+    join_all(waiters);
+    join_all([cancels]);
     stage.end();
 }
