@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold::{CancelToken, ErrorKind, Held, LockClient, Loss, LossWait};
 
-use crate::rig::{Child, Fault, Proxy, Server, logged, ms, record_logs, wait_until};
+use crate::rig::{CAP, Child, Fault, Proxy, Server, logged, ms, record_logs, wait_until};
 use crate::support::Clients;
 
 const SHORT: Duration = Duration::from_millis(400);
@@ -488,4 +488,26 @@ fn blocking_logger_process() {
     wait_until("every callback has run", || leases.iter().all(|(_, reported)| reported.load(Ordering::SeqCst) == 1));
     println!("@@all reported");
     std::thread::park();
+}
+
+/// The reply to a renewal comes after the `max_hold`, so its guard ends before the hold in the
+/// store, and lives on, because its user hangs. The lock is free for the other threads.
+#[test]
+fn a_guard_that_outlives_its_max_hold_keeps_the_lock_from_no_thread() {
+    let server = Server::start();
+    let client = server.builder().lease(Duration::from_secs(3)).build().unwrap();
+    let guard = client.mutex("job").max_hold(ms(1200)).lock_owned().unwrap();
+    let taken = Instant::now();
+    wait_until("a renewal is about to be sent", || taken.elapsed() > ms(900));
+    server.cmd::<()>(&["CLIENT", "PAUSE", "600", "ALL"]);
+    assert!(guard.wait_lost(CAP).is_lost());
+    wait_until("it is given up in the store", || !client.mutex("job").is_locked().unwrap());
+    for _ in 0..3 {
+        // Less than the time for which a release under way is waited for.
+        let again = client.try_lock_for("job", ms(300)).unwrap();
+        again.expect("the lock is free").unlock().unwrap();
+    }
+    assert_eq!(guard.unlock().unwrap_err().kind(), ErrorKind::Lost);
+    drop(client);
+    server.assert_clean();
 }

@@ -70,6 +70,8 @@ mod tidy;
 mod tls;
 mod turns;
 mod unheard;
+#[cfg(feature = "testing")]
+mod user_code;
 mod waiting;
 
 use leasehold_rig as rig;

@@ -1,37 +1,60 @@
-//! Foreign code panics in the middle of a release: the name stays usable.
+//! Code of the user panics: in the middle of a release, or on a thread of the library. Nobody else
+//! notices.
 
 use std::cell::Cell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use leasehold::LockClient;
 
 use crate::rig::{Child, PROMPT, Server, wait_until};
 
-/// A logger is the only foreign code that runs there. It belongs to the whole process, so this test
-/// has its own process.
-#[test]
-fn a_logger_that_panics_in_a_release_keeps_no_lock() {
+/// A logger belongs to the whole process, so each of these tests has its own process.
+fn run_with_a_panicking_logger(program: &str) {
     let server = Server::start();
-    let mut child = Child::spawn("panics::panicking_logger_process", &[("LEASEHOLD_TEST_URL", &server.url())]);
+    let mut child = Child::spawn(program, &[("LEASEHOLD_TEST_URL", &server.url())]);
     child.expect("all locks are free");
     child.wait();
     server.assert_clean();
 }
 
-thread_local! {
-    static PANICS: Cell<bool> = const { Cell::new(false) };
+#[test]
+fn a_logger_that_panics_in_a_release_keeps_no_lock() {
+    run_with_a_panicking_logger("panics::panicking_logger_process");
 }
 
 #[test]
-#[ignore = "a program for other tests"]
-fn panicking_logger_process() {
+fn a_logger_that_panics_on_a_thread_of_the_library_ends_no_thread() {
+    run_with_a_panicking_logger("panics::logger_panics_in_the_background_process");
+}
+
+thread_local! {
+    /// Whether the logger panics on this thread.
+    static PANICS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether it panics on the threads of the library.
+static PANICS_IN_THE_BACKGROUND: AtomicBool = AtomicBool::new(false);
+/// How often it has panicked.
+static PANICKED: AtomicU32 = AtomicU32::new(0);
+
+fn is_to_panic() -> bool {
+    let is_of_the_library = || std::thread::current().name().is_some_and(|name| name.starts_with("lh-"));
+    // In the destructor of a thread-local this one may be gone.
+    PANICS.try_with(Cell::get) != Ok(false) || PANICS_IN_THE_BACKGROUND.load(Ordering::SeqCst) && is_of_the_library()
+}
+
+fn install_logger() {
     struct Panics;
     impl log::Log for Panics {
         fn enabled(&self, _: &log::Metadata<'_>) -> bool {
             true
         }
         fn log(&self, record: &log::Record<'_>) {
-            assert!(!PANICS.get(), "on purpose: {}", record.args());
+            if is_to_panic() {
+                PANICKED.fetch_add(1, Ordering::SeqCst);
+                panic!("on purpose: {}", record.args());
+            }
         }
         fn flush(&self) {}
     }
@@ -39,10 +62,16 @@ fn panicking_logger_process() {
     log::set_max_level(log::LevelFilter::Trace);
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        if !PANICS.get() {
+        if !is_to_panic() {
             usual(panic);
         }
     }));
+}
+
+#[test]
+#[ignore = "a program for other tests"]
+fn panicking_logger_process() {
+    install_logger();
     let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
     let client = LockClient::open(&url).unwrap();
     // The client's connections are ended, so the release reconnects, and logs that.
@@ -51,9 +80,10 @@ fn panicking_logger_process() {
     let mut panics = |release: &dyn Fn()| {
         kill().query::<u32>(&mut admin).unwrap();
         PANICS.set(true);
-        let panicked = catch_unwind(AssertUnwindSafe(release)).is_err();
+        let before = PANICKED.load(Ordering::SeqCst);
+        release();
         PANICS.set(false);
-        assert!(panicked, "nothing was logged");
+        assert!(PANICKED.load(Ordering::SeqCst) > before, "nothing was logged");
     };
     let (lock, fair, rw) = (client.mutex("lock"), client.fair("fair"), client.rw_lock("rw"));
     let names = ["a", "b"];
@@ -82,6 +112,72 @@ fn panicking_logger_process() {
         panics(&|| drop(guard.take().unwrap().unlock()));
         waits.join().unwrap();
     });
+    // A thread ends with a hold, and the line about that is logged in the destructor of a
+    // thread-local, where a panic ends the process.
+    let before = PANICKED.load(Ordering::SeqCst);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            std::mem::forget(lock.lock().unwrap());
+            PANICS.set(true);
+        });
+    });
+    assert!(PANICKED.load(Ordering::SeqCst) > before, "nothing was logged");
+    drop(lock.try_lock_for(PROMPT).unwrap().expect("its thread has ended"));
     client.close(PROMPT).unwrap();
+    println!("@@all locks are free");
+}
+
+/// So long that no lock becomes free because its lease ends.
+const LEASE: Duration = Duration::from_secs(120);
+
+#[test]
+#[ignore = "a program for other tests"]
+fn logger_panics_in_the_background_process() {
+    install_logger();
+    let url = std::env::var("LEASEHOLD_TEST_URL").unwrap();
+    let open = || LockClient::builder().url(&url).lease(LEASE).io_timeout(Duration::from_millis(300)).build().unwrap();
+    let (client, other) = (open(), open());
+    let mut admin = redis::Client::open(&*url).unwrap().get_connection().unwrap();
+    PANICS_IN_THE_BACKGROUND.store(true, Ordering::SeqCst);
+
+    // The watchdog cannot resolve a release at first, and logs that.
+    let guards = ["a", "b"].map(|name| client.mutex(name).lock_owned().unwrap());
+    let before = PANICKED.load(Ordering::SeqCst);
+    redis::cmd("CLIENT").arg(&["PAUSE", "1500", "ALL"]).exec(&mut admin).unwrap();
+    for guard in guards {
+        guard.unlock().unwrap_err();
+    }
+    wait_until("the watchdog logs", || PANICKED.load(Ordering::SeqCst) > before);
+    // Answered when the pause is over.
+    redis::cmd("PING").exec(&mut admin).unwrap();
+    for name in ["a", "b"] {
+        drop(other.try_lock_for(name, PROMPT).unwrap().expect("its release was repeated"));
+    }
+    wait_until("nothing is left to undo", || client.stats().unknown_outcomes() == 0);
+
+    // The thread that receives messages loses its connection, and logs that.
+    let waits_for_a_message = || {
+        let guard = other.lock("job").unwrap();
+        std::thread::scope(|s| {
+            let waits = s.spawn(|| client.try_lock_for("job", LEASE / 2).unwrap().expect("it is freed").unlock());
+            wait_until("it waits", || client.snapshot().waits().len() == 1);
+            guard.unlock().unwrap();
+            waits.join().unwrap().unwrap();
+        });
+    };
+    waits_for_a_message();
+    for _ in 0..3 {
+        let before = PANICKED.load(Ordering::SeqCst);
+        redis::cmd("CLIENT").arg(&["KILL", "TYPE", "pubsub"]).exec(&mut admin).unwrap();
+        wait_until("the subscriber logs", || PANICKED.load(Ordering::SeqCst) > before);
+        waits_for_a_message();
+        wait_until("it is subscribed again", || {
+            let clients: String = redis::cmd("CLIENT").arg(&["LIST", "TYPE", "pubsub"]).query(&mut admin).unwrap();
+            clients.lines().count() == 1
+        });
+    }
+    for client in [client, other] {
+        client.close(PROMPT).unwrap();
+    }
     println!("@@all locks are free");
 }

@@ -1,7 +1,12 @@
 //! Waiters for different locks in one client: each is woken by its own lock.
 
+use std::time::{Duration, Instant};
+
 use crate::rig::{PROMPT, Server, ms, wait_until};
 use crate::support::Clients;
+
+/// So long that no lock becomes free because its lease ends.
+const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn a_plain_lock_behind_a_fair_hold_of_its_client_is_woken() {
@@ -33,4 +38,31 @@ fn two_locks_that_share_a_channel_are_both_notified() {
         other.unlock().unwrap();
         assert!(second.join().unwrap());
     });
+}
+
+/// Each thread of the queue becomes its leader in turn. None of them asks once more whether the
+/// server is back, or the last one would wait for as many I/O timeouts as there are threads.
+#[test]
+fn the_outage_timeout_holds_for_all_threads_that_queue() {
+    let threads = 24;
+    let io_timeout = ms(500);
+    let server = Server::start();
+    let builder = server.builder().lease(Duration::from_secs(3)).io_timeout(io_timeout);
+    let client = builder.outage_timeout(ms(1000)).build().unwrap();
+    let guard = server.builder().lease(LONG).build().unwrap().mutex("job").lock_owned().unwrap();
+    std::thread::scope(|s| {
+        let fails = || {
+            let error = client.lock("job").map(drop).unwrap_err();
+            assert!(error.to_string().contains("outage_timeout"), "{error}");
+            Instant::now()
+        };
+        let waiting: Vec<_> = (0..threads).map(|_| s.spawn(fails)).collect();
+        wait_until("all wait", || client.snapshot().waits().len() == threads);
+        server.suspend();
+        let failed: Vec<_> = waiting.into_iter().map(|thread| thread.join().unwrap()).collect();
+        let (first, last) = (failed.iter().min().unwrap(), failed.iter().max().unwrap());
+        assert!(*last - *first < io_timeout * threads as u32 / 2, "{:?} after the first", *last - *first);
+        server.resume();
+    });
+    drop(guard);
 }
