@@ -12,13 +12,14 @@ use crate::base::primitive::Primitive;
 ///
 /// Every method does nothing unless you implement it. None is called while a mutex of this crate is
 /// held, so a method may use other locks, even those of the same client (the listener is then
-/// called for them, too). It must not wait for the lock that it is called for: `waiting` is called
-/// by a thread that already has its place in the queue for that lock, and would wait behind itself.
-/// A panic in a method is caught, and logged once for each client.
+/// called for them, too). A panic in a method is caught, and logged once for each client.
 ///
-/// `waiting`, `acquired`, `gave_up` and `released` run on the thread of the call and delay it.
-/// `lost` and `renewal_failed` run on the threads of the
-/// [`on_lost`](crate::ReentrantMutexGuard::on_lost) callbacks, in no guaranteed order.
+/// `waiting`, `acquired`, `gave_up` and `released` run on the thread of the call, and delay that
+/// call alone: a call that is inside `waiting` has no place in any queue, and other threads and
+/// clients go on without it. `lost` and `renewal_failed` run on the threads of the
+/// [`on_lost`](crate::ReentrantMutexGuard::on_lost) callbacks, in no guaranteed order, and so does
+/// `released` for the holds that [`close`](crate::LockClient::close) gives up. `close` waits for
+/// these, but not beyond its timeout.
 ///
 /// # Examples
 /// ```

@@ -2,10 +2,12 @@
 //! notices.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use leasehold::LockClient;
+use leasehold::observe::{Listener, LockInfo};
 
 use crate::rig::{Child, PROMPT, Server, wait_until};
 
@@ -115,16 +117,32 @@ fn panicking_logger_process() {
     // A thread ends with a hold, and the line about that is logged in the destructor of a
     // thread-local, where a panic ends the process.
     let before = PANICKED.load(Ordering::SeqCst);
-    std::thread::scope(|s| {
-        s.spawn(|| {
-            std::mem::forget(lock.lock().unwrap());
-            PANICS.set(true);
-        });
+    let holder = client.clone();
+    // Joined without a scope, which does not wait for the destructors.
+    let ends = std::thread::spawn(move || {
+        std::mem::forget(holder.lock("lock").unwrap());
+        PANICS.set(true);
     });
+    ends.join().unwrap();
     assert!(PANICKED.load(Ordering::SeqCst) > before, "nothing was logged");
     drop(lock.try_lock_for(PROMPT).unwrap().expect("its thread has ended"));
     client.close(PROMPT).unwrap();
+    // A listener panics, and the logger about that, when a call has a hold and no guard yet.
+    let listened = LockClient::builder().url(std::env::var("LEASEHOLD_TEST_URL").unwrap());
+    let listened = listened.listener(Arc::new(PanickingListener)).build().unwrap();
+    PANICS.set(true);
+    listened.lock("listened").unwrap().unlock().unwrap();
+    PANICS.set(false);
+    listened.close(PROMPT).unwrap();
     println!("@@all locks are free");
+}
+
+struct PanickingListener;
+
+impl Listener for PanickingListener {
+    fn acquired(&self, _: &LockInfo<'_>, _: Option<Duration>) {
+        panic!("on purpose");
+    }
 }
 
 /// So long that no lock becomes free because its lease ends.
