@@ -40,7 +40,7 @@ pub(crate) struct AcquireAttempt<'a> {
     /// Its entry among the waits of the client.
     wait: Option<WaitEntry<'a>>,
     /// The last field: unknown outcomes reach the watchdog before the call counts as over.
-    _call: Call,
+    call: Call,
 }
 
 /// What a call asks for.
@@ -85,12 +85,12 @@ impl<'a> AcquireAttempt<'a> {
         token: TokenRule,
         cancel: Option<&'a CancelToken>,
     ) -> Result<Self> {
-        let _call = client.life.begin_call().map_err(|e| e.for_name(&name.name))?;
+        let call = client.life.begin_call().map_err(|e| e.for_name(&name.name))?;
         let holder = fresh_holder(client, name.kind);
         let wanted = Wanted { all, primitive: Primitive::Multi, permits: 1, lease, token };
         let (tokens, generation, traces) = (1, 0, Traces::default());
         let (announced, wait) = (None, None);
-        let attempt = Self { client, name, wanted, holder, cancel, tokens, generation, traces, announced, wait, _call };
+        let attempt = Self { client, name, wanted, holder, cancel, tokens, generation, traces, announced, wait, call };
         // A call that only re-enters holds of its own thread has nothing to wait for.
         if all.is_empty() { Ok(attempt) } else { attempt.ensure_waits().map(|()| attempt) }
     }
@@ -242,16 +242,17 @@ impl<'a> AcquireAttempt<'a> {
         self.announced.is_some()
     }
 
-    /// Takes over what [`Announced::of`] returned for this call.
-    pub(crate) fn note_announced(&mut self, announced: Option<Announced>) {
-        self.announced = self.announced.take().or(announced);
-    }
-
-    /// Tells the user that the call waits, once.
+    /// Tells the user that the call waits, once. Code of the user may block: the call has no role
+    /// and no place now, and a close does not wait for it, unless it has something to undo.
     pub(crate) fn announce(&mut self) {
-        if self.announced.is_none() {
-            self.announced = Some(Announced::of(self.client, self.name, self.wanted.primitive));
+        if self.announced.is_some() {
+            return;
         }
+        let _uncounted = self.is_resolved().then(|| self.call.pause());
+        let (observer, primitive) = (&self.client.seen.observer, self.wanted.primitive);
+        let since = os::now();
+        observer.tell_of(&self.name.name, primitive, |listener, lock| listener.waiting(lock));
+        self.announced = Some(Announced { since, span: observer.wait_span(self.name, primitive) });
     }
 
     /// The call waits from now on for its name.
@@ -299,18 +300,9 @@ impl<'a> AcquireAttempt<'a> {
 
 /// That a call waits, as its listener and its tracer know it.
 #[derive(Debug)]
-pub(crate) struct Announced {
+struct Announced {
     since: Instant,
     span: Option<Span>,
-}
-
-impl Announced {
-    /// Calls code of the user, which may block: the caller must have no role and no place.
-    pub(crate) fn of(client: &ClientState, name: &LockName, primitive: Primitive) -> Self {
-        let since = os::now();
-        client.seen.observer.tell_of(&name.name, primitive, |listener, lock| listener.waiting(lock));
-        Self { since, span: client.seen.observer.wait_span(name, primitive) }
-    }
 }
 
 /// Enters a wait of the calling thread among those of the client.

@@ -108,6 +108,11 @@ impl Life {
         Call(self.clone())
     }
 
+    fn call_is_over(&self) {
+        *self.calls.lock() -= 1;
+        self.calls_changed.notify_all();
+    }
+
     /// Waits for the acquires and releases under way. False: some were still running at the
     /// deadline.
     pub(crate) fn calls_are_over(&self, deadline: Instant) -> bool {
@@ -144,9 +149,26 @@ impl Drop for CloseEnds<'_> {
 /// A call under way.
 pub(crate) struct Call(Arc<Life>);
 
+impl Call {
+    /// The call does not count until the returned value is dropped: it has nothing to undo, and
+    /// runs code of the user. Before it sends anything, it checks whether it still waits.
+    pub(crate) fn pause(&self) -> PausedCall<'_> {
+        self.0.call_is_over();
+        PausedCall(&self.0)
+    }
+}
+
 impl Drop for Call {
     fn drop(&mut self) {
-        *self.0.calls.lock() -= 1;
-        self.0.calls_changed.notify_all();
+        self.0.call_is_over();
+    }
+}
+
+/// See [`Call::pause`].
+pub(crate) struct PausedCall<'l>(&'l Life);
+
+impl Drop for PausedCall<'_> {
+    fn drop(&mut self) {
+        *self.0.calls.lock() += 1;
     }
 }

@@ -150,7 +150,8 @@ impl TakenPiggyback {
         self.may_run = false;
     }
 
-    pub(crate) fn deliver(self, acquired: Result<Acquired>, unknowns: UnknownOutcomes) {
+    pub(crate) fn deliver(mut self, acquired: Result<Acquired>, unknowns: UnknownOutcomes) {
+        self.may_run = false;
         let (tokens, round) = (self.tokens, self.round);
         self.piggyback.deliver(PiggybackOutcome::Sent { acquired, unknowns, tokens, round });
     }

@@ -11,7 +11,7 @@ use crate::base::event::{Awaited, Event};
 use crate::base::lock_name::Kind;
 use crate::os;
 use crate::store::Topic;
-use crate::wait::attempt::{AcquireAttempt, Announced, Tried, begin_wait};
+use crate::wait::attempt::{AcquireAttempt, Tried, begin_wait};
 use crate::wait::client_state::ClientState;
 use crate::wait::contender::Contender;
 use crate::wait::leader::Leader;
@@ -64,20 +64,19 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
     let mut entry = Entry::AtTheEnd;
     loop {
         let primitive = contender.attempt().primitive();
-        let (is_announced, is_waiting) = (contender.attempt().is_announced(), contender.attempt().is_waiting());
-        let (mut announced, mut wait) = (None, None);
+        let is_waiting = contender.attempt().is_waiting();
+        let mut wait = None;
         let queued = match contender.attempt().has_place() {
             true => EnqueueOutcome::Leader(client.local_queues.at_server(&contender.attempt().holder)),
             false => {
                 let prepare = || {
-                    announced = (!is_announced).then(|| Announced::of(client, name, primitive));
+                    contender.attempt().announce();
                     Some(contender.helped()?.piggyback())
                 };
                 let enters = || wait = (!is_waiting).then(|| begin_wait(client, name, primitive, deadline));
                 client.local_queues.queue(name, entry, (deadline, cancel), prepare, enters)
             }
         };
-        contender.attempt().note_announced(announced);
         contender.attempt().note_wait(wait);
         match queued {
             EnqueueOutcome::Leader(mut leader) => {
