@@ -244,9 +244,13 @@ impl<'a> AcquireAttempt<'a> {
 
     /// Tells the user that the call waits, once. Code of the user may block: the call has no role
     /// and no place now, and a close does not wait for it, unless it has something to undo.
-    pub(crate) fn announce(&mut self) {
+    pub(crate) fn announce(&mut self, deadline: Deadline) {
         if self.announced.is_some() {
             return;
+        }
+        if self.must_announce() {
+            // People see where a call hangs.
+            self.enters_wait(deadline);
         }
         let _uncounted = self.is_resolved().then(|| self.call.pause());
         let (observer, primitive) = (&self.client.seen.observer, self.wanted.primitive);
@@ -257,7 +261,11 @@ impl<'a> AcquireAttempt<'a> {
 
     /// The call waits from now on for its name.
     pub(crate) fn begins_to_wait(&mut self, deadline: Deadline) {
-        self.announce();
+        self.announce(deadline);
+        self.enters_wait(deadline);
+    }
+
+    fn enters_wait(&mut self, deadline: Deadline) {
         if self.wait.is_none() {
             self.wait = Some(begin_wait(self.client, self.name, self.wanted.primitive, deadline));
         }

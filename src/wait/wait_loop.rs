@@ -64,16 +64,16 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
     let mut entry = Entry::AtTheEnd;
     loop {
         let primitive = contender.attempt().primitive();
-        let is_waiting = contender.attempt().is_waiting();
+        let is_listed = contender.attempt().is_waiting() || contender.attempt().must_announce();
         let mut wait = None;
         let queued = match contender.attempt().has_place() {
             true => EnqueueOutcome::Leader(client.local_queues.at_server(&contender.attempt().holder)),
             false => {
                 let prepare = || {
-                    contender.attempt().announce();
+                    contender.attempt().announce(deadline);
                     Some(contender.helped()?.piggyback())
                 };
-                let enters = || wait = (!is_waiting).then(|| begin_wait(client, name, primitive, deadline));
+                let enters = || wait = (!is_listed).then(|| begin_wait(client, name, primitive, deadline));
                 client.local_queues.queue(name, entry, (deadline, cancel), prepare, enters)
             }
         };
@@ -88,7 +88,7 @@ pub(crate) fn queue_up<'a, C: Contender<'a>>(
                         // The role passes on first: code of the user may block, and would hold up
                         // every thread behind this one.
                         drop(leader);
-                        contender.attempt().announce();
+                        contender.attempt().announce(deadline);
                         entry = Entry::AtTheFront;
                         continue;
                     }

@@ -61,7 +61,7 @@ fn a_listener_that_blocks_in_waiting_holds_up_no_other_thread() {
         let blocked = s.spawn(|| one.lock("job").unwrap().unlock());
         told.recv_timeout(CAP).unwrap();
         let behind = s.spawn(|| one.try_lock_for("job", CAP).unwrap().expect("it is freed").unlock());
-        wait_until("it waits", || one.snapshot().waits().len() == 1);
+        wait_until("it waits", || one.snapshot().waits().len() == 2);
         guard.unlock().unwrap();
         behind.join().unwrap().unwrap();
         assert!(!blocked.is_finished());
