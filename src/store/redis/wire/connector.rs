@@ -168,10 +168,9 @@ impl Connector {
         (self.handshake.check)(probed)?;
         let run_id = field(&server, "run_id:").map(str::to_owned);
         let id = field(&text(1), "id=").and_then(|id| id.parse().ok());
-        let addr = field(&text(1), "addr=").map(str::to_owned);
         let may_kill = matches!(replies[2], Reply::Int(_)) && run_id.is_some();
         let facts = Facts {
-            kill: id.zip(addr).filter(|_| may_kill),
+            kill: id.filter(|_| may_kill),
             run_id,
             server_micros: server_time(fail_on_error(replies.swap_remove(time))?)?,
             asked_at,
