@@ -25,6 +25,8 @@ pub(super) struct Facts {
     pub(super) asked_at: Moment,
     pub(super) answered_at: Moment,
     pub(super) publishing: Publishing,
+    /// The server, or a proxy before it, knows `EVAL` and not `EVALSHA`.
+    pub(super) by_source: bool,
     /// If the master can change: the epoch in which it is this server.
     pub(super) epoch: Option<Epoch>,
 }
@@ -52,6 +54,7 @@ impl Facts {
             floor: self.server_micros.max(self.server_now_at_least(now).saturating_sub(1_000_000)),
             not_after: if self.kill.is_some() { 0 } else { self.server_now_at_most(now) + micros(io_timeout) },
             publishing: self.publishing,
+            by_source: self.by_source,
         }
     }
 }
@@ -97,6 +100,7 @@ impl UnknownOutcome {
             asked_at: now,
             answered_at: now,
             publishing: Publishing::Classic,
+            by_source: false,
             epoch: None,
         };
         Self { facts: Arc::new(facts), not_after: 0 }
