@@ -3,8 +3,8 @@
 //! # Checklist
 //!
 //! - Set `maxmemory-policy noeviction`. A lock that is evicted is lost. A client that finds a
-//!   `maxmemory` with another policy logs that once, at WARN. A server that is full then grants no
-//!   new lock, but holds are renewed and released.
+//!   `maxmemory` with another policy logs that once, at WARN. A server that is full then refuses
+//!   new locks, but holds are renewed and released.
 //! - Give the Redis user the rights in the [ACL rule](#acl-rule) below.
 //! - Count [connections](#connections) against `maxclients`.
 //! - Choose the lease from your failover time:
@@ -87,12 +87,13 @@
 //!   else changes.
 //! - Without `client|kill` or `info`, an acquisition whose reply was lost is resolved by a time
 //!   limit instead, which takes an I/O timeout longer.
-//! - An ACL cannot name the pattern on which a client's fair waiters listen when they are many (16).
-//!   Under a rule that restricts channels, each fair waiter therefore has a subscription of its own.
+//! - An ACL cannot name the pattern on which a client's fair waiters listen when there are many
+//!   (16). Under a rule that restricts channels, each fair waiter therefore has a subscription of
+//!   its own.
 //! - Connecting reports missing commands (on Redis 6.2 all but `hset`, `incr` and `rpush`) as
 //!   [`Denied`](crate::ErrorKind::Denied), and those that the server itself does not have (renamed,
-//!   or switched off) as [`Unsupported`](crate::ErrorKind::Unsupported). A server or a proxy without
-//!   `SCRIPT LOAD` or `EVALSHA` is served by `EVAL` alone. Missing rights to keys are reported by the first call,
+//!   or switched off) as [`Unsupported`](crate::ErrorKind::Unsupported). Behind a proxy without
+//!   `SCRIPT LOAD` or `EVALSHA`, `EVAL` alone is enough. Missing rights to keys are reported by the first call,
 //!   as `Denied` too. Connecting finds nothing for a user who may not use the key
 //!   `redisson_lock_token:{<prefix>leasehold:probe}`.
 //!
