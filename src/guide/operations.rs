@@ -93,8 +93,8 @@
 //! - Connecting reports missing commands (on Redis 6.2 all but `hset`, `incr` and `rpush`) as
 //!   [`Denied`](crate::ErrorKind::Denied), and those that the server itself does not have (renamed,
 //!   or switched off) as [`Unsupported`](crate::ErrorKind::Unsupported). Behind a proxy without
-//!   `SCRIPT LOAD` or `EVALSHA`, `EVAL` alone is enough. Missing rights to keys are reported by the first call,
-//!   as `Denied` too. Connecting finds nothing for a user who may not use the key
+//!   `SCRIPT LOAD` or `EVALSHA`, `EVAL` alone is enough. Missing rights to keys are reported by the
+//!   first call, as `Denied` too. Connecting finds nothing for a user who may not use the key
 //!   `redisson_lock_token:{<prefix>leasehold:probe}`.
 //!
 //! # Keys and channels
