@@ -4,7 +4,7 @@
 --         an error for a hash that is larger than any lock
 -- Repeat-safe: yes, it only reads.
 if redis.call('hlen', KEYS[1]) > 100000 then
-  return redis.error_reply('WRONGTYPE this name holds a hash that is no lock')
+  return redis.error_reply('WRONGTYPE something other than a lock has this name')
 end
 local answer = redis.call('hgetall', KEYS[1])
 table.insert(answer, 1, redis.call('pttl', KEYS[1]))

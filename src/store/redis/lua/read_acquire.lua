@@ -39,7 +39,7 @@ if count == 0 then
   -- and more than a few fields it is taken for a lock, because looking at all of them would cost
   -- the square of the number of readers.
   if mode and (pttl == -1 or mode ~= 'write' and redis.call('hlen', lock) <= 16) and not is_lock(lock, true) then
-    return redis.error_reply('WRONGTYPE this name holds a hash that is no lock')
+    return redis.error_reply('WRONGTYPE something other than a lock has this name')
   end
   if mode == 'write' then
     return {0, pttl}

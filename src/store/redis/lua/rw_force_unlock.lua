@@ -12,7 +12,7 @@ if redis.call('hlen', KEYS[1]) == 0 then
 end
 local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode or not is_lock(KEYS[1], true) then
-  return redis.error_reply('WRONGTYPE this name holds a lock of another kind, or something that is no lock')
+  return redis.error_reply('WRONGTYPE something other than a lock of this kind has this name')
 end
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do

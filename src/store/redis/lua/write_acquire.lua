@@ -37,7 +37,7 @@ if pttl ~= -2 or held > 0 then
     end
     -- A lock has a TTL. The condition spares the waiters of a lock these commands.
     if pttl == -1 and not is_lock(lock, true) then
-      return redis.error_reply('WRONGTYPE this name holds a hash that is no lock')
+      return redis.error_reply('WRONGTYPE something other than a lock has this name')
     end
     local wait = tonumber(ARGV[5])
     -- Not while a writer holds it: waiting writers would then always come before all readers.

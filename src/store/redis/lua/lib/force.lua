@@ -6,6 +6,6 @@ if redis.call('hlen', KEYS[1]) == 0 then
   return 0
 end
 if not is_lock(KEYS[1]) then
-  return redis.error_reply('WRONGTYPE this name holds a lock of another kind, or something that is no lock')
+  return redis.error_reply('WRONGTYPE something other than a lock of this kind has this name')
 end
 

@@ -16,7 +16,7 @@ if pttl ~= -2 or held > 0 then
     if pttl == -1 then
       local only = redis.call('hlen', lock) == 1 and redis.call('hgetall', lock) or {'', ''}
       if not string.find(only[1], '^%x+%-%x+%-%x+%-%x+%-%x+:.') or not string.find(only[2], '^[1-9]%d?%d?%d?$') then
-        return redis.error_reply('WRONGTYPE this name holds a fenced value or a hash that is no lock')
+        return redis.error_reply('WRONGTYPE something other than a lock has this name')
       end
     end
     return {0, pttl, names_holder and redis.call('hkeys', lock)[1] or nil}
