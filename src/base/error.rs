@@ -56,8 +56,9 @@ pub enum ErrorKind {
     /// The server does not speak the Redis protocol (or not TLS, where the URL is `rediss://`), or
     /// sent a reply that no script of this crate can return.
     Protocol,
-    /// The server is too old, or not of the kind that the settings name (a node of a cluster, a
-    /// sentinel, or neither); or the method is not supported with Redlock.
+    /// The server is too old, does not have a command that locks need, or is not of the kind that
+    /// the settings name (a node of a cluster, a sentinel, or neither); or the method is not
+    /// supported with Redlock.
     Unsupported,
     /// The client was closed, or has [stopped waiting](crate::LockClient::stop_waiting); the
     /// message says which. From a guard: closing the client gave up its hold, and another holder

@@ -3,7 +3,8 @@
 //! # Checklist
 //!
 //! - Set `maxmemory-policy noeviction`. A lock that is evicted is lost. A client that finds a
-//!   `maxmemory` with another policy logs that once, at WARN.
+//!   `maxmemory` with another policy logs that once, at WARN. A server that is full then refuses
+//!   new locks, but holds are renewed and released.
 //! - Give the Redis user the rights in the [ACL rule](#acl-rule) below.
 //! - Count [connections](#connections) against `maxclients`.
 //! - Choose the lease from your failover time:
@@ -86,11 +87,14 @@
 //!   else changes.
 //! - Without `client|kill` or `info`, an acquisition whose reply was lost is resolved by a time
 //!   limit instead, which takes an I/O timeout longer.
-//! - An ACL cannot name the pattern on which a client's fair waiters listen. Under a rule that
-//!   restricts channels, each fair waiter therefore has a subscription of its own.
+//! - An ACL cannot name the pattern on which a client's fair waiters listen when there are many
+//!   (16). Under a rule that restricts channels, each fair waiter therefore has a subscription of
+//!   its own.
 //! - Connecting reports missing commands (on Redis 6.2 all but `hset`, `incr` and `rpush`) as
-//!   [`Denied`](crate::ErrorKind::Denied). Missing rights to keys are reported by the first call,
-//!   as `Denied` too. Connecting finds nothing for a user who may not use the key
+//!   [`Denied`](crate::ErrorKind::Denied), and those that the server itself does not have (renamed,
+//!   or switched off) as [`Unsupported`](crate::ErrorKind::Unsupported). Behind a proxy without
+//!   `SCRIPT LOAD` or `EVALSHA`, `EVAL` alone is enough. Missing rights to keys are reported by the
+//!   first call, as `Denied` too. Connecting finds nothing for a user who may not use the key
 //!   `redisson_lock_token:{<prefix>leasehold:probe}`.
 //!
 //! # Keys and channels
@@ -128,6 +132,11 @@
 //! value under the name of a lock is refused with [`WrongType`](crate::ErrorKind::WrongType), and
 //! the other way round. A client refuses a name that it uses for another kind of count, but it
 //! cannot see what *other* clients use the name for: taking a permit would count down their latch.
+//!
+//! A hash of another application under the name of a lock is left alone. It looks like a lock only
+//! if each field is a holder (a UUID, a colon and more) with a count from 1 to 9999. Otherwise
+//! `holder` and `force_unlock` say `WrongType`, and so does a call that would take the lock; if the
+//! hash has a TTL, that call may find the name taken instead, until the TTL is over.
 //!
 //! # Looking at a lock
 //!

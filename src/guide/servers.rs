@@ -190,7 +190,7 @@
 //! |---|---|---|
 //! | [`Unreachable`](crate::ErrorKind::Unreachable) | the server could not be reached, or did not answer within the I/O timeout | try again later |
 //! | [`NotReady`](crate::ErrorKind::NotReady) | it is loading its data, busy with a script, or has as many clients as its `maxclients` | try again later; raise `maxclients` |
-//! | [`ReadOnly`](crate::ErrorKind::ReadOnly), [`Full`](crate::ErrorKind::Full) | it is a replica, cannot save or replicate, or has reached its `maxmemory` | ask the operator |
+//! | [`ReadOnly`](crate::ErrorKind::ReadOnly), [`Full`](crate::ErrorKind::Full) | it is a replica, cannot save or replicate, or has reached its `maxmemory` | ask the operator; a full server still renews and releases what is held |
 //! | [`Tls`](crate::ErrorKind::Tls) | the server's certificate is refused, or the client's; the message says which, and why | renew the certificate, or name its authority |
 //! | [`Denied`](crate::ErrorKind::Denied) | wrong password, or a missing permission | see the [ACL rule](crate::guide::operations#acl-rule) |
 //! | [`NoQuorum`](crate::ErrorKind::NoQuorum), [`NotReplicated`](crate::ErrorKind::NotReplicated) | too few masters, or too few replicas | see [`redlock`](crate::guide::redlock), and below |

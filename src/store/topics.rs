@@ -62,6 +62,11 @@ impl Topics {
         }
     }
 
+    /// How many waiters the subscription to turns serves.
+    pub(super) fn turns(&self) -> usize {
+        self.turns.topics.len()
+    }
+
     pub(super) fn watch(&mut self, channel: &str, topic: &Topic) -> Progress {
         match self.channels.get_mut(channel) {
             Some(known) => {

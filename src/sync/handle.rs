@@ -325,6 +325,8 @@ macro_rules! handle_methods {
         /// # Errors
         /// When the request fails; the lock may have been freed all the same. Do not repeat the
         /// call blindly: a repeat could force out the next holder.
+        /// [`WrongType`](crate::ErrorKind::WrongType) for a key that is not a lock of this kind,
+        /// such as another application's data: nothing is deleted.
         pub fn force_unlock(&self) -> $crate::Result<bool> {
             self.handle.force_unlock()
         }

@@ -142,7 +142,7 @@ fn a_late_release_of_a_minority_takes_no_later_majority() {
     wait_for_votes(&client, 2);
     drop(client.lock("l").unwrap());
     wait_until("nothing is held", || masters.holding("l") == 0);
-    masters.0[1].cmd::<()>(&["HSET", "l", "somebody:1", "1"]);
+    masters.0[1].cmd::<()>(&["HSET", "l", "a8a5ef81-b5b7-4d39-a987-611a1db5d2fe:30", "1"]);
     proxies[0].inject(&sha(script("mutex_release")), Fault::Hold);
     let waiter = wait_for(&client, |client| Box::new(client.mutex("l").lock_owned().unwrap()));
     proxies[0].wait_hits(1);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient};
 
-use crate::rig::{Fault, Proxy, Server, ms, wait_until};
+use crate::rig::{Fault, Listen, Proxy, Server, fresh_dir, ms, wait_until};
 use crate::support::Clients;
 
 /// Long enough to reveal a lock that is left behind: no test can pass because a lease ended.
@@ -99,8 +99,27 @@ fn a_lost_reentry_or_inner_release_leaves_the_outer_hold_alone() {
 /// The request itself is delayed: the undo must not overtake it.
 #[test]
 fn an_acquire_that_arrives_late_leaves_no_lock() {
-    let server = Server::start();
-    let proxy = Proxy::start(&server);
+    arrives_late(&Server::start());
+}
+
+/// The address of each connection is this path for the server, and `CLIENT INFO` separates its
+/// fields by spaces.
+#[test]
+fn a_late_acquire_leaves_no_lock_where_the_path_of_the_socket_has_a_space() {
+    let folder = fresh_dir().join("a b");
+    std::fs::create_dir(&folder).unwrap();
+    let socket = folder.join("s");
+    let mut server = Server::prepare(Listen::Nowhere, &["--unixsocket", socket.to_str().unwrap()]);
+    std::os::unix::fs::symlink(&socket, server.socket()).unwrap();
+    server.start_again();
+    let clients: String = server.cmd(&["CLIENT", "LIST"]);
+    assert!(clients.contains("a b/s:0 "), "{clients}");
+    arrives_late(&server);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+fn arrives_late(server: &Server) {
+    let proxy = Proxy::start(server);
     let client = client(&proxy);
     drop(client.lock("warm").unwrap());
     server.cmd::<()>(&["CONFIG", "RESETSTAT"]);

@@ -80,6 +80,29 @@ fn each_grant_waits_once_for_the_replica() {
     assert_eq!((calls["evalsha"], calls["wait"]), (20, 10), "{calls:?}");
 }
 
+/// The answer to such a renewal is not 1: it says how long the Redisson reader may leave the lock.
+#[test]
+fn a_renewal_beside_a_redisson_reader_needs_its_replicas_as_well() {
+    let pair = Pair::start();
+    // Two clients, because one would renew both locks in one request.
+    let [client, another] = [(); 2].map(|()| pair.builder().lease(ms(1500)).build().unwrap());
+    let (one, other) = (client.rw_lock("rw").read().unwrap(), another.rw_lock("other").read().unwrap());
+    let java = "0b5f2c1e-3c4d-4a55-9b1e-0123456789ab:1";
+    pair.primary.cmd::<()>(&["HSET", "rw", java, "1"]);
+    pair.primary.cmd::<()>(&["SET", &format!("{{rw}}:{java}:rwlock_timeout:1"), "1", "PX", "600000"]);
+    let mut least = i64::MAX;
+    wait_until("a renewal", || {
+        let pttl = pair.primary.pttl("rw");
+        least = least.min(pttl);
+        pttl > least
+    });
+    assert!(one.is_held() && other.is_held());
+    pair.replica.suspend();
+    assert!(!other.wait_lost(CAP).is_still_held());
+    assert!(!one.wait_lost(ms(3000)).is_still_held(), "no replica has had its renewals for two leases");
+    pair.replica.resume();
+}
+
 #[test]
 fn a_grant_that_too_few_replicas_have_is_undone() {
     let pair = Pair::start();

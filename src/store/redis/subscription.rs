@@ -1,7 +1,7 @@
 //! Wake-ups by publish and subscribe: which channel brings which topic.
 //!
-//! The channel of a fair waiter ends in its holder id. One pattern subscription serves all fair
-//! waiters of a client.
+//! The channel of a fair waiter ends in its holder id. While a client has many fair waiters, one
+//! pattern subscription serves them all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +16,11 @@ use crate::base::event::Interrupt;
 use crate::store::net::Waker;
 use crate::store::topics::{Progress, Topics};
 use crate::store::{Received, Subscriber, SubscriptionSender, Topic};
+
+/// From so many fair waiters of a client on, one pattern serves them. The server compares every
+/// message on any channel with the patterns of all clients, so a client with a few waiters, as most
+/// have, subscribes each by itself: a request and a second attempt in each wait.
+const MANY_TURNS: usize = 16;
 
 /// Whether the user may subscribe to the pattern. With an ACL that lists channels it may not, and
 /// each waiter's channel is subscribed by itself.
@@ -34,7 +39,7 @@ pub(crate) fn subscribe_to(
     // Of several servers only the client's own thread reads.
     let waker = reader.is_of_one().then(Waker::new).and_then(|waker| waker.ok()).map(Arc::new);
     let receiver = RedisSubscriber { reader, waker, topics: topics.clone(), rights: rights.clone() };
-    (Box::new(receiver), Box::new(RedisSender { writer, topics, rights }))
+    (Box::new(receiver), Box::new(RedisSender { writer, topics, rights, turns_alone: 0 }))
 }
 
 pub(super) fn channel_name(topic: &Topic) -> String {
@@ -74,7 +79,9 @@ impl Subscriber for RedisSubscriber {
 impl RedisSubscriber {
     fn take_in(&mut self, received: Result<Frame>) -> Result<Received> {
         match received {
-            Ok(Frame::Message { channel }) => Ok(self.topics_of(&channel).map_or(Received::Alive, Received::Notified)),
+            Ok(Frame::Message { channel, by_pattern }) => {
+                Ok(self.topics_of(&channel, by_pattern).map_or(Received::Alive, Received::Notified))
+            }
             Ok(Frame::Subscribed { topic }) => Ok(self.confirmed(&topic).map_or(Received::Alive, Received::Watching)),
             // The last two come only from a cluster.
             Ok(Frame::Alive | Frame::Unsubscribed { .. } | Frame::Moved { .. }) => Ok(Received::Alive),
@@ -88,10 +95,11 @@ impl RedisSubscriber {
         }
     }
 
-    fn topics_of(&self, channel: &[u8]) -> Option<Vec<Topic>> {
+    /// The pattern brings the messages of all waiters, also of those that subscribed by themselves.
+    fn topics_of(&self, channel: &[u8], by_pattern: bool) -> Option<Vec<Topic>> {
         let channel = std::str::from_utf8(channel).ok()?;
         let topics = self.topics.lock();
-        topics.of(channel).or_else(|| topics.turn_of(channel))
+        if by_pattern { topics.turn_of(channel) } else { topics.of(channel) }
     }
 
     fn confirmed(&self, channel: &[u8]) -> Option<Vec<Topic>> {
@@ -107,11 +115,19 @@ struct RedisSender {
     writer: PubSubWriter,
     topics: Arc<Mutex<Topics>>,
     rights: Arc<PatternRights>,
+    /// How many fair waiters are subscribed by themselves.
+    turns_alone: usize,
 }
 
 impl RedisSender {
-    fn goes_by_pattern(&self, topic: &Topic) -> bool {
-        topic.turn_of.is_some() && !self.rights.denied.load(Ordering::Acquire)
+    fn goes_by_pattern(&self, watched: &Topics, topic: &Topic) -> bool {
+        if topic.turn_of.is_none() || self.rights.denied.load(Ordering::Acquire) {
+            return false;
+        }
+        // Fewer are enough to keep it: otherwise it would come and go with each waiter at the
+        // limit.
+        let enough = if watched.turns_progress() == Progress::New { MANY_TURNS } else { MANY_TURNS / 2 };
+        self.turns_alone + watched.turns() >= enough
     }
 }
 
@@ -121,12 +137,15 @@ impl SubscriptionSender for RedisSender {
         let (mut new, mut all_confirmed) = (Vec::new(), true);
         for topic in topics {
             let name = channel_name(topic);
-            let by_pattern = self.goes_by_pattern(topic);
+            let by_pattern = self.goes_by_pattern(&watched, topic);
             let progress = if by_pattern { watched.watch_turn(&name, topic) } else { watched.watch(&name, topic) };
             all_confirmed &= progress == Progress::Confirmed;
             match progress {
                 Progress::New if by_pattern => self.writer.subscribe_pattern(watched.turns_channel())?,
-                Progress::New => new.push(name),
+                Progress::New => {
+                    self.turns_alone += usize::from(topic.turn_of.is_some());
+                    new.push(name);
+                }
                 Progress::Asked | Progress::Confirmed => {}
             }
         }
@@ -139,12 +158,16 @@ impl SubscriptionSender for RedisSender {
     fn unwatch(&mut self, topic: &Topic) -> Result<()> {
         let mut watched = self.topics.lock();
         let name = channel_name(topic);
-        let ends = !watched.unwatch_turn(&name) && watched.unwatch(&name, topic);
-        if ends { self.writer.unsubscribe(&name) } else { Ok(()) }
+        if watched.unwatch_turn(&name) || !watched.unwatch(&name, topic) {
+            return Ok(());
+        }
+        self.turns_alone -= usize::from(topic.turn_of.is_some());
+        self.writer.unsubscribe(&name)
     }
 
     fn covers(&self, topic: &Topic) -> bool {
-        self.goes_by_pattern(topic) && self.topics.lock().turns_progress() == Progress::Confirmed
+        let watched = self.topics.lock();
+        self.goes_by_pattern(&watched, topic) && watched.turns_progress() == Progress::Confirmed
     }
 
     fn ping(&mut self) -> Result<()> {

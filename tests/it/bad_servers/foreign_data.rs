@@ -32,6 +32,76 @@ fn a_key_of_another_type_is_reported_and_left_alone() {
     server.assert_clean();
 }
 
+/// Hashes look like locks. Nothing is added to one of an application, and nothing deletes it.
+#[test]
+fn a_hash_of_an_application_is_reported_and_left_alone() {
+    let server = Server::start();
+    let client = client(&server);
+    let java = "a8a5ef81-b5b7-4d39-a987-611a1db5d2fe:30";
+    let many: Vec<String> = (0..40).flat_map(|n| [format!("{}{n:02}:1", &java[..34]), "1".to_owned()]).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let rows = [
+        &["alice", "1"][..],
+        &["name", "Bob", "mail", "bob@example"],
+        &[java, "1", "alice", "1"],
+        &[java, "300000"],
+        &[java, "0"],
+        &[java, "many"],
+        &["mode", "read", "retries", "300000"],
+        &["mode", "write", "retries", "300000"],
+        &["mode", "dark", java, "1"],
+        &["mode", "read", java, "300000"],
+        &[&["mode", "read", "alice", "1"], &many[..]].concat(),
+    ];
+    for fields in rows {
+        for ttl in [-1, 3_600_000] {
+            server.cmd::<()>(&[&["HSET", "job"], fields].concat());
+            if ttl > 0 {
+                server.cmd::<()>(&["PEXPIRE", "job", &ttl.to_string()]);
+            }
+            let before = server.hash("job");
+            let (mutex, fair, rw) = (client.mutex("job"), client.fair("job"), client.rw_lock("job"));
+            fails(ErrorKind::WrongType, Some("job"), "WRONGTYPE", || mutex.force_unlock());
+            fails(ErrorKind::WrongType, Some("job"), "WRONGTYPE", || fair.force_unlock());
+            fails(ErrorKind::WrongType, Some("job"), "WRONGTYPE", || rw.force_unlock());
+            fails(ErrorKind::WrongType, Some("job"), "", || {
+                if fields[0] == "mode" { rw.holders() } else { fair.holder().map(|h| h.into_iter().collect()) }
+            });
+            // One that will expire is taken for a lock of somebody else, which changes nothing.
+            let answers = [
+                mutex.try_lock().map(|guard| guard.is_some()),
+                fair.try_lock().map(|guard| guard.is_some()),
+                client.multi(["job", "other"]).try_lock().map(|guard| guard.is_some()),
+                rw.try_write().map(|guard| guard.is_some()),
+            ];
+            for answer in answers {
+                match answer {
+                    Ok(taken) => assert!(!taken && ttl > 0, "{fields:?} with the TTL {ttl}"),
+                    Err(e) => assert_eq!((e.kind(), e.name()), (ErrorKind::WrongType, Some("job")), "{fields:?}"),
+                }
+            }
+            // Joining would add a field, and raise the TTL.
+            if ttl < 0 || fields[1] != "write" && fields.len() < 34 {
+                fails(ErrorKind::WrongType, Some("job"), "WRONGTYPE", || rw.try_read());
+            }
+            assert_eq!(server.hash("job"), before, "{fields:?}");
+            let left = server.pttl("job");
+            assert!(if ttl < 0 { left == -1 } else { (1..=ttl).contains(&left) }, "{fields:?}: {left}");
+            server.cmd::<()>(&["DEL", "job"]);
+            works(&client, "job");
+        }
+    }
+    // An application writes to the hash of a lock while that is held: what is not ours stays.
+    let guard = client.rw_lock("job").read().unwrap();
+    server.cmd::<()>(&["HSET", "job", "retries", "300000", java, "300000"]);
+    guard.extend(LEASE * 2).unwrap();
+    guard.unlock().unwrap();
+    assert_eq!(server.hash("job").into_keys().collect::<Vec<_>>(), [java, "mode", "retries"]);
+    server.cmd::<()>(&["DEL", "job"]);
+    drop(client);
+    server.assert_clean();
+}
+
 #[test]
 fn a_token_counter_that_is_no_number_is_reported_before_anything_is_acquired() {
     let server = Server::start();

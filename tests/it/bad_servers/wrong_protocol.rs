@@ -41,9 +41,24 @@ fn a_server_that_does_not_speak_redis_is_reported_as_such() {
     for answer in ["+OK\r\n", ":1\r\n", "*0\r\n", "$-1\r\n", "-ERR unknown command\r\n"] {
         let fake = Fake::answering(|_| answer.into());
         let e = settings(&fake.url()).build().unwrap_err();
-        assert!(matches!(e.kind(), ErrorKind::Protocol | ErrorKind::Server), "{answer:?}: {e:?}");
+        assert!(matches!(e.kind(), ErrorKind::Protocol | ErrorKind::Unsupported), "{answer:?}: {e:?}");
         fake.assert_left();
     }
+}
+
+/// A TLS port does that, and so does twemproxy, at the first command that it does not know.
+#[test]
+fn what_closes_during_the_handshake_may_be_a_tls_port_or_a_proxy() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}/", listener.local_addr().unwrap());
+    // It reads first: bytes that nobody has read would end the connection by a reset.
+    let closes = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _ = stream.read(&mut [0; 65536]).unwrap();
+    });
+    let error = fails(ErrorKind::Unreachable, None, "rediss://", || settings(&url).build());
+    assert!(error.to_string().contains("a proxy that does not know a command"), "{error}");
+    closes.join().unwrap();
 }
 
 #[test]

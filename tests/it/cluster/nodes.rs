@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold::{Builder, ErrorKind, LockClient};
 
 use super::{builder, client, names_on_each_node};
-use crate::rig::{Cluster, ClusterOptions, Server, ms, wait_until};
+use crate::rig::{Cluster, ClusterOptions, Server, free_port, ms, wait_until};
 
 /// Far longer than anything takes that does not wait for it.
 const PATIENT: Duration = Duration::from_secs(12);
@@ -74,6 +74,24 @@ fn without_any_seed_or_slot_it_says_so() {
     drop((lazy, client));
     empty.assert_clean();
     cluster.assert_clean();
+}
+
+/// As behind NAT: the address in the settings is right, and the one that the node announces is not.
+#[test]
+fn an_address_that_only_the_cluster_names_is_said_to_be_its() {
+    let port = free_port().to_string();
+    let announced = ["--cluster-announce-ip", "127.0.0.1", "--cluster-announce-port", &port];
+    let node = Server::start_tcp(&[&["--cluster-enabled", "yes"][..], &announced].concat());
+    let slots: Vec<String> = (0..16384).map(|slot| slot.to_string()).collect();
+    let slots: Vec<&str> = slots.iter().map(String::as_str).collect();
+    node.cmd::<()>(&[&["CLUSTER", "ADDSLOTS"], &slots[..]].concat());
+    wait_until("it serves its slots", || node.cmd::<String>(&["CLUSTER", "INFO"]).contains("cluster_state:ok"));
+    let e = of(&[node.url()]).build().and_then(|client| client.lock("job").map(drop)).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
+    assert!(e.to_string().contains(&format!("127.0.0.1:{port}; the cluster named this address")), "{e}");
+    // One of the settings is not.
+    let e = of(&["redis://127.0.0.1:1/".to_owned()]).build().unwrap_err();
+    assert!(!e.to_string().contains("named"), "{e}");
 }
 
 /// Removes the slot of one name from all nodes.

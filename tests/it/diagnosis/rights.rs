@@ -72,6 +72,14 @@ fn each_command_that_is_missing_is_named() {
 }
 
 #[test]
+fn a_command_that_the_server_does_not_have_is_no_missing_right() {
+    let server = Server::start_with(&[&GOOD[..], &["--rename-command", "PUBLISH", ""]].concat());
+    let diagnosis = diagnosed(LockClient::builder().url(server.url()));
+    says(&diagnosis, Check::Right, Severity::Problem, "the server does not have PUBLISH");
+    assert!(!diagnosis.to_string().contains("ACL"), "{diagnosis}");
+}
+
+#[test]
 fn each_pattern_of_keys_and_channels_that_is_missing_is_named() {
     let server = Server::start_with(&GOOD);
     if server.major() < 7 {

@@ -15,6 +15,9 @@ use redis::{ConnectionLike, RedisResult, Value};
 use crate::lua::script;
 use crate::rig::Server;
 
+/// Two holders.
+const A: &str = "aaaaaaaa-aaaa-8aaa-8aaa-aaaaaaaaaaaa:1";
+const B: &str = "bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb:1";
 const LOCK: &str = "L";
 const TOKEN: &str = "redisson_lock_token:{L}";
 const CHANNEL: &str = "redisson_lock__channel:{L}";
@@ -110,13 +113,13 @@ impl Call {
     /// Every call that leasehold sends for holder A.
     fn all_of_a() -> Vec<Self> {
         let mut calls = vec![Self::Inspect, Self::Force, Self::Probe];
-        calls.extend((1..=3).map(|held| Self::release("A", held)));
-        calls.extend([0, 1, 3].map(|lease| Self::renew("A", lease)));
+        calls.extend((1..=3).map(|held| Self::release(A, held)));
+        calls.extend([0, 1, 3].map(|lease| Self::renew(A, lease)));
         let rules = [(-1, LOW, 0), (0, LOW, 0), (9, LOW, 0), (0, FUTURE, 0), (9, FUTURE, 0)];
         let limits = [(-1, LOW, PAST), (9, LOW, PAST), (9, LOW, FUTURE)];
         for (rule, floor, not_after) in rules.into_iter().chain(limits) {
             for (lease, held) in [(1, 0), (3, 0), (1, 1), (3, 1), (3, 2)] {
-                calls.push(Self::Acquire { who: "A".to_owned(), lease, held, rule, floor, not_after });
+                calls.push(Self::Acquire { who: A.to_owned(), lease, held, rule, floor, not_after });
             }
         }
         calls
@@ -130,7 +133,12 @@ enum Lock {
     Held(BTreeMap<String, i64>, i64),
     /// A string that is not a lock.
     Foreign,
+    /// A hash of an application.
+    ForeignHash,
 }
+
+/// The fields of such a hash.
+const USERS: [&str; 2] = ["alice", "1"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Counter {
@@ -170,6 +178,16 @@ impl World {
         let (fields, left) = match &mut self.lock {
             Lock::Foreign if matches!(call, Call::Renew { .. }) => return answer("[!WRONGTYPE]"),
             Lock::Foreign => return answer("!WRONGTYPE"),
+            Lock::ForeignHash => {
+                return answer(match call {
+                    Call::Acquire { held: 0, .. } | Call::Force => "!WRONGTYPE",
+                    Call::Acquire { .. } => "[2 0]",
+                    Call::Release { .. } => "[0 0]",
+                    Call::Renew { .. } => "[0]",
+                    Call::Inspect => "[-1 alice 1]",
+                    Call::Probe => unreachable!(),
+                });
+            }
             Lock::Held(fields, left) => (fields, left),
             Lock::Free => (&mut empty.0, &mut empty.1),
         };
@@ -247,6 +265,7 @@ impl World {
                 picture.insert(LOCK.to_owned(), format!("hash {} {}", fields.join(" "), kilo(*left)));
             }
             Lock::Foreign => drop(picture.insert(LOCK.to_owned(), "string x -1".to_owned())),
+            Lock::ForeignHash => drop(picture.insert(LOCK.to_owned(), format!("hash {} -1", USERS.join(" ")))),
         }
         if let Some((counter, left)) = self.token {
             picture.insert(TOKEN.to_owned(), format!("string {} {}", counter.text(), kilo(left)));
@@ -343,6 +362,7 @@ impl<'a> Bench<'a> {
                 fields.iter().for_each(|(who, count)| self.cmd(&["HSET", LOCK, who, &count.to_string()]));
             }
             Lock::Foreign => self.cmd(&["SET", LOCK, "x"]),
+            Lock::ForeignHash => self.cmd(&["HSET", LOCK, USERS[0], USERS[1]]),
         }
         if let Some((counter, _)) = world.token {
             self.cmd::<()>(&["SET", TOKEN, &counter.text()]);

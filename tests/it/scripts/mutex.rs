@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{Bench, CHANNEL, Call, Counter, LOCK, LOW, Lock, NEVER, TOKEN, World, show};
+use super::{A, B, Bench, CHANNEL, Call, Counter, LOCK, LOW, Lock, NEVER, TOKEN, World, show};
 use crate::lua::script;
 use crate::rig::Server;
 
@@ -61,13 +61,14 @@ fn every_call_twice_in_every_state() {
     let mut bench = Bench::new(&server, &mut subscriber);
     let locks = [
         World::EMPTY,
-        World::held(&[("A", 1)], 2),
-        World::held(&[("A", 2)], 2),
-        World::held(&[("B", 1)], 2),
-        World::held(&[("A", 1), ("B", 1)], 2),
-        World::held(&[("A", 1)], NEVER),
-        World::held(&[("B", 1)], NEVER),
+        World::held(&[(A, 1)], 2),
+        World::held(&[(A, 2)], 2),
+        World::held(&[(B, 1)], 2),
+        World::held(&[(A, 1), (B, 1)], 2),
+        World::held(&[(A, 1)], NEVER),
+        World::held(&[(B, 1)], NEVER),
         World { lock: Lock::Foreign, token: None },
+        World { lock: Lock::ForeignHash, token: None },
     ];
     let tokens = [
         None,
@@ -117,16 +118,13 @@ fn a_full_server() {
     let server = Server::start();
     let mut subscriber = server.connect();
     let mut bench = Bench::new(&server, &mut subscriber);
-    let off = Call::Acquire { who: "A".to_owned(), lease: 2, held: 0, rule: -1, floor: LOW, not_after: 0 };
-    let held = |count| World::held(&[("A", count)], 2);
+    let off = Call::Acquire { who: A.to_owned(), lease: 2, held: 0, rule: -1, floor: LOW, not_after: 0 };
+    let held = |count| World::held(&[(A, count)], 2);
     let refused = [
-        (World::EMPTY, Call::acquire("A", 0)),
-        (World { token: Some((Counter::At(5), NEVER)), ..World::EMPTY }, Call::acquire("A", 0)),
+        (World::EMPTY, Call::acquire(A, 0)),
+        (World { token: Some((Counter::At(5), NEVER)), ..World::EMPTY }, Call::acquire(A, 0)),
         (World::EMPTY, off),
-        (held(1), Call::acquire("A", 1)),
-        // HSET needs memory even for an existing field. The last release deletes the field whatever
-        // its count.
-        (held(2), Call::release("A", 2)),
+        (held(1), Call::acquire(A, 1)),
     ];
     for (world, call) in refused {
         bench.put(&world);
@@ -138,7 +136,7 @@ fn a_full_server() {
         assert!(bench.published().is_empty());
         bench.cmd::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
     }
-    let served = [Call::release("A", 1), Call::renew("A", 3), Call::Inspect, Call::Force, Call::Probe];
+    let served = [Call::release(A, 1), Call::release(A, 2), Call::renew(A, 3), Call::Inspect, Call::Force, Call::Probe];
     for call in served {
         let mut world = held(2);
         bench.put(&world);

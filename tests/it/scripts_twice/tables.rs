@@ -166,7 +166,12 @@ pub(super) const FAIR: Primitive = Primitive {
         // An entry that is only in the sorted set blocks nobody.
         ("ZADD deadlines @3ks $B", "1,0 1,1 1,0 2,0 3,0 0,0 0,0 0 0,-1 0,0 0,0 0,0"),
         // Another kind of lock, other types, a counter that is not a number.
-        ("HSET L mode write $B:write 1; PEXPIRE L 2ks", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 1 0,-1 0,0 0,0 0,0"),
+        ("HSET L mode write $B:write 1; PEXPIRE L 2ks", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1 0,0 0,0 0,0"),
+        // Hashes of an application: one that has no TTL is refused at once.
+        ("HSET L alice 1", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1 0,0 0,0 0,0"),
+        ("HSET L $B 1 alice 1", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1 0,0 0,0 0,0"),
+        ("HSET L $B 300000", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 !TYPE 0,-1 0,0 0,0 0,0"),
+        ("HSET L alice 1; PEXPIRE L 2ks", "0,1ks 0,2ks 0,1ks 2,0 3,0 0,0 0,0 !TYPE 0,-1 0,0 0,0 0,0"),
         ("SET L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 0,-1 0,0 0,0 0,0"),
         ("RPUSH L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 0,-1 0,0 0,0 0,0"),
         ("SET queue x", "!TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0 !TYPE !TYPE !TYPE !TYPE"),
@@ -203,6 +208,9 @@ pub(super) const MULTI: Primitive = Primitive {
         // A fenced value, and a lock without a TTL.
         ("HSET M =token 7 value v", "4,0,2 4,0,2 2,0,1 2,0,1 4,0,2 0,0,0,0 0,0,0,0 0,0,0,0"),
         ("HSET M $B 1", "0,-1,2 0,-1,2 2,0,1 2,0,1 0,-1,2 0,0,0,0 0,0,0,0 0,0,0,0"),
+        // Hashes of an application.
+        ("HSET M alice 1", "4,0,2 4,0,2 2,0,1 2,0,1 4,0,2 0,0,0,0 0,0,0,0 0,0,0,0"),
+        ("HSET M $B 1 alice 1", "4,0,2 4,0,2 2,0,1 2,0,1 4,0,2 0,0,0,0 0,0,0,0 0,0,0,0"),
         // A holds all of it or a part; counts that differ from the client's.
         ("HSET L $A 1; PEXPIRE L 2ks", "1,0,0 1,1,1 1,0,1 2,0,2 3,0,0 2,1,0,0>0 1,0,0,0 0,0,0,0"),
         ("HSET M $A 1; PEXPIRE M 2ks", "1,0,0 1,1,1 2,0,1 2,0,1 3,0,0 0,0,2,1>0M 0,0,2,1>0M 2,1,0,0>0M"),
@@ -279,6 +287,10 @@ pub(super) const REDLOCK: Primitive = Primitive {
         // A fenced value, and a lock without a TTL.
         ("HSET node boot run; HSET L =token 7 value v", "!TYPE !TYPE 2,0 !TYPE 0 0 0 1,, 0"),
         ("HSET node boot run; HSET L $B 1", "0,-1,B 0,-1,B 2,0 0,-1,B 0 0 0 1,, 0"),
+        // Hashes of an application.
+        ("HSET node boot run; HSET L alice 1", "!TYPE !TYPE 2,0 !TYPE 0 0 0 1,, 0"),
+        ("HSET node boot run; HSET L $B 1 alice 1", "!TYPE !TYPE 2,0 !TYPE 0 0 0 1,, 0"),
+        ("HSET node boot run; HSET L $B many", "!TYPE !TYPE 2,0 !TYPE 0 0 0 1,, 0"),
         // Free: the token is the proposal, or above the last of this name, above that of every
         // name, above the floor.
         ("HSET node boot run", "1,50 1,0 2,0 3,0 0 0 0 1,, 0"),
@@ -414,6 +426,23 @@ pub(super) const READ_WRITE: Primitive = Primitive {
         ),
         // Another kind of lock, other types, a counter that is not a number.
         ("HSET L $B 1; PEXPIRE L 2ks", "!TYPE 2,0 2,0 !TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 !TYPE"),
+        // Hashes of an application, without a TTL and with one; a holder with more counts than any
+        // has; such a field beside A's, put there later.
+        ("HSET L mode read alice 1", "!TYPE 2,0 2,0 !TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 !TYPE"),
+        ("HSET L mode write alice 1", "!TYPE 2,0 2,0 !TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 !TYPE"),
+        ("HSET L mode dark $B 1", "!TYPE 2,0 2,0 !TYPE !TYPE !TYPE 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 !TYPE"),
+        (
+            "HSET L mode read alice 1; PEXPIRE L 2ks",
+            "!TYPE 2,0 2,0 !TYPE 0,2ks 0,1ks 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 !TYPE",
+        ),
+        (
+            "HSET L mode read $B 300000; PEXPIRE L 2ks",
+            "!TYPE 2,0 2,0 !TYPE 0,2ks 0,1ks 2,0 3,0 0,0 0,0 0,0 0,0 0,0 0 0 !TYPE",
+        ),
+        (
+            "HSET L mode read $A 1 alice 300000; PEXPIRE L 2ks; SET $A.1 1 PX 2ks",
+            "1,0 1,0 1,0 1,0 0,2ks 0,1ks 2,0 3,0 1,0 1,0 1,0 0,0 0,0 1 1 !TYPE",
+        ),
         ("SET L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 3,0 !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE"),
         ("RPUSH L x", "!TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE 3,0 !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE !TYPE"),
         ("RPUSH marker x", "1,0 2,0 2,0 3,0 1,1 1,0 2,0 3,0 !TYPE 0,0 0,0 0,0 0,0 0 0 0"),

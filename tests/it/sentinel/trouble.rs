@@ -8,7 +8,7 @@ use leasehold::observe::NodeState;
 use leasehold::{ErrorKind, LockClient, Sentinel};
 
 use super::{address, assert_left, builder, client, works};
-use crate::rig::{MASTER_NAME, Sentinels, logged, record_logs, wait_until};
+use crate::rig::{MASTER_NAME, Sentinels, free_port, logged, record_logs, sentinel_of, wait_until};
 
 /// Far longer than anything takes that does not wait for it.
 const PATIENT: Duration = Duration::from_secs(10);
@@ -39,6 +39,16 @@ fn one_that_hangs_or_is_dead_costs_nothing() {
     assert!(start.elapsed() < PATIENT, "{:?}", start.elapsed());
     drop((hangs, dead));
     assert_left(&rig);
+}
+
+/// As behind NAT: the sentinels name an address that leads nowhere from here.
+#[test]
+fn an_address_that_the_sentinels_name_is_said_to_be_theirs() {
+    let port = free_port();
+    let (_sentinel, url) = sentinel_of(port);
+    let e = LockClient::builder().url(url).build().unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
+    assert!(e.to_string().contains(&format!("127.0.0.1:{port}; the sentinels named this address")), "{e}");
 }
 
 /// A majority of the sentinels is enough, and so is a single one, after the I/O timeout for the

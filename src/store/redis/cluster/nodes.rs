@@ -85,12 +85,17 @@ impl Cluster {
     }
 
     pub(super) fn connector_at(&self, address: &NodeAddress) -> Connector {
-        self.foreground.at(&address.host, address.port)
+        self.at(&self.foreground, address)
+    }
+
+    fn at(&self, connector: &Connector, address: &NodeAddress) -> Connector {
+        let connector = connector.at(&address.host, address.port);
+        if self.seeds.contains(address) { connector } else { connector.named_by("the cluster") }
     }
 
     /// Called with the map locked.
     fn connect_to(&self, address: &NodeAddress) -> Arc<Primary> {
-        let at = |connector: &Connector| connector.at(&address.host, address.port);
+        let at = |connector: &Connector| self.at(connector, address);
         let server = Server::new(at(&self.foreground), at(&self.background), self.connections);
         // `close` may have processed the map already.
         if self.closed.load(Ordering::Acquire) {

@@ -221,7 +221,7 @@ impl SharedBranches {
             (link.pinged, link.last_received) = (None, Instant::now());
         }
         match frame {
-            Frame::Message { channel } => {
+            Frame::Message { channel, .. } => {
                 let topics = state.channel(&channel).map(|channel| channel.topics.clone());
                 Some(topics.map_or(Received::Alive, Received::Notified))
             }

@@ -63,10 +63,34 @@ pub(super) fn look(connection: &mut BareConnection, connector: &Connector, subje
         answers => {
             rights.findings.push(Finding::ok(Check::Scripts, "scripts run"));
             let answers = answers.into_list().unwrap_or_default();
-            let may: Vec<bool> = answers.iter().map(|answer| *answer == Reply::Int(1)).collect();
+            let mut may: Vec<bool> = answers.iter().map(|answer| *answer == Reply::Int(1)).collect();
+            let unknown = without_unknown(&questions, &answers, &mut may);
+            rights.findings.extend(unknown);
             judge(rights, &questions, &may, &keys, &channels, connection)
         }
     }
+}
+
+/// What the server does not have is no question of rights: a finding for each such command, and
+/// `may` says yes to it.
+fn without_unknown(questions: &[Question], answers: &[Reply], may: &mut [bool]) -> Vec<Finding> {
+    let mut unknown: Vec<&str> = Vec::new();
+    for ((question, answer), may) in questions.iter().zip(answers).zip(may) {
+        let is_needed = matches!(question.refused, Refused::Needed { .. } | Refused::Channel(_));
+        if *answer == Reply::Int(2) && is_needed {
+            *may = true;
+            unknown.push(&question.words[0]);
+        }
+    }
+    unknown.dedup();
+    // Without these, scripts are sent with their source.
+    unknown.retain(|command| !["script", "evalsha"].contains(command));
+    unknown.into_iter().map(unknown_command).collect()
+}
+
+fn unknown_command(command: &str) -> Finding {
+    let found = format!("the server does not have {}, which locks need", command.to_uppercase());
+    Finding::problem(Check::Right, found).advise("connect to a Redis or Valkey where it is not renamed or switched off")
 }
 
 /// Redis 6.2 cannot report what a user may do: the probe of the handshake tests whatever can be
@@ -78,9 +102,13 @@ fn by_trying(connection: &mut BareConnection, connector: &Connector) -> Result<R
     let replies = connection.ask(&requests)?;
     let [probed, killed, info] = <[Reply; 3]>::try_from(replies).unwrap_or([Reply::Nil, Reply::Nil, Reply::Nil]);
     let mut findings = vec![Finding::ok(Check::Scripts, "scripts run")];
+    let command = |text: &str| text.split(':').next().unwrap_or_default().to_owned();
     match refused_by_probe(probed) {
+        Ok(mut refused) if !refused.unknown.is_empty() => {
+            refused.unknown.dedup_by_key(|text| command(text));
+            findings.extend(refused.unknown.iter().map(|text| unknown_command(&command(text))));
+        }
         Ok(mut refused) if !refused.commands.is_empty() => {
-            let command = |text: &str| text.split(':').next().unwrap_or_default().to_owned();
             // Publishing is refused once for each form of channel.
             refused.commands.dedup_by_key(|text| command(text));
             findings.extend(refused.commands.iter().map(|text| {

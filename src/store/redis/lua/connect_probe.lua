@@ -1,9 +1,9 @@
--- connect_probe: finds the commands that the scripts need and the user may not run, before a script
--- can fail half-way.
+-- connect_probe: finds the commands that the scripts need and that the server does not have, or the
+-- user may not run, before a script can fail half-way.
 -- KEYS[1] probe   a key that does not exist; none in a cluster, where the first argument names
 --   it: each node shall answer, whoever has its slot
 -- ARGV[i] channels, one of each shape that scripts publish on
--- Returns the error texts of the commands that were refused
+-- Returns the error texts of the commands that were refused, each behind the command and a colon
 -- Repeat-safe: yes. No command in it changes anything: the key does not exist, and the channels
 -- have no subscribers. HSET, INCR and RPUSH would write, so the ACL is checked instead. Redis 6.2
 -- cannot check it, so there the first lock call fails. LINSERT is not checked: it is needed only to
@@ -26,8 +26,12 @@ end
 local refused = {}
 if redis.acl_check_cmd then
   for _, command in ipairs({'hset', 'incr', 'rpush'}) do
-    -- Without a key: an ACL may permit the command on other keys than the probe's.
-    if not redis.acl_check_cmd(command) then
+    -- Without a key: an ACL may permit the command on other keys than the probe's. It raises an error
+    -- about a command that the server does not have.
+    local is_known, may = pcall(redis.acl_check_cmd, command)
+    if not is_known then
+      refused[#refused + 1] = command .. ': unknown command'
+    elseif not may then
       refused[#refused + 1] = command .. ': no permission'
     end
   end

@@ -11,13 +11,16 @@
 -- Repeat-safe: yes, while the mark is kept: a repeat finds it and releases nothing.
 local mark = redis.call('get', KEYS[2])
 local taken = mark == 'taken' or (not mark and ARGV[4] == '1')
+if taken then
+  number_at(KEYS[1])
+end
+-- Comes first: a full server refuses SET and INCRBY only as the first change of a script.
+redis.call('pexpire', KEYS[2], ARGV[2])
+-- The mark also refuses an acquisition that arrives after this.
+redis.call('set', KEYS[2], 'back', 'px', ARGV[2])
 if not taken then
-  -- The mark also refuses an acquisition that arrives after this.
-  redis.call('set', KEYS[2], 'back', 'px', ARGV[2])
   return {mark and ARGV[4] == '1' and 2 or 0, 0}
 end
-number_at(KEYS[1])
-redis.call('set', KEYS[2], 'back', 'px', ARGV[2])
 local free = redis.call('incrby', KEYS[1], ARGV[1])
 if free > 0 then
   return {2, redis.call('publish', ARGV[3], string.format('%.0f', math.min(free, 2147483647)))}

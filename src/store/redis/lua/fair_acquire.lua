@@ -37,9 +37,10 @@ if held == 0 then
   if pttl ~= -2 and not mine and redis.call('hexists', lock, 'mode') == 1 then
     return redis.error_reply('WRONGTYPE the lock under this name is of another kind')
   end
-  -- A fenced value has no TTL. The condition spares the waiters of a lock this command.
-  if pttl == -1 and not mine and redis.call('hexists', lock, 'token') == 1 then
-    return redis.error_reply('WRONGTYPE this name holds a fenced value')
+  -- A lock has a TTL; a fenced value and most hashes of applications have none. The condition
+  -- spares the waiters of a lock these commands.
+  if pttl == -1 and not mine and not is_lock(lock) then
+    return redis.error_reply('WRONGTYPE something other than a lock has this name')
   end
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   local head, deadline, swept = live_head(KEYS[2], KEYS[3], ARGV[8], now, field)

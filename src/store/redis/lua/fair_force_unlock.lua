@@ -3,7 +3,7 @@
 -- KEYS[2] queue      list of waiting holders, first come first
 -- KEYS[3] deadlines  sorted set, waiting holder -> epoch ms after which it counts as dead
 -- ARGV[1] prefix of the waiters' channels
--- Returns 1 it was held | 0 it was free | an error for a fenced value, which is not changed
+-- Returns 1 it was held | 0 it was free | an error for what is no plain lock, which is not changed
 -- Repeat-safe: no. A repeat after a lost reply could take the lock from its next holder; it is sent
 -- once.
 local time = redis.call('time')

@@ -33,9 +33,8 @@ for i = 1, n do
   if held or pttl ~= -2 then
     local mine = redis.pcall('hexists', KEYS[i], ARGV[i])
     if mine == 0 then
-      -- A fenced value has no TTL, so a lock with one is not checked for it.
-      if not held
-        and (redis.call('hexists', KEYS[i], 'mode') == 1 or pttl == -1 and redis.call('hexists', KEYS[i], 'token') == 1) then
+      -- A lock has a TTL; a fenced value and most hashes of applications have none.
+      if not held and (redis.call('hexists', KEYS[i], 'mode') == 1 or pttl == -1 and not is_lock(KEYS[i])) then
         return {4, 0, i}
       end
       refused = held and {2, 0, i} or {0, pttl, i}

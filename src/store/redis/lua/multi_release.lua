@@ -29,6 +29,8 @@ for i = 1, n do
   elseif tonumber(ARGV[n + i]) > 1 then
     status = redis.pcall('hexists', lock, holder)
     if status == 1 then
+      -- As in lib/release_level.
+      redis.pcall('hdel', lock, '')
       local set = redis.pcall('hset', lock, holder, ARGV[n + i] - 1)
       status = type(set) == 'number' and 1 or set
     end

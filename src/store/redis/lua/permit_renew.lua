@@ -17,6 +17,9 @@ local function renew(leases, base, lease, count)
     end
   end)
   if held and lease > 0 then
+    -- No permit is empty, so it removes nothing. A full server refuses ZADD, whatever its options,
+    -- only as the first change of a script.
+    redis.call('zrem', leases, '')
     put(leases, base, count, ends, 'xx', 'gt')
   end
   return held and 1 or 0

@@ -18,7 +18,7 @@ local token_key, rule, floor, next_up = nil, '-1', nil, nil
 local level = ARGV[4] .. ':' .. field .. ':rwlock_timeout:'
 local pttl = redis.call('pttl', lock)
 local mode = pttl ~= -2 and redis.call('hget', lock, 'mode')
-local count = mode and tonumber(redis.call('hget', lock, field) or 0) or 0
+local count = mode and levels_in(redis.call('hget', lock, field)) or 0
 
 if count == 0 then
   if held > 0 then
@@ -34,6 +34,12 @@ if count == 0 then
   end
   if pttl ~= -2 and not mode then
     return redis.error_reply('WRONGTYPE the lock under this name is of another kind')
+  end
+  -- Joining adds a field and a TTL, and the last reader deletes the hash. A lock has a TTL; with one
+  -- and more than a few fields it is taken for a lock, because looking at all of them would cost
+  -- the square of the number of readers.
+  if mode and (pttl == -1 or mode ~= 'write' and redis.call('hlen', lock) <= 16) and not is_lock(lock, true) then
+    return redis.error_reply('WRONGTYPE something other than a lock has this name')
   end
   if mode == 'write' then
     return {0, pttl}

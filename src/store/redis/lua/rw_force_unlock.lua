@@ -3,17 +3,18 @@
 -- KEYS[1] lock    hash, mode -> read or write, reader -> hold count, writer:write -> hold count
 -- ARGV[1] channel for the release message
 -- ARGV[2] hash tag of the lock, the prefix of its timeout keys
--- Returns 1 it was held | 0 it was free
+-- Returns 1 it was held | 0 it was free | an error for what is no read-write lock, which is not
+--         changed
 -- Repeat-safe: no. A repeat after a lost reply could take the lock from its next holder; it is sent
 -- once.
-local fields = redis.call('hgetall', KEYS[1])
-if #fields == 0 then
+if redis.call('hlen', KEYS[1]) == 0 then
   return 0
 end
 local mode = redis.call('hget', KEYS[1], 'mode')
-if not mode then
-  return redis.error_reply('WRONGTYPE the lock under this name is of another kind')
+if not mode or not is_lock(KEYS[1], true) then
+  return redis.error_reply('WRONGTYPE something other than a lock of this kind has this name')
 end
+local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
   for n = 1, tonumber(fields[i + 1]) or 0 do
     redis.call('del', ARGV[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. n)

@@ -9,14 +9,14 @@
 --         downgrades it, 1 when a waiting writer gives up
 -- ARGV[5] hash tag of the lock, the prefix of its timeout keys
 -- Returns {0, 0} not held (after a lost reply: an earlier run released it)
---         {1, 0} hold counts stay, or other readers do
+--         {1, 0} hold counts stay, or other readers do, or fields that no lock has
 --         {2, receivers} freed or downgraded, and how many subscribers the message reached
 -- Repeat-safe: yes. The counts are those that stay, and the holder is never used again once it is
 -- removed.
 local writer = ARGV[1] .. ':write'
 local writes, reads = tonumber(ARGV[2]), tonumber(ARGV[3])
 local writing = redis.call('hexists', KEYS[1], writer) == 1
-local count = tonumber(redis.call('hget', KEYS[1], ARGV[1]) or 0)
+local count = levels_in(redis.call('hget', KEYS[1], ARGV[1]))
 
 local function level(holder, n)
   return ARGV[5] .. ':' .. holder .. ':rwlock_timeout:' .. n
@@ -46,6 +46,11 @@ if not writing and (count == 0 or writes > 0) then
   return {0, 0}
 end
 
+if writes + reads > 0 then
+  -- No holder has this id, so it removes nothing. A full server refuses HSET and SET only as the
+  -- first change of a script.
+  redis.call('hdel', KEYS[1], '')
+end
 if writes > 0 then
   redis.call('hset', KEYS[1], writer, writes)
   return {1, 0}
@@ -71,16 +76,24 @@ if reads > 0 then
   redis.call('hdel', KEYS[1], writer)
 else
   -- Read before anything is written, as `longest` may fail: the next run must still find the holder.
-  local ttl, others = 0, redis.call('hgetall', KEYS[1])
+  local ttl, others, is_foreign = 0, redis.call('hgetall', KEYS[1]), false
   for i = 1, #others, 2 do
-    if others[i] ~= 'mode' and others[i] ~= writer and others[i] ~= ARGV[1] then
-      ttl = math.max(ttl, longest(others[i], tonumber(others[i + 1]) or 0))
+    if others[i] == writer or others[i] == ARGV[1] or others[i] == 'mode' then
+      -- Its own.
+    elseif is_hold(others[i], others[i + 1]) then
+      ttl = math.max(ttl, longest(others[i], tonumber(others[i + 1])))
+    else
+      is_foreign = true
     end
   end
   for n = 1, count do
     redis.call('del', level(ARGV[1], n))
   end
   redis.call('hdel', KEYS[1], writer, ARGV[1])
+  -- An application has written to the hash, and only it knows when that may be deleted.
+  if is_foreign then
+    return {1, 0}
+  end
   if ttl > 0 then
     redis.call('pexpire', KEYS[1], ttl)
     return {1, 0}

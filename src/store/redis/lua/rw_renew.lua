@@ -30,13 +30,13 @@ local function renew(lock, holder, lease, tag)
   local java = math.huge
   local fields = fields_of(lock, holder, writer)
   for i = 1, #fields, 2 do
-    local field, levels = fields[i], tonumber(fields[i + 1]) or 0
+    local field, levels = fields[i], levels_in(fields[i + 1])
     if field == holder then
       count = levels
     elseif field == writer then
       writing = levels > 0
     -- Leasehold's client ids are UUIDs of version 8, Redisson's of version 4.
-    elseif field ~= 'mode' and string.sub(field, 15, 15) ~= '8' then
+    elseif string.sub(field, 15, 15) ~= '8' and is_hold(field, fields[i + 1]) then
       for n = 1, levels do
         local pttl = redis.call('pttl', level(tag, field, n))
         java = pttl > 0 and math.min(java, pttl) or java
@@ -57,8 +57,13 @@ local function renew(lock, holder, lease, tag)
         -- While the slot moves, the key may be at the other node, and a second one would keep it
         -- there. A node refuses a command that names such a key beside one that it has.
         redis.call('exists', lock, key)
+        -- No holder has this id, so it removes nothing. A full server refuses SET only as the first
+        -- change of a script.
+        redis.call('hdel', lock, '')
+        redis.call('set', key, '1', 'px', lease)
+      else
+        redis.call('pexpire', key, lease)
       end
-      redis.call('set', key, '1', 'px', lease)
       pttl = lease
     end
     longest = math.max(longest, pttl)

@@ -35,6 +35,10 @@ if pttl ~= -2 or held > 0 then
     if not now then
       return redis.error_reply('WRONGTYPE the lock under this name is of another kind')
     end
+    -- A lock has a TTL. The condition spares the waiters of a lock these commands.
+    if pttl == -1 and not is_lock(lock, true) then
+      return redis.error_reply('WRONGTYPE something other than a lock has this name')
+    end
     local wait = tonumber(ARGV[5])
     -- Not while a writer holds it: waiting writers would then always come before all readers.
     if wait > 0 and now == 'read' then

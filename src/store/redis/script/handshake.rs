@@ -3,7 +3,7 @@
 use super::{CONNECT_PROBE, LOADED, fail_on_error, unexpected};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::redis::keys::probe_names;
-use crate::store::redis::wire::{Handshake, Reply, Request};
+use crate::store::redis::wire::{Handshake, Reply, Request, says_unknown_command};
 
 /// The probe finds out whether the user may publish, because Redis does not roll back what a script
 /// did before a publish that is refused. Its names begin with the prefix, because the ACL may
@@ -29,11 +29,13 @@ fn with_args(request: Request, args: &[String]) -> Request {
     args.iter().fold(request, |request, arg| request.arg(arg))
 }
 
-/// What the user may not do, as far as the probe shows.
+/// What the server or the user cannot do, as far as the probe shows.
 #[derive(Default)]
 pub(crate) struct Refused {
-    /// The error texts, each after the command and a colon.
+    /// What the user may not do: the error texts, each after the command and a colon.
     pub(crate) commands: Vec<String>,
+    /// What the server does not have: the same.
+    pub(crate) unknown: Vec<String>,
     /// The probe's own key was refused, which says nothing about the keys of the locks.
     pub(crate) key: bool,
 }
@@ -52,7 +54,9 @@ pub(crate) fn refused_by_probe(reply: Reply) -> Result<Refused> {
         let Reply::Bytes(text) = text else { continue };
         let text = String::from_utf8_lossy(&text).trim_end().to_owned();
         // Texts of Redis 7, 6.2 and Valkey.
-        if text.contains("permission") || text.contains("user executing the script") {
+        if says_unknown_command(&text) {
+            refused.unknown.push(text);
+        } else if text.contains("permission") || text.contains("user executing the script") {
             let is_about_key = text.contains("keys");
             refused.key |= is_about_key;
             refused.commands.extend((!is_about_key).then_some(text));
@@ -67,13 +71,19 @@ fn refuse_missing_permissions(probe: Reply) -> Result<()> {
     if probe.is_error("NOSCRIPT") {
         return Ok(());
     }
-    match refused_by_probe(probe)?.commands.first() {
-        None => Ok(()),
-        Some(text) => Err(Error::new(
-            ErrorKind::Denied,
-            format!(
-                "the user lacks a permission that locks need ({text}); the crate docs have the ACL rule, in guide::operations"
-            ),
-        )),
+    let refused = refused_by_probe(probe)?;
+    if let Some(text) = refused.unknown.first() {
+        let why = format!(
+            "the server does not have a command that locks need ({text}); connect to a Redis or Valkey where it is not \
+             renamed or switched off"
+        );
+        return Err(Error::new(ErrorKind::Unsupported, why));
     }
+    if let Some(text) = refused.commands.first() {
+        let why = format!(
+            "the user lacks a permission that locks need ({text}); the crate docs have the ACL rule, in guide::operations"
+        );
+        return Err(Error::new(ErrorKind::Denied, why));
+    }
+    Ok(())
 }

@@ -1,10 +1,11 @@
 //! Scripts for operators: who holds a lock, who waits for it, and freeing it by force.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{
     CLIENT_ENTER, CLIENT_LOOK, FAIR_FORCE_UNLOCK, FAIR_QUEUE, MUTEX_FORCE_UNLOCK, MUTEX_INSPECT, RW_FORCE_UNLOCK,
-    fail_on_error, pair, unexpected,
+    fail_on_error, look::looks_like_a_holder, pair, unexpected,
 };
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -17,6 +18,9 @@ pub(crate) fn inspect(name: &LockName) -> Request {
     Request::script(&MUTEX_INSPECT, &[name.key.as_bytes()])
 }
 
+/// As in `lib/holder.lua`: the scripts that free a lock by force refuse what is no hold.
+const HOLD_COUNTS: RangeInclusive<u64> = 1..=9999;
+
 /// `None`: the lock is free.
 pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<LockStatus>> {
     let Some(parts) = fail_on_error(reply)?.into_list() else {
@@ -26,17 +30,15 @@ pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<LockStatus>> {
     let Some(Reply::Int(pttl)) = parts.next() else { return Err(unexpected("a question about the holder", "no TTL")) };
     let mut holders = Vec::new();
     while let (Some(Reply::Bytes(field)), Some(Reply::Bytes(value))) = (parts.next(), parts.next()) {
-        match &*field {
-            b"mode" => continue,
-            // No holder has this id: it is a field of fenced values.
-            b"token" => {
-                let why = "a fenced value has this name; use another name for one of the two";
-                return Err(Error::new(ErrorKind::WrongType, why));
-            }
-            _ => {}
+        if *field == *b"mode" && matches!(&*value, b"read" | b"write") {
+            continue;
         }
-        // Another program wrote a count that is not a number; the lock is held all the same.
-        let count = std::str::from_utf8(&value).ok().and_then(|v| v.parse().ok()).unwrap_or(1);
+        let count = std::str::from_utf8(&value).ok().and_then(|v| v.parse().ok());
+        // A field of a fenced value, or of a hash of an application.
+        let Some(count) = count.filter(|count| HOLD_COUNTS.contains(count) && looks_like_a_holder(&field)) else {
+            let why = "something other than a lock has this name; use another name or a key_prefix";
+            return Err(Error::new(ErrorKind::WrongType, why));
+        };
         holders.push((String::from_utf8_lossy(&field).into_owned(), count));
     }
     let ttl = u64::try_from(pttl).ok().map(Duration::from_millis);

@@ -212,7 +212,7 @@ fn acquisitions(permits: &[(Vec<u8>, Option<Duration>)]) -> Vec<FoundHolder> {
 }
 
 /// A UUID, a colon and more, with only characters that are safe on any terminal.
-fn looks_like_a_holder(field: &[u8]) -> bool {
+pub(super) fn looks_like_a_holder(field: &[u8]) -> bool {
     let is_id = |(place, byte): (usize, &u8)| match place {
         8 | 13 | 18 | 23 => *byte == b'-',
         36 => *byte == b':',

@@ -103,7 +103,8 @@ impl Inquiry {
             return Err(error.clone());
         }
         let Current { named, epoch } = state.current.as_ref().expect("a round that did not fail has found a master");
-        Ok(Master { endpoint: self.server.at(&named.host, named.port), epoch: epoch.clone() })
+        let endpoint = self.server.at(&named.host, named.port).named_by("the sentinels");
+        Ok(Master { endpoint, epoch: epoch.clone() })
     }
 
     fn ask(&self) -> Result<NamedMaster> {

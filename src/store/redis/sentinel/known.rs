@@ -97,7 +97,7 @@ impl Known {
         let before = std::mem::take(&mut *told);
         for (teller, others) in &testimonies {
             for other in others {
-                let endpoint = teller.endpoint().at(&other.host, other.port);
+                let endpoint = teller.endpoint().at(&other.host, other.port).named_by("another sentinel");
                 let is_known = |sentinel: &Arc<Sentinel>| sentinel.is(other, &endpoint);
                 if told.len() == MOST_TOLD || self.configured.iter().chain(&*told).any(is_known) {
                     continue;

@@ -63,7 +63,8 @@ pub(super) fn ask(line: &Line, name: &str) -> Result<Testimony> {
 }
 
 fn no_sentinel(endpoint: &str, error: Error) -> Error {
-    if error.kind() != ErrorKind::Server || !error.message().to_lowercase().contains("unknown") {
+    let may_be = matches!(error.kind(), ErrorKind::Server | ErrorKind::Unsupported);
+    if !may_be || !error.message().to_lowercase().contains("unknown") {
         return error;
     }
     let why = format!("{endpoint} is not a sentinel; sentinels usually listen on port 26379");

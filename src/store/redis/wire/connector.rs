@@ -64,6 +64,12 @@ impl Connector {
         Self { endpoint, ..self.clone() }
     }
 
+    /// The same, for an address that somebody else told; see [`Endpoint::named_by`].
+    pub(crate) fn named_by(self, who: &'static str) -> Self {
+        let endpoint = self.endpoint.fixed().cloned().map(|fixed| fixed.named_by(who).into());
+        Self { endpoint: endpoint.unwrap_or_else(|| self.endpoint.clone()), ..self }
+    }
+
     /// Checks whether the URL can name a node of a cluster.
     pub(crate) fn check_seed(&self) -> Result<()> {
         let why = match (self.host_and_port(), self.endpoint.fixed().map_or(0, |endpoint| endpoint.db)) {
@@ -149,34 +155,35 @@ impl Connector {
             let has_sharded = sharded.is_some_and(|at| !matches!(replies[at], Reply::Error(_)));
             *decided.get_or_init(|| if has_sharded { Publishing::Sharded } else { Publishing::Classic })
         });
-        for reply in &replies[loads..time] {
+        // A proxy may not know SCRIPT (Envoy): then each script is loaded when it first runs.
+        for reply in replies[loads..time].iter().filter(|reply| !reply.is_unknown_command()) {
             fail_on_error(reply.clone())?;
         }
-        let probed = match probe {
+        let mut ask = |probe| exchange_as(publishing, &mut transport, &[probe]).map(|mut all| all.remove(0));
+        let mut probed = match probe {
             Some(probe) => replies[probe].clone(),
             // The user needs the right to publish in the form that was just decided.
-            None => {
-                let probe = &self.handshake.probe;
-                let mut ask = |probe| exchange_as(publishing, &mut transport, &[probe]).map(|mut all| all.remove(0));
-                match (ask(probe.clone())?, probe.whole()) {
-                    // It was loaded in the other form.
-                    (unknown, Some(whole)) if unknown.is_error("NOSCRIPT") => ask(whole)?,
-                    (probed, _) => probed,
-                }
-            }
+            None => ask(self.handshake.probe.clone())?,
         };
+        // A proxy may not even know EVALSHA. EVAL alone is enough.
+        let by_source = probed.is_unknown_command();
+        if (by_source || probed.is_error("NOSCRIPT"))
+            && let Some(whole) = self.handshake.probe.whole()
+        {
+            probed = ask(whole)?;
+        }
         (self.handshake.check)(probed)?;
         let run_id = field(&server, "run_id:").map(str::to_owned);
         let id = field(&text(1), "id=").and_then(|id| id.parse().ok());
-        let addr = field(&text(1), "addr=").map(str::to_owned);
         let may_kill = matches!(replies[2], Reply::Int(_)) && run_id.is_some();
         let facts = Facts {
-            kill: id.zip(addr).filter(|_| may_kill),
+            kill: id.filter(|_| may_kill),
             run_id,
             server_micros: server_time(fail_on_error(replies.swap_remove(time))?)?,
             asked_at,
             answered_at,
             publishing,
+            by_source,
             epoch,
         };
         transport.handshake_done()?;

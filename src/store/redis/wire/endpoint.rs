@@ -20,6 +20,8 @@ pub(crate) struct Endpoint {
     pub(super) address: Address,
     pub(super) log_in: Option<LogIn>,
     pub(super) db: u32,
+    /// Who told the address, if the settings do not have it.
+    named_by: Option<&'static str>,
     /// The traffic of all connections of the client.
     traffic: Arc<Traffic>,
     /// The TLS client for the connections, for `rediss://`.
@@ -43,6 +45,17 @@ impl Endpoint {
             return Ok((stream.secure(tls, host, deadline)?, deadline));
         }
         Ok((stream, deadline))
+    }
+
+    /// For an address that is not in the settings: errors of its connects say who named it.
+    pub(crate) fn named_by(self, who: &'static str) -> Self {
+        Self { named_by: Some(who), ..self }
+    }
+
+    /// The end of the message of an error of a connect.
+    pub(super) fn whose_address(&self) -> String {
+        let note = |who| format!("; {who} named this address, which may not lead there from here (NAT, containers)");
+        self.named_by.map(note).unwrap_or_default()
     }
 
     /// The same endpoint at another address.
@@ -71,6 +84,7 @@ impl Endpoint {
             address,
             log_in,
             db,
+            named_by: None,
             traffic: Arc::default(),
             #[cfg(feature = "tls-core")]
             tls: secure.then(|| Arc::new(TlsClient::new(Tls::new()))),

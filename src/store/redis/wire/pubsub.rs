@@ -23,15 +23,13 @@ use crate::store::net::{Stream, Waker, is_timeout, readable};
 pub(crate) enum Frame {
     Message {
         channel: Vec<u8>,
+        /// A message to a channel that is subscribed to by itself as well comes twice.
+        by_pattern: bool,
     },
     /// The server has confirmed a subscription to a channel or a pattern.
-    Subscribed {
-        topic: Vec<u8>,
-    },
+    Subscribed { topic: Vec<u8> },
     /// A subscription to a sharded channel has ended, on request or because its slot has moved.
-    Unsubscribed {
-        topic: Vec<u8>,
-    },
+    Unsubscribed { topic: Vec<u8> },
     /// The node does not have the slot of the sharded channel to be subscribed.
     Moved {
         slot: u16,
@@ -262,9 +260,9 @@ impl Socket {
         let (kind, channel) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         Ok(match &*kind {
             b"message" | b"smessage" if words.next().as_deref() == Some(WAKE_REDISSON) => Frame::Alive,
-            b"message" | b"smessage" => Frame::Message { channel },
+            b"message" | b"smessage" => Frame::Message { channel, by_pattern: false },
             // The pattern is the first word.
-            b"pmessage" => Frame::Message { channel: words.next().unwrap_or_default() },
+            b"pmessage" => Frame::Message { channel: words.next().unwrap_or_default(), by_pattern: true },
             b"sunsubscribe" => Frame::Unsubscribed { topic: channel },
             b"subscribe" | b"psubscribe" | b"ssubscribe" => Frame::Subscribed { topic: channel },
             _ => Frame::Alive,

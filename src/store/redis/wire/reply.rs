@@ -49,6 +49,11 @@ impl Reply {
         matches!(self, Self::Error(e) if e.code == code)
     }
 
+    /// The server, or a proxy before it, does not have the command of the request. Nothing ran.
+    pub(crate) fn is_unknown_command(&self) -> bool {
+        matches!(self, Self::Error(e) if e.is_unknown_command())
+    }
+
     /// The redirect of a node of a cluster that does not serve the slot of a request.
     pub(crate) fn redirect(&self) -> Option<Redirect> {
         let Self::Error(e) = self else { return None };
@@ -129,13 +134,23 @@ impl ServerError {
 
     /// Whether a Redis server is known to answer leasehold's requests with this error.
     pub(super) fn is_known(&self) -> bool {
-        self.code == "NOSCRIPT" || self.clone().into_error().kind() != ErrorKind::Server
+        let is_strange = || self.is_unknown_command() || self.clone().into_error().kind() == ErrorKind::Server;
+        self.code == "NOSCRIPT" || !is_strange()
     }
 
     /// The server accepts the connection only to send this error, and closes it: it has too many
     /// clients, or is in protected mode.
     pub(super) fn refuses_connection(&self) -> bool {
         self.is_too_many_clients() || self.says("DENIED")
+    }
+
+    fn is_unknown_command(&self) -> bool {
+        says_unknown_command(&self.text)
+    }
+
+    /// The text without the arguments of the request, which may be a whole script, or a password.
+    fn without_args(&self) -> &str {
+        self.text.split(", with args beginning with").next().unwrap_or_default()
     }
 
     pub(super) fn is_too_many_clients(&self) -> bool {
@@ -186,13 +201,26 @@ impl ServerError {
             (ErrorKind::Unsupported, "the server is not a node of a cluster; use Builder::redis")
         } else if self.text.contains(NON_LOCAL_KEY) {
             (ErrorKind::NotReady, "the slot of this name is being moved to another node; try again later")
+        } else if self.is_unknown_command() {
+            (
+                ErrorKind::Unsupported,
+                "the server, or a proxy in front of it, does not have a command that locks need; connect to a Redis or \
+                 Valkey where it is not renamed or switched off",
+            )
         } else if ["MOVED", "ASK", "CROSSSLOT"].iter().any(|c| self.says(c)) {
             (ErrorKind::Unsupported, "the server is a node of a cluster; use Builder::cluster")
         } else {
             (ErrorKind::Server, "the server answered with an error")
         };
-        Error::new(kind, format!("{advice} ({})", self.text))
+        Error::new(kind, format!("{advice} ({})", self.without_args()))
     }
+}
+
+/// Whether a text says that the server does not have a command, which a client or a script has
+/// sent. Texts of Redis 7, 6.2 and Valkey, and of Envoy.
+pub(crate) fn says_unknown_command(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    ["unknown command", "unknown redis command", "unsupported command"].iter().any(|words| text.contains(words))
 }
 
 /// Turns an error reply into its typed error.
@@ -254,5 +282,22 @@ mod tests {
         assert_eq!(kind("BUSY Redis is busy running a script."), ErrorKind::NotReady);
         assert_eq!(kind("MOVED 3999 127.0.0.1:6381"), ErrorKind::Unsupported);
         assert_eq!(kind("ERR nobody knows"), ErrorKind::Server);
+    }
+
+    #[test]
+    fn what_is_missing_is_named_without_the_arguments() {
+        for text in [
+            "ERR unknown command 'SCRIPT', with args beginning with: 'LOAD' 's3cr3t' ",
+            "ERR unknown command `SCRIPT`, with args beginning with: `LOAD`, `s3cr3t`, ",
+            "ERR Unknown Redis command called from script script: s3cr3t, on @user_script:33.",
+            "ERR Unknown command called from script",
+            "unsupported command 'SCRIPT'",
+        ] {
+            let error = ServerError::from(text);
+            assert!(error.is_unknown_command() && !error.is_known(), "{text}");
+            let error = error.into_error();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{text}");
+            assert!(!error.message().contains("LOAD"), "{error}");
+        }
     }
 }

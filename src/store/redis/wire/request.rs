@@ -23,6 +23,8 @@ pub(crate) struct ConnectionArgs {
     /// Server time in microseconds after which an acquire must not run; 0: no limit.
     pub(crate) not_after: u64,
     pub(crate) publishing: Publishing,
+    /// Every script is sent with its source.
+    pub(crate) by_source: bool,
 }
 
 /// Which per-connection arguments a script takes, as its last ones.
@@ -52,7 +54,8 @@ pub(crate) struct Replicas {
     /// How long the server waits for them, in milliseconds.
     pub(crate) millis: u64,
     /// True for an acquire, whose reply begins with 1 if it is granted. False for a renewal, whose
-    /// reply has a 1 for each hold that was renewed.
+    /// reply has a positive number for each hold that was renewed: more than 1 beside a Redisson
+    /// reader.
     pub(crate) grant: bool,
 }
 
@@ -63,8 +66,8 @@ impl Replicas {
     pub(super) fn check(self, reply: Reply, acknowledged: Reply) -> Reply {
         let changed = match &reply {
             reply if self.grant => reply.status() == Some(1),
-            Reply::Pair(first, second) => *first == 1 || *second == 1,
-            Reply::Array(parts) => parts.contains(&Reply::Int(1)),
+            Reply::Pair(first, second) => *first > 0 || *second > 0,
+            Reply::Array(parts) => parts.iter().any(|part| matches!(part, Reply::Int(1..))),
             _ => false,
         };
         match acknowledged {
@@ -184,7 +187,7 @@ impl Request {
 
     /// The same, for a script that publishes.
     pub(crate) fn write_as(&self, out: &mut Vec<u8>, publishing: Publishing) {
-        self.write(out, ConnectionArgs { floor: 0, not_after: 0, publishing });
+        self.write(out, ConnectionArgs { floor: 0, not_after: 0, publishing, by_source: false });
     }
 
     /// Appends the request in wire form.
@@ -204,13 +207,13 @@ impl Request {
         out.extend_from_slice(b"\r\n");
         match &self.command {
             Command::Plain => {}
-            Command::WholeScript(script) => {
-                pack(out, b"EVAL");
-                pack(out, script.source(connection_args.publishing).as_bytes());
-            }
-            Command::Script(script) => {
+            Command::Script(script) if !connection_args.by_source => {
                 pack(out, b"EVALSHA");
                 pack(out, script.sha(connection_args.publishing).as_bytes());
+            }
+            Command::Script(script) | Command::WholeScript(script) => {
+                pack(out, b"EVAL");
+                pack(out, script.source(connection_args.publishing).as_bytes());
             }
         }
         out.extend_from_slice(&self.body.0);
@@ -305,7 +308,8 @@ mod tests {
 
     fn text(request: &Request) -> String {
         let mut out = Vec::new();
-        request.write(&mut out, ConnectionArgs { floor: 5, not_after: 0, publishing: Publishing::Classic });
+        let publishing = Publishing::Classic;
+        request.write(&mut out, ConnectionArgs { floor: 5, not_after: 0, publishing, by_source: false });
         String::from_utf8(out).unwrap()
     }
 

@@ -31,7 +31,7 @@ pub(super) struct Transport {
 impl Transport {
     pub(super) fn connect(endpoint: &Endpoint, io_timeout: Duration) -> Result<Self> {
         let log_in = endpoint.begin_log_in()?;
-        let (stream, deadline) = endpoint.dial(io_timeout).map_err(|e| to_error(e, endpoint))?;
+        let (stream, deadline) = endpoint.dial(io_timeout).map_err(|e| not_reached(endpoint, to_error(e, endpoint)))?;
         let (reader, endpoint_of_wire) = (ReplyReader::default(), endpoint.clone());
         let mut wire = Self { stream, reader, endpoint: endpoint_of_wire, io_timeout, handshake: Some(deadline) };
         if let Some(log_in) = log_in {
@@ -161,14 +161,17 @@ pub(super) fn handshake_failed(endpoint: &Endpoint, e: Error) -> Error {
         }
         // A TLS port often closes the connection without an alert.
         ErrorKind::Unreachable if e.message() == ENDED && endpoint.is_tcp() => {
-            format!("{endpoint:?} ended the connection during the handshake, as a TLS port does; {USE_TLS}")
+            format!(
+                "{endpoint:?} ended the connection during the handshake, as a TLS port does, and a proxy that does not \
+                 know a command (twemproxy); {USE_TLS}; if it is a proxy, connect to the server behind it"
+            )
         }
         ErrorKind::Unreachable | ErrorKind::Protocol => {
             format!("{endpoint:?} did not complete the handshake: {}", e.message())
         }
         _ => return e,
     };
-    Error::new(e.kind(), message).caused_by(e)
+    Error::new(e.kind(), message + &endpoint.whose_address()).caused_by(e)
 }
 
 pub(super) fn next_reply(reader: &mut ReplyReader, endpoint: &Endpoint) -> Result<Option<Reply>> {
@@ -205,6 +208,15 @@ pub(super) fn shake(
             Err(e) => return Err(e),
         }
     }
+}
+
+#[cold]
+fn not_reached(endpoint: &Endpoint, e: Error) -> Error {
+    let whose = endpoint.whose_address();
+    if whose.is_empty() || e.kind() != ErrorKind::Unreachable {
+        return e;
+    }
+    Error::new(e.kind(), e.message().to_owned() + &whose).caused_by(e)
 }
 
 #[cold]

@@ -12,8 +12,11 @@ use crate::base::lease::Moment;
 /// What the handshake of a connection learned about the server.
 #[derive(Debug)]
 pub(super) struct Facts {
-    /// Id and address of this connection for `CLIENT KILL`, if the user may send it.
-    pub(super) kill: Option<(u64, String)>,
+    /// The id of this connection for `CLIENT KILL`, if the user may send it. A server process never
+    /// gives an id twice. The address is left out: that of a unix socket is a path, and what
+    /// `CLIENT INFO` says of one with a space cannot be read back. A kill that finds nothing looks
+    /// like one whose connection has ended, so the request could still run.
+    pub(super) kill: Option<u64>,
     /// The server process. After a restart, connection ids start again and denote other
     /// connections.
     pub(super) run_id: Option<String>,
@@ -22,6 +25,8 @@ pub(super) struct Facts {
     pub(super) asked_at: Moment,
     pub(super) answered_at: Moment,
     pub(super) publishing: Publishing,
+    /// The server, or a proxy before it, knows `EVAL` and not `EVALSHA`.
+    pub(super) by_source: bool,
     /// If the master can change: the epoch in which it is this server.
     pub(super) epoch: Option<Epoch>,
 }
@@ -49,6 +54,7 @@ impl Facts {
             floor: self.server_micros.max(self.server_now_at_least(now).saturating_sub(1_000_000)),
             not_after: if self.kill.is_some() { 0 } else { self.server_now_at_most(now) + micros(io_timeout) },
             publishing: self.publishing,
+            by_source: self.by_source,
         }
     }
 }
@@ -94,6 +100,7 @@ impl UnknownOutcome {
             asked_at: now,
             answered_at: now,
             publishing: Publishing::Classic,
+            by_source: false,
             epoch: None,
         };
         Self { facts: Arc::new(facts), not_after: 0 }
@@ -118,8 +125,8 @@ impl UnknownOutcome {
         if !self.may_have_run_at(here) {
             return Remedy::None;
         }
-        if let Some((id, addr)) = &self.facts.kill {
-            return Remedy::Kill(Request::plain(&["CLIENT", "KILL", "ID", &id.to_string(), "ADDR", addr]));
+        if let Some(id) = self.facts.kill {
+            return Remedy::Kill(Request::plain(&["CLIENT", "KILL", "ID"]).number(id));
         }
         let late = self.not_after.saturating_sub(here.server_now_at_least(now));
         if late == 0 { Remedy::None } else { Remedy::Wait(Duration::from_micros(late)) }

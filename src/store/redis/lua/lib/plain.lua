@@ -11,9 +11,13 @@ if pttl ~= -2 or held > 0 then
     if redis.call('hexists', lock, 'mode') == 1 then
       return redis.error_reply('WRONGTYPE the lock under this name is of another kind')
     end
-    -- A fenced value has no TTL. The condition spares everybody who waits for a lock this command.
-    if pttl == -1 and redis.call('hexists', lock, 'token') == 1 then
-      return redis.error_reply('WRONGTYPE this name holds a fenced value')
+    -- A lock has a TTL; a fenced value and most hashes of applications have none. The condition
+    -- spares everybody who waits for a lock these commands. lib/holder says what a hold looks like.
+    if pttl == -1 then
+      local only = redis.call('hlen', lock) == 1 and redis.call('hgetall', lock) or {'', ''}
+      if not string.find(only[1], '^%x+%-%x+%-%x+%-%x+%-%x+:.') or not string.find(only[2], '^[1-9]%d?%d?%d?$') then
+        return redis.error_reply('WRONGTYPE something other than a lock has this name')
+      end
     end
     return {0, pttl, names_holder and redis.call('hkeys', lock)[1] or nil}
   end
