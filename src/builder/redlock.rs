@@ -11,6 +11,7 @@ use crate::base::credentials::CredentialsProvider;
 use crate::base::error::Result;
 use crate::base::limits::check_lease;
 use crate::store::LockStore;
+use crate::store::redis::script;
 use crate::store::redis::wire::Connector;
 use crate::store::redlock::{QuarantineSettings, RedlockStore};
 
@@ -133,7 +134,10 @@ impl Servers for Redlock {
         // A renewal waits for the answers of all masters, so one that hangs must not use up the
         // lease.
         let io_timeout = client.background_timeout();
-        let connector = |endpoint| Connector { io_timeout, ..client.connector(Into::into(endpoint)) };
+        let connector = |endpoint| {
+            let handshake = script::handshake_with_master(&client.settings.key_prefix);
+            Connector { io_timeout, handshake, ..client.connector(Into::into(endpoint)) }
+        };
         let connectors = endpoints.into_iter().map(connector).collect();
         let store = RedlockStore::new(connectors, client.connections(), quarantine);
         if !client.settings.lazy {

@@ -14,9 +14,9 @@ use super::scatter::{NodeOutcome, Round, ask_all};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
+use crate::store::Release;
 use crate::store::redis::script;
 use crate::store::redis::wire::{Connection, Connector, Reply, Request, Shape};
-use crate::store::{Release, Undo};
 
 /// Leases on a majority of several independent masters.
 #[derive(Debug)]
@@ -133,22 +133,38 @@ impl RedlockStore {
         ask_all(&self.nodes, Some(release.holder), ask, nodes, decided)
     }
 
-    /// Reads the replies to a release whose caller did not wait for all of them. By the time this
-    /// runs, most masters have answered.
-    pub(super) fn read_unread_releases(&self, undo: &mut Undo) {
-        let mut unknown = UnknownNodes::of(&undo.unknowns);
-        let unread = unknown.unread;
-        for (index, node) in self.nodes.iter().enumerate().filter(|(index, _)| unread.contains(*index)) {
-            node.read_unread();
-            if node.has_unread(&undo.holder) {
-                continue;
-            }
-            unknown.unread.remove(index);
-            if !node.may_still_run(&undo.holder) {
-                unknown.nodes.remove(index);
+    /// Where the release of `holder` is not known to have run, after a round that sent it to `nodes`.
+    pub(super) fn unreleased(&self, nodes: NodeSet, holder: &Holder, outcomes: Vec<NodeOutcome>) -> UnknownNodes {
+        let mut unknown = UnknownNodes { nodes, unread: Vec::new() };
+        for (index, outcome) in outcomes.into_iter().enumerate() {
+            match outcome {
+                NodeOutcome::Unread(evidence) => unknown.unread.push((index, evidence)),
+                outcome if outcome.has_run() && self.is_last(index, holder) => unknown.nodes.remove(index),
+                _ => {}
             }
         }
-        unknown.store(&mut undo.unknowns);
+        unknown
+    }
+
+    /// Reads the replies to a release whose caller did not wait for all of them. By the time this
+    /// runs, most masters have answered.
+    pub(super) fn read_unread_releases(&self, unknown: &mut UnknownNodes, holder: &Holder) {
+        for (index, evidence) in std::mem::take(&mut unknown.unread) {
+            self.nodes[index].read_unread();
+            match evidence.has_run() {
+                None => unknown.unread.push((index, evidence)),
+                Some(true) if self.is_last(index, holder) => unknown.nodes.remove(index),
+                // Refused, or nobody has read the reply: it is sent again.
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Whether no request of the holder can run at this master after one that has been answered:
+    /// that one was sent behind all others, or behind the kills of their connections. False if a
+    /// kill was refused: a late acquire would take the lock after the release.
+    fn is_last(&self, index: usize, holder: &Holder) -> bool {
+        !self.nodes[index].may_still_run(holder)
     }
 
     /// Asks all masters, waits for all of them, and needs valid answers from a majority.
