@@ -35,7 +35,8 @@ const MASTER_TIMEOUT: Duration = Duration::from_millis(500);
 /// (here by default 500 ms, and never more than a quarter of the lease) is skipped until it answers
 /// a probe of the background thread, which this kind of client has from the start.
 /// [`connections`](crate::Builder::connections) is the number of calls that can be in progress at
-/// the same time.
+/// the same time. One more waits for the end of another, for the I/O timeout at most, and then
+/// fails with [`Unreachable`](crate::ErrorKind::Unreachable).
 ///
 /// **Admission.** A master that restarted, was flushed, failed over or is new may have forgotten a
 /// hold or a token. It has no vote, for any client, until [`longest_lease`](Self::longest_lease)

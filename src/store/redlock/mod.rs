@@ -63,7 +63,7 @@ impl LockStore for RedlockStore {
 
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
         self.quarantine.check_lease(acquire.lease)?;
-        let _permit = self.begin_round();
+        let _permit = self.begin_round()?;
         Ok(match self.acquire_once(acquire, unknowns)? {
             Tally::Granted { token, sent_at } => {
                 Acquired::Granted(Granted { token, sent_at, session: None, next: None })
@@ -77,7 +77,7 @@ impl LockStore for RedlockStore {
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
         let Release { holder, left, .. } = *release;
         let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
-        let _permit = self.begin_round();
+        let _permit = self.begin_round()?;
         let enough = |outcomes: &[NodeOutcome]| {
             let count = |is_so: fn(&NodeOutcome) -> bool| outcomes.iter().filter(|outcome| is_so(outcome)).count();
             count(NodeOutcome::has_run) >= quorum || is_final(count(NodeOutcome::has_refused), all)
@@ -182,7 +182,7 @@ impl LockStore for RedlockStore {
         for renewal in renewals {
             self.quarantine.check_lease(renewal.lease)?;
         }
-        let _permit = self.begin_round();
+        let _permit = self.begin_round()?;
         Ok(self.renew(renewals))
     }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -18,6 +19,10 @@ use crate::store::Release;
 use crate::store::redis::script;
 use crate::store::redis::wire::{Connection, Connector, Reply, Request, Shape};
 
+/// After a SIGSTOP and a SIGCONT, calls that wait for a round find that their time is over, while
+/// the thread of a round is about to end it. They wait this much longer.
+const AFTER_A_STOP: Duration = Duration::from_millis(10);
+
 /// Leases on a majority of several independent masters.
 #[derive(Debug)]
 pub(crate) struct RedlockStore {
@@ -26,7 +31,9 @@ pub(crate) struct RedlockStore {
     /// How often a master became reachable again: subscriptions then include it again.
     pub(super) returns: Arc<AtomicU64>,
     pub(super) clock: Arc<dyn Clock>,
-    /// How many more rounds may start now: each uses a connection to every master.
+    /// How many rounds may run at once, and how many more may start now: each uses a connection to
+    /// every master.
+    rounds: usize,
     free_rounds: Mutex<usize>,
     round_ended: Condvar,
     /// On which masters each hold may be: it must be released there.
@@ -49,6 +56,7 @@ impl RedlockStore {
             nodes,
             returns,
             clock,
+            rounds,
             free_rounds: Mutex::new(rounds),
             round_ended: Condvar::new(),
             holds: Mutex::default(),
@@ -114,13 +122,31 @@ impl RedlockStore {
     }
 
     /// Waits until one more round may run. The permit ends when it is dropped.
-    pub(super) fn begin_round(&self) -> RoundPermit<'_> {
+    ///
+    /// # Errors
+    /// No round has ended for this call within the I/O timeout, as for a call that gets no
+    /// connection to a single server. Nothing was sent.
+    pub(super) fn begin_round(&self) -> Result<RoundPermit<'_>> {
         let mut free = self.free_rounds.lock();
-        while *free == 0 {
-            self.round_ended.wait(&mut free);
+        for patience in [self.nodes[0].connector.io_timeout, AFTER_A_STOP] {
+            let until = Instant::now() + patience;
+            while *free == 0 && !self.round_ended.wait_until(&mut free, until).timed_out() {}
+            if *free > 0 {
+                *free -= 1;
+                return Ok(RoundPermit(self));
+            }
         }
-        *free -= 1;
-        RoundPermit(self)
+        Err(self.all_busy())
+    }
+
+    #[cold]
+    fn all_busy(&self) -> Error {
+        let why = format!(
+            "{} other calls of this client were in progress for the I/O timeout, which is the maximum \
+             (Builder::connections)",
+            self.rounds
+        );
+        Error::new(ErrorKind::Unreachable, why)
     }
 
     pub(super) fn release_on(
