@@ -159,7 +159,8 @@ impl RedlockStore {
         ask_all(&self.nodes, Some(release.holder), ask, nodes, decided)
     }
 
-    /// Where the release of `holder` is not known to have run, after a round that sent it to `nodes`.
+    /// Where the release of `holder` is not known to have run, after a round that sent it to
+    /// `nodes`.
     pub(super) fn unreleased(&self, nodes: NodeSet, holder: &Holder, outcomes: Vec<NodeOutcome>) -> UnknownNodes {
         let mut unknown = UnknownNodes { nodes, unread: Vec::new() };
         for (index, outcome) in outcomes.into_iter().enumerate() {

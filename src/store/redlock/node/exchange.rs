@@ -1,7 +1,6 @@
 //! Requests on one connection to a master, and their replies: the same for a caller that waits for
 //! them and for one that has left them unread.
 
-use super::MasterState;
 use crate::base::lease::Moment;
 use crate::store::redis::script;
 use crate::store::redis::wire::{Connection, InFlight, RedisFailure, Reply, Request, UnknownOutcome};
@@ -20,7 +19,7 @@ pub(super) struct Exchange {
     /// its own requests, or had ended. Those added after the requests were sent are not among them.
     pub(super) resolves: Vec<UnknownOutcome>,
     /// An earlier reply says that the master has no vote.
-    quarantined: bool,
+    pub(super) quarantined: bool,
 }
 
 impl Exchange {
@@ -86,30 +85,5 @@ impl Exchange {
         // What was to be killed is killed once more, by a later exchange.
         (self.kills, self.resolves) = (0, Vec::new());
         Ok(Some(again.sent_at))
-    }
-}
-
-impl MasterState {
-    /// All replies of an exchange have come: takes back its connection, and returns the replies to
-    /// its own requests.
-    pub(super) fn settle(&mut self, exchange: Exchange) -> Vec<Reply> {
-        let Exchange { mut connection, mut replies, kills, resolves, quarantined, .. } = exchange;
-        let own = replies.split_off(kills);
-        self.health.suspicious |= quarantined || own.iter().any(script::says_quarantined);
-        if own.iter().any(Reply::is_logged_out) {
-            // The kills were refused as well, and the idle connections have the same identity.
-            self.free.clear();
-            return own;
-        }
-        // After a refused kill (the master runs somebody's long script, for example) an earlier
-        // request can still run: it is killed again before the next request.
-        if replies.iter().all(|killed| matches!(killed, Reply::Int(_))) {
-            self.unknowns.retain(|(unknown, _)| !resolves.iter().any(|resolved| resolved.same_connection(unknown)));
-        }
-        if !own.iter().any(Reply::is_demotion) && !self.closed && self.down.is_none() {
-            connection.mark_idle();
-            self.free.push(connection);
-        }
-        own
     }
 }

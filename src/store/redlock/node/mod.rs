@@ -54,6 +54,31 @@ struct MasterState {
     closed: bool,
 }
 
+impl MasterState {
+    /// All replies of an exchange have come: takes back its connection, and returns the replies to
+    /// its own requests.
+    fn settle(&mut self, exchange: Exchange) -> Vec<Reply> {
+        let Exchange { mut connection, mut replies, kills, resolves, quarantined, .. } = exchange;
+        let own = replies.split_off(kills);
+        self.health.suspicious |= quarantined || own.iter().any(script::says_quarantined);
+        if own.iter().any(Reply::is_logged_out) {
+            // The kills were refused as well, and the idle connections have the same identity.
+            self.free.clear();
+            return own;
+        }
+        // After a refused kill (the master runs somebody's long script, for example) an earlier
+        // request can still run: it is killed again before the next request.
+        if replies.iter().all(|killed| matches!(killed, Reply::Int(_))) {
+            self.unknowns.retain(|(unknown, _)| !resolves.iter().any(|resolved| resolved.same_connection(unknown)));
+        }
+        if !own.iter().any(Reply::is_demotion) && !self.closed && self.down.is_none() {
+            connection.mark_idle();
+            self.free.push(connection);
+        }
+        own
+    }
+}
+
 /// A connection whose last caller returned before its reply came.
 struct UnreadReply {
     exchange: Exchange,
