@@ -50,7 +50,7 @@ const REFUSALS: [Refusal; 4] = [
         |server| server.cmd(&["REPLICAOF", "127.0.0.1", "1"]),
         |server| server.cmd(&["REPLICAOF", "NO", "ONE"]),
     ),
-    ("BUSY", run_a_script_for_ever, |server| server.cmd(&["SCRIPT", "KILL"])),
+    ("BUSY", run_a_script_for_ever, end_the_script),
 ];
 
 /// Waits until other requests are refused because of it.
@@ -63,6 +63,13 @@ fn run_a_script_for_ever(server: &Server) {
     let mut other = server.connect();
     let is_busy = |e: redis::RedisError| e.code() == Some("BUSY");
     wait_until("the script runs", || redis::cmd("PING").query::<()>(&mut other).is_err_and(is_busy));
+}
+
+/// The server ends the script a moment after it has answered.
+fn end_the_script(server: &Server) {
+    server.cmd::<()>(&["SCRIPT", "KILL"]);
+    let mut other = server.connect();
+    wait_until("the script has ended", || redis::cmd("PING").query::<()>(&mut other).is_ok());
 }
 
 #[test]
