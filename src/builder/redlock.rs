@@ -11,6 +11,7 @@ use crate::base::credentials::CredentialsProvider;
 use crate::base::error::Result;
 use crate::base::limits::check_lease;
 use crate::store::LockStore;
+use crate::store::redis::script;
 use crate::store::redis::wire::Connector;
 use crate::store::redlock::{QuarantineSettings, RedlockStore};
 
@@ -34,7 +35,8 @@ const MASTER_TIMEOUT: Duration = Duration::from_millis(500);
 /// (here by default 500 ms, and never more than a quarter of the lease) is skipped until it answers
 /// a probe of the background thread, which this kind of client has from the start.
 /// [`connections`](crate::Builder::connections) is the number of calls that can be in progress at
-/// the same time.
+/// the same time. One more waits for the end of another, for the I/O timeout at most, and then
+/// fails with [`Unreachable`](crate::ErrorKind::Unreachable).
 ///
 /// **Admission.** A master that restarted, was flushed, failed over or is new may have forgotten a
 /// hold or a token. It has no vote, for any client, until [`longest_lease`](Self::longest_lease)
@@ -133,7 +135,10 @@ impl Servers for Redlock {
         // A renewal waits for the answers of all masters, so one that hangs must not use up the
         // lease.
         let io_timeout = client.background_timeout();
-        let connector = |endpoint| Connector { io_timeout, ..client.connector(Into::into(endpoint)) };
+        let connector = |endpoint| {
+            let handshake = script::handshake_with_master(&client.settings.key_prefix);
+            Connector { io_timeout, handshake, ..client.connector(Into::into(endpoint)) }
+        };
         let connectors = endpoints.into_iter().map(connector).collect();
         let store = RedlockStore::new(connectors, client.connections(), quarantine);
         if !client.settings.lazy {

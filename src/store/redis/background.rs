@@ -158,7 +158,9 @@ impl Background {
                 return Ok(undos.iter().map(|_| Resolution::MayHaveRun).collect());
             }
         };
-        self.put_back(connection);
+        if !replies.iter().any(Reply::is_demotion) {
+            self.put_back(connection);
+        }
         let mut releases = replies[first_release..].iter();
         Ok(plans
             .into_iter()
@@ -214,9 +216,10 @@ impl From<Resolution> for crate::store::resolve::Resolution {
     fn from(resolution: Resolution) -> Self {
         match resolution {
             Resolution::Done => Self::Done,
-            Resolution::NothingUnderWay | Resolution::Redirected(_) => Self::Refused,
+            Resolution::NothingUnderWay => Self::Refused,
             Resolution::MayHaveRun => Self::MayHaveRun,
-            Resolution::NotYet => Self::NotYet,
+            // Whether the kills were refused is not known after a redirect.
+            Resolution::NotYet | Resolution::Redirected(_) => Self::NotYet,
         }
     }
 }

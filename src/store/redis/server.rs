@@ -120,7 +120,9 @@ impl Server {
         match connection.exchange(&requests) {
             Ok((mut replies, flight)) => {
                 let reply = replies.pop().expect("a reply for every request");
-                self.pool.adopt(connection);
+                if !reply.is_demotion() {
+                    self.pool.adopt(connection);
+                }
                 // After a refused kill an earlier attempt can still run, so this reply does not
                 // count.
                 for kill in replies.into_iter().take(kills) {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::node::{error_of, single};
-use super::quorum::{NodeSet, UnknownNodes};
+use super::quorum::NodeSet;
 use super::quorum::{is_final, majority, until_free};
 use super::scatter::{NodeOutcome, Round, ask_all};
 use super::store::RedlockStore;
@@ -174,8 +174,7 @@ impl RedlockStore {
         let all_released =
             |outcomes: &[NodeOutcome]| count.granted.without(NodeSet::of(outcomes, NodeOutcome::has_run)).is_empty();
         let outcomes = ask_all(&self.nodes, Some(acquire.holder), ask, nodes, all_released).outcomes;
-        let nodes = nodes.without(NodeSet::of(&outcomes, NodeOutcome::has_run));
-        UnknownNodes { nodes, unread: NodeSet::of(&outcomes, NodeOutcome::is_unread) }.store(unknowns);
+        self.unreleased(nodes, holder, outcomes).store(unknowns);
     }
 
     /// Why there was no majority: an error about the request itself if a master returned one,
@@ -244,7 +243,7 @@ fn in_words(vote: &Vote) -> &str {
 /// are not among them: otherwise every call of an outage would have to be undone there afterwards.
 fn may_hold(round: &Round, count: &Count) -> NodeSet {
     let is_unknown = |outcome: &NodeOutcome| match outcome {
-        NodeOutcome::Unread | NodeOutcome::Failed(RedisFailure::Unknown { .. }) => true,
+        NodeOutcome::Unread(_) | NodeOutcome::Failed(RedisFailure::Unknown { .. }) => true,
         NodeOutcome::Replies(replies) => matches!(replies[..], [Reply::Error(_)]),
         NodeOutcome::Failed(RedisFailure::NotSent(_)) | NodeOutcome::Skipped => false,
     };
@@ -269,7 +268,7 @@ fn sort_of(outcome: &NodeOutcome) -> Option<Sort> {
             _ => Sort::Void,
         }),
         NodeOutcome::Failed(_) => Some(Sort::Void),
-        NodeOutcome::Unread | NodeOutcome::Skipped => None,
+        NodeOutcome::Unread(_) | NodeOutcome::Skipped => None,
     }
 }
 
@@ -277,6 +276,6 @@ fn vote_of(outcome: &NodeOutcome) -> Vote {
     match outcome {
         NodeOutcome::Replies(replies) => single(replies.clone()).and_then(script::acquire_on_node_answer).map(Some),
         NodeOutcome::Failed(failure) => Err(error_of(failure).clone()),
-        NodeOutcome::Unread | NodeOutcome::Skipped => Ok(None),
+        NodeOutcome::Unread(_) | NodeOutcome::Skipped => Ok(None),
     }
 }

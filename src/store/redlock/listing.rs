@@ -102,7 +102,9 @@ impl ListingStore for RedlockStore {
                 found.map(|found| found.into_iter().collect())
             }
             NodeOutcome::Failed(failure) => Err(error_of(&failure).clone()),
-            NodeOutcome::Unread | NodeOutcome::Skipped => Err(Error::new(ErrorKind::Unreachable, "it was not asked")),
+            NodeOutcome::Unread(_) | NodeOutcome::Skipped => {
+                Err(Error::new(ErrorKind::Unreachable, "it was not asked"))
+            }
         };
         self.merge_all(round.outcomes.into_iter().map(answer).collect())
     }
@@ -115,7 +117,9 @@ impl RedlockStore {
         let replies = |outcome: NodeOutcome| match outcome {
             NodeOutcome::Replies(replies) => Ok(replies),
             NodeOutcome::Failed(failure) => Err(super::node::error_of(&failure).clone()),
-            NodeOutcome::Unread | NodeOutcome::Skipped => Err(Error::new(ErrorKind::Unreachable, "it was not asked")),
+            NodeOutcome::Unread(_) | NodeOutcome::Skipped => {
+                Err(Error::new(ErrorKind::Unreachable, "it was not asked"))
+            }
         };
         round.outcomes.into_iter().map(replies).collect()
     }

@@ -23,7 +23,7 @@ use std::time::Duration;
 use self::acquire::Tally;
 use self::node::{Node, Voting};
 pub(crate) use self::quarantine::QuarantineSettings;
-use self::quorum::{NodeSet, UnknownNodes, is_final, majority};
+use self::quorum::{UnknownNodes, is_final, majority};
 use self::scatter::{NodeOutcome, Round};
 pub(crate) use self::store::RedlockStore;
 use self::supported::{check_kind, unsupported};
@@ -63,7 +63,7 @@ impl LockStore for RedlockStore {
 
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
         self.quarantine.check_lease(acquire.lease)?;
-        let _permit = self.begin_round();
+        let _permit = self.begin_round()?;
         Ok(match self.acquire_once(acquire, unknowns)? {
             Tally::Granted { token, sent_at } => {
                 Acquired::Granted(Granted { token, sent_at, session: None, next: None })
@@ -77,18 +77,13 @@ impl LockStore for RedlockStore {
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
         let Release { holder, left, .. } = *release;
         let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));
-        let _permit = self.begin_round();
+        let _permit = self.begin_round()?;
         let enough = |outcomes: &[NodeOutcome]| {
-            outcomes.iter().filter(|outcome| matches!(outcome, NodeOutcome::Replies(_))).count() >= quorum
+            let count = |is_so: fn(&NodeOutcome) -> bool| outcomes.iter().filter(|outcome| is_so(outcome)).count();
+            count(NodeOutcome::has_run) >= quorum || is_final(count(NodeOutcome::has_refused), all)
         };
         let nodes = self.nodes_of(holder);
         let Round { outcomes, repeated, .. } = self.release_on(nodes, release, enough);
-        if left == HoldCounts::NONE {
-            let released = NodeSet::of(&outcomes, NodeOutcome::has_run);
-            let unread = NodeSet::of(&outcomes, NodeOutcome::is_unread);
-            UnknownNodes { nodes: nodes.without(released), unread }.store(unknowns);
-            self.forget(holder);
-        }
         // The masters that were not asked never had the hold.
         let mut missing = all - nodes.len();
         let (mut freed, mut still_held, mut listeners) = (0, 0, None);
@@ -107,10 +102,8 @@ impl LockStore for RedlockStore {
                 Err(error) => refused = Some(error),
             }
         }
-        if is_final(missing, all) {
-            return Ok(Released::NotHeld);
-        }
-        match (freed, still_held) {
+        let outcome = match (freed, still_held) {
+            _ if is_final(missing, all) => Ok(Released::NotHeld),
             (0, 0) => Err(refused
                 .unwrap_or_else(|| self.no_quorum(&outcomes, |_| "no answer yet when the round ended".to_owned()))),
             _ if freed + still_held + missing < quorum => {
@@ -118,7 +111,12 @@ impl LockStore for RedlockStore {
             }
             (0, _) => Ok(Released::StillHeld),
             _ => Ok(Released::Freed { listeners, next: None }),
+        };
+        if left == HoldCounts::NONE {
+            self.unreleased(nodes, holder, outcomes).store(unknowns);
+            self.forget(holder);
         }
+        outcome
     }
 
     /// Not possible in one write: the release must have run on a majority before the next
@@ -141,7 +139,7 @@ impl LockStore for RedlockStore {
         let mut chunk: Vec<Undo> = undos.drain(..undos.len().min(RESOLVE_CHUNK)).collect();
         for undo in chunk.iter_mut().filter(|undo| undo.unknowns.is_empty()) {
             let nodes = self.nodes_of(&undo.holder);
-            UnknownNodes { nodes, unread: NodeSet::default() }.store(&mut undo.unknowns);
+            UnknownNodes { nodes, unread: Vec::new() }.store(&mut undo.unknowns);
         }
         // One round for each undo, because its release must follow the holder's earlier requests on
         // the same connection. With a slow master all of them could take minutes, and renewals must
@@ -151,14 +149,14 @@ impl LockStore for RedlockStore {
             if self.clock.now() >= until {
                 break;
             }
-            self.read_unread_releases(undo);
             let mut unknown = UnknownNodes::of(&undo.unknowns);
-            let asked = unknown.nodes.without(unknown.unread);
+            self.read_unread_releases(&mut unknown, &undo.holder);
+            let asked = unknown.unsent();
             if !asked.is_empty() {
                 let outcomes = self.release_on(asked, &undo.release(), |_| false).outcomes;
-                unknown.nodes = unknown.nodes.without(NodeSet::of(&outcomes, NodeOutcome::has_run));
-                unknown.store(&mut undo.unknowns);
+                unknown.nodes = unknown.nodes.without(asked) | self.unreleased(asked, &undo.holder, outcomes).nodes;
             }
+            unknown.store(&mut undo.unknowns);
         }
         let now = self.clock.now();
         // A hold normally ends with its lease. But a master that was suspended runs the request
@@ -184,7 +182,7 @@ impl LockStore for RedlockStore {
         for renewal in renewals {
             self.quarantine.check_lease(renewal.lease)?;
         }
-        let _permit = self.begin_round();
+        let _permit = self.begin_round()?;
         Ok(self.renew(renewals))
     }
 

@@ -8,6 +8,7 @@
 use std::ops::BitOr;
 use std::time::Duration;
 
+use super::node::Evidence;
 use crate::store::UnknownOutcomes;
 
 /// Some of the masters of one Redlock, each by its index in the configuration. `Builder` permits
@@ -74,21 +75,26 @@ impl BitOr for NodeSet {
 /// requests of one holder in order, so a set is enough here.
 ///
 /// [`Node`]: super::node::Node
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct UnknownNodes {
     pub(super) nodes: NodeSet,
-    /// Those of `nodes` that were already sent the release, on the same connection: only its reply
-    /// is missing.
-    pub(super) unread: NodeSet,
+    /// Those of `nodes` that were already sent the release, on the same connection, and have yet to
+    /// answer. They are sent it again unless their answer says that it ran.
+    pub(super) unread: Vec<(usize, Evidence)>,
 }
 
 impl UnknownNodes {
     pub(super) fn of(unknowns: &UnknownOutcomes) -> Self {
-        unknowns.get().copied().unwrap_or_default()
+        unknowns.get().cloned().unwrap_or_default()
     }
 
     pub(super) fn store(self, unknowns: &mut UnknownOutcomes) {
         if self.nodes.is_empty() { unknowns.clear() } else { unknowns.set(self) }
+    }
+
+    /// The masters that must be sent the release now.
+    pub(super) fn unsent(&self) -> NodeSet {
+        self.nodes.without(self.unread.iter().map(|(index, _)| *index).collect())
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::node::{Node, NodeCall};
+use super::node::{Evidence, Node, NodeCall, has_run};
 use super::quorum::NodeSet;
 use super::quorum::{grace, majority};
 use crate::base::error::{Error, ErrorKind};
@@ -18,7 +18,7 @@ pub(super) enum NodeOutcome {
     /// Nothing was sent, or the outcome is unknown.
     Failed(RedisFailure),
     /// It was asked, and the round ended before its reply: the other replies had decided it.
-    Unread,
+    Unread(Evidence),
     /// It was not asked.
     Skipped,
 }
@@ -26,11 +26,12 @@ pub(super) enum NodeOutcome {
 impl NodeOutcome {
     /// Whether the master has run the request, as far as the first reply shows.
     pub(super) fn has_run(&self) -> bool {
-        matches!(self, Self::Replies(replies) if !matches!(replies[..], [Reply::Error(_), ..]))
+        matches!(self, Self::Replies(replies) if has_run(replies))
     }
 
-    pub(super) fn is_unread(&self) -> bool {
-        matches!(self, Self::Unread)
+    /// Whether it will not answer in this round that it has run the request.
+    pub(super) fn has_refused(&self) -> bool {
+        matches!(self, Self::Replies(_) | Self::Failed(_)) && !self.has_run()
     }
 }
 
@@ -146,8 +147,7 @@ fn gather(
     for (call, outcome) in calls.iter_mut().zip(&mut round.outcomes).filter(|(call, _)| call.is_some()) {
         let call = call.take().expect("it waits");
         *outcome = if is_decided {
-            call.leave_unread();
-            NodeOutcome::Unread
+            NodeOutcome::Unread(call.leave_unread())
         } else {
             let why = "it did not answer within its timeout (io_timeout)";
             NodeOutcome::Failed(call.give_up(Error::new(ErrorKind::Unreachable, why)))

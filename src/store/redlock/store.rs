@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -14,9 +15,13 @@ use super::scatter::{NodeOutcome, Round, ask_all};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
+use crate::store::Release;
 use crate::store::redis::script;
 use crate::store::redis::wire::{Connection, Connector, Reply, Request, Shape};
-use crate::store::{Release, Undo};
+
+/// After a SIGSTOP and a SIGCONT, calls that wait for a round find that their time is over, while
+/// the thread of a round is about to end it. They wait this much longer.
+const AFTER_A_STOP: Duration = Duration::from_millis(10);
 
 /// Leases on a majority of several independent masters.
 #[derive(Debug)]
@@ -26,7 +31,9 @@ pub(crate) struct RedlockStore {
     /// How often a master became reachable again: subscriptions then include it again.
     pub(super) returns: Arc<AtomicU64>,
     pub(super) clock: Arc<dyn Clock>,
-    /// How many more rounds may start now: each uses a connection to every master.
+    /// How many rounds may run at once, and how many more may start now: each uses a connection to
+    /// every master.
+    rounds: usize,
     free_rounds: Mutex<usize>,
     round_ended: Condvar,
     /// On which masters each hold may be: it must be released there.
@@ -49,6 +56,7 @@ impl RedlockStore {
             nodes,
             returns,
             clock,
+            rounds,
             free_rounds: Mutex::new(rounds),
             round_ended: Condvar::new(),
             holds: Mutex::default(),
@@ -114,13 +122,31 @@ impl RedlockStore {
     }
 
     /// Waits until one more round may run. The permit ends when it is dropped.
-    pub(super) fn begin_round(&self) -> RoundPermit<'_> {
+    ///
+    /// # Errors
+    /// No round has ended for this call within the I/O timeout, as for a call that gets no
+    /// connection to a single server. Nothing was sent.
+    pub(super) fn begin_round(&self) -> Result<RoundPermit<'_>> {
         let mut free = self.free_rounds.lock();
-        while *free == 0 {
-            self.round_ended.wait(&mut free);
+        for patience in [self.nodes[0].connector.io_timeout, AFTER_A_STOP] {
+            let until = Instant::now() + patience;
+            while *free == 0 && !self.round_ended.wait_until(&mut free, until).timed_out() {}
+            if *free > 0 {
+                *free -= 1;
+                return Ok(RoundPermit(self));
+            }
         }
-        *free -= 1;
-        RoundPermit(self)
+        Err(self.all_busy())
+    }
+
+    #[cold]
+    fn all_busy(&self) -> Error {
+        let why = format!(
+            "{} other calls of this client were in progress for the I/O timeout, which is the maximum \
+             (Builder::connections)",
+            self.rounds
+        );
+        Error::new(ErrorKind::Unreachable, why)
     }
 
     pub(super) fn release_on(
@@ -133,22 +159,39 @@ impl RedlockStore {
         ask_all(&self.nodes, Some(release.holder), ask, nodes, decided)
     }
 
-    /// Reads the replies to a release whose caller did not wait for all of them. By the time this
-    /// runs, most masters have answered.
-    pub(super) fn read_unread_releases(&self, undo: &mut Undo) {
-        let mut unknown = UnknownNodes::of(&undo.unknowns);
-        let unread = unknown.unread;
-        for (index, node) in self.nodes.iter().enumerate().filter(|(index, _)| unread.contains(*index)) {
-            node.read_unread();
-            if node.has_unread(&undo.holder) {
-                continue;
-            }
-            unknown.unread.remove(index);
-            if !node.may_still_run(&undo.holder) {
-                unknown.nodes.remove(index);
+    /// Where the release of `holder` is not known to have run, after a round that sent it to
+    /// `nodes`.
+    pub(super) fn unreleased(&self, nodes: NodeSet, holder: &Holder, outcomes: Vec<NodeOutcome>) -> UnknownNodes {
+        let mut unknown = UnknownNodes { nodes, unread: Vec::new() };
+        for (index, outcome) in outcomes.into_iter().enumerate() {
+            match outcome {
+                NodeOutcome::Unread(evidence) => unknown.unread.push((index, evidence)),
+                outcome if outcome.has_run() && self.is_last(index, holder) => unknown.nodes.remove(index),
+                _ => {}
             }
         }
-        unknown.store(&mut undo.unknowns);
+        unknown
+    }
+
+    /// Reads the replies to a release whose caller did not wait for all of them. By the time this
+    /// runs, most masters have answered.
+    pub(super) fn read_unread_releases(&self, unknown: &mut UnknownNodes, holder: &Holder) {
+        for (index, evidence) in std::mem::take(&mut unknown.unread) {
+            self.nodes[index].read_unread();
+            match evidence.has_run() {
+                None => unknown.unread.push((index, evidence)),
+                Some(true) if self.is_last(index, holder) => unknown.nodes.remove(index),
+                // Refused, or nobody has read the reply: it is sent again.
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Whether no request of the holder can run at this master after one that has been answered:
+    /// that one was sent behind all others, or behind the kills of their connections. False if a
+    /// kill was refused: a late acquire would take the lock after the release.
+    fn is_last(&self, index: usize, holder: &Holder) -> bool {
+        !self.nodes[index].may_still_run(holder)
     }
 
     /// Asks all masters, waits for all of them, and needs valid answers from a majority.

@@ -203,6 +203,13 @@ impl Case {
         });
     }
 
+    /// Whether nothing is left of holders and waiters, on one of several masters that lags behind
+    /// either.
+    pub(super) fn is_clean(&self) -> bool {
+        let few = |server: &Server| server.lock_keys().len() <= self.primitive.stays.len();
+        self.keys().is_empty() && self.servers.0.iter().all(few)
+    }
+
     #[track_caller]
     pub(super) fn assert_free(&self, why: &str) {
         assert_eq!(self.keys(), [""; 0], "{}: {why}", self.primitive.label);
@@ -211,10 +218,7 @@ impl Case {
     }
 
     pub(super) fn end(self) {
-        let few = |server: &Server| server.lock_keys().len() <= self.primitive.stays.len();
-        wait_until(&format!("{} leaves nothing", self.primitive.label), || {
-            self.keys().is_empty() && self.servers.0.iter().all(few)
-        });
+        wait_until(&format!("{} leaves nothing", self.primitive.label), || self.is_clean());
         let left: Vec<String> = self.servers.0.iter().flat_map(Server::lock_keys).collect();
         assert!(self.primitive.masters == 1 || left.is_empty(), "{} leaves {left:?}", self.primitive.label);
         self.delete_keys();

@@ -234,3 +234,28 @@ fn idle_connections_that_ended_fail_no_call() {
     }
     client.lock("l").unwrap().unlock().unwrap();
 }
+
+/// Most masters answer just in time, so the calls of many threads take long one after the other.
+#[test]
+fn a_call_does_not_wait_for_others_for_longer_than_the_io_timeout() {
+    let masters = Masters::fresh(3);
+    let proxies = [Proxy::start(&masters.0[0]), Proxy::start(&masters.0[1])];
+    let places = [(0, &proxies[0]), (1, &proxies[1])];
+    let client = behind(&masters, &places).connections(1).io_timeout(ms(1500)).build().unwrap();
+    wait_for_votes(&client, 3);
+    client.lock("warm").unwrap().unlock().unwrap();
+    wait_until("nothing is held", || masters.holding("warm") == 0);
+    proxies.iter().for_each(|proxy| proxy.inject_times("slow", u32::MAX, Fault::StallReply(ms(1000))));
+    let outcomes: Vec<_> = std::thread::scope(|s| {
+        let lock = |n: usize| client.try_lock(format!("slow{n}")).map(|guard| guard.is_some());
+        let threads: Vec<_> = (0..5).map(|n| s.spawn(move || lock(n))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let is_busy =
+        |e: &leasehold::Error| e.kind() == ErrorKind::Unreachable && e.to_string().contains("Builder::connections");
+    assert!(outcomes.iter().any(Result::is_ok), "{outcomes:?}");
+    assert!(outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).any(is_busy), "{outcomes:?}");
+    proxies.iter().for_each(|proxy| assert!(proxy.disarm()));
+    let holding = |n: usize| masters.holding(&format!("slow{n}"));
+    wait_until("nothing is left", || (0..5).all(|n| holding(n) == 0));
+}

@@ -1,6 +1,7 @@
 //! Locks on a majority of several masters.
 
 mod beside_redisson;
+mod late_replies;
 mod lost_replies;
 mod masters_down;
 mod quarantine;

@@ -1,6 +1,6 @@
 //! The store's part of every handshake: scripts to load, and a probe of the user's rights.
 
-use super::{CONNECT_PROBE, LOADED, fail_on_error, unexpected};
+use super::{CONNECT_PROBE, LOADED, LOADED_INTO_MASTERS, fail_on_error, unexpected};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::redis::keys::probe_names;
 use crate::store::redis::wire::{Handshake, Reply, Request, says_unknown_command};
@@ -19,6 +19,11 @@ pub(crate) fn handshake_in_cluster(key_prefix: &str) -> Handshake {
     let (key, channels) = probe_names(key_prefix);
     let probe = with_args(Request::script(&CONNECT_PROBE, &[]).arg(key), &channels);
     Handshake { probe, ..handshake(key_prefix) }
+}
+
+/// The same for a master of a Redlock.
+pub(crate) fn handshake_with_master(key_prefix: &str) -> Handshake {
+    Handshake { scripts: LOADED_INTO_MASTERS, ..handshake(key_prefix) }
 }
 
 fn connect_probe(key: &str, channels: &[String]) -> Request {

@@ -13,7 +13,7 @@ mod multi;
 mod redlock;
 mod without_holder;
 
-pub(crate) use self::handshake::{handshake, handshake_in_cluster, refused_by_probe};
+pub(crate) use self::handshake::{handshake, handshake_in_cluster, handshake_with_master, refused_by_probe};
 pub(crate) use self::inspect::{
     announced, announced_answer, enter_client, force_unlock, force_unlock_answer, inspect, inspect_answer, queue,
     queue_answer,
@@ -53,6 +53,12 @@ for_each_script!(statics);
 /// others are sent with their source when a server does not know them: all of them would be tens of
 /// kilobytes for each connection of each client after a failover.
 static LOADED: &[&Script] = &[&MUTEX_ACQUIRE, &MUTEX_ACQUIRE_RUN, &MUTEX_RELEASE, &LEASE_RENEW, &CONNECT_PROBE];
+
+/// The same for a master of a Redlock: every script of a round that may end before its reply comes.
+/// A master that is slower than the others would refuse the first request of each kind, and take
+/// the lock, or free it, only when somebody reads its reply.
+static LOADED_INTO_MASTERS: &[&Script] =
+    &[&REDLOCK_ACQUIRE, &REDLOCK_TOKEN, &REDLOCK_RENEW, &MUTEX_RELEASE, &LOCK_KEEP, &CONNECT_PROBE];
 
 fn pair(reply: Reply, asked: &str) -> Result<(i64, i64)> {
     match fail_on_error(reply)? {

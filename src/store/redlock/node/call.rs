@@ -1,31 +1,21 @@
 //! One exchange with a master: sending requests, and reading the replies as they come.
 
+use super::evidence::Evidence;
+use super::exchange::Exchange;
 use super::{Node, UnreadReply};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
-use crate::store::redis::wire::{Connection, InFlight, RedisFailure, Reply, Request, UnknownOutcome};
+use crate::store::redis::wire::{Connection, RedisFailure, Reply, Request, UnknownOutcome};
 
 /// Requests under way to one master.
 pub(crate) struct NodeCall<'n> {
     node: &'n Node,
     /// `None` once the call has ended.
-    sent: Option<Sent>,
-    requests: Vec<Request>,
+    sent: Option<Exchange>,
     holder: Option<Holder>,
-    replies: Vec<Reply>,
     /// Why the replies could not be read.
     failed: Option<RedisFailure>,
-}
-
-struct Sent {
-    connection: Connection,
-    flight: InFlight,
-    /// How many replies to earlier requests come before.
-    pending: usize,
-    /// The unknown outcomes that a reply resolves: their connections were killed right before these
-    /// requests, or had ended. Those added after the requests were sent are not among them.
-    resolves: Vec<UnknownOutcome>,
 }
 
 /// Sending is implemented here and not beside the state of [`Node`], so that only this file knows
@@ -66,10 +56,10 @@ impl Node {
         anyway: bool,
         make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<NodeCall<'_>, RedisFailure> {
-        let (mut connection, pending, earlier) = self.take(holder, anyway).map_err(RedisFailure::NotSent)?;
+        let (mut connection, missing, earlier) = self.take(holder, anyway).map_err(RedisFailure::NotSent)?;
         let unknowns: Vec<UnknownOutcome> =
             self.state.lock().unknowns.iter().map(|(unknown, _)| unknown.clone()).collect();
-        let mut requests = match connection.kills_for(unknowns.iter()) {
+        let kills = match connection.kills_for(unknowns.iter()) {
             Ok(kills) => kills,
             Err(wait) => {
                 match earlier {
@@ -88,22 +78,13 @@ impl Node {
             return Err(RedisFailure::NotSent(Error::new(ErrorKind::Denied, why)));
         };
         let own = make(&connection, &run_id);
-        requests.extend(own.iter().cloned());
-        match connection.send(requests.iter()) {
+        match connection.send(kills.iter().chain(&own)) {
             Ok(mut flight) => {
-                let pending = pending + requests.len() - own.len();
                 if let Some(earlier) = earlier {
                     flight.unknown.includes(&earlier);
                 }
-                let sent = Some(Sent { connection, flight, pending, resolves: unknowns });
-                Ok(NodeCall {
-                    node: self,
-                    sent,
-                    requests: own,
-                    holder: holder.cloned(),
-                    replies: Vec::new(),
-                    failed: None,
-                })
+                let sent = Some(Exchange::new(connection, flight, missing, kills, own, unknowns));
+                Ok(NodeCall { node: self, sent, holder: holder.cloned(), failed: None })
             }
             Err(mut failure) => {
                 if let (RedisFailure::Unknown { unknown, .. }, Some(earlier)) = (&mut failure, earlier) {
@@ -127,20 +108,11 @@ impl NodeCall<'_> {
     /// Reads what has arrived, without waiting. True when no more will come: all replies have been
     /// read, or the connection has failed ([`finish`](Self::finish) returns why).
     pub(crate) fn read_available(&mut self) -> bool {
-        let Some(Sent { connection, flight, pending, .. }) = &mut self.sent else { return true };
-        let mut fresh = true;
-        while *pending > 0 || self.replies.len() < self.requests.len() {
-            match connection.recv_now(flight, std::mem::take(&mut fresh)) {
-                Ok(Some(_)) if *pending > 0 => *pending -= 1,
-                Ok(Some(reply)) => self.replies.push(reply),
-                Ok(None) => return false,
-                Err(failure) => {
-                    self.failed = Some(failure);
-                    return true;
-                }
-            }
-        }
-        true
+        let Some(sent) = &mut self.sent else { return true };
+        sent.read_available().unwrap_or_else(|failure| {
+            self.failed = Some(failure);
+            true
+        })
     }
 
     /// Waits for the replies that have not been read yet. `make`: as for [`send`](Node::send). True
@@ -169,51 +141,37 @@ impl NodeCall<'_> {
     }
 
     fn read(&mut self) -> std::result::Result<Vec<Reply>, RedisFailure> {
-        let Sent { mut connection, flight, pending, resolves } = self.sent.take().expect("it is under way");
+        let mut sent = self.sent.take().expect("it is under way");
         let node = self.node;
-        let replies = std::mem::take(&mut self.replies);
         let outcome = match self.failed.take() {
             Some(failure) => Err(failure),
-            None => read_all(&mut connection, &flight, pending, replies, &self.requests),
+            None => read_all(&mut sent),
         };
         match outcome {
-            Ok(replies) => {
-                let latency = node.clock().now().since(flight.sent_at);
-                {
-                    let mut state = node.state.lock();
-                    state.health.latency = Some(latency);
-                    // The kills were refused as well, and the idle connections have the same
-                    // identity.
-                    if replies.iter().any(Reply::is_logged_out) {
-                        state.free.clear();
-                        return Ok(replies);
-                    }
-                    state
-                        .unknowns
-                        .retain(|(unknown, _)| !resolves.iter().any(|resolved| resolved.same_connection(unknown)));
-                }
-                if !replies.iter().any(Reply::is_demotion) {
-                    node.give_back(connection);
-                }
-                Ok(replies)
+            Ok(()) => {
+                let latency = node.clock().now().since(sent.flight.sent_at);
+                let mut state = node.state.lock();
+                state.health.latency = Some(latency);
+                Ok(state.settle(sent))
             }
             Err(failure) => Err(node.record_failure(failure, self.holder.as_ref())),
         }
     }
 
     /// Leaves the reply unread. The master has `io_timeout` for it, and the next request of this
-    /// holder is sent on the same connection.
-    pub(crate) fn leave_unread(mut self) {
-        let (Some(sent), Some(holder)) = (self.sent.take(), self.holder.take()) else { return };
-        let pending = sent.pending + self.requests.len() - self.replies.len();
-        let since = sent.flight.sent_at;
+    /// holder is sent on the same connection. Whoever needs to know whether the requests have run
+    /// keeps the evidence.
+    pub(crate) fn leave_unread(mut self) -> Evidence {
+        let (witness, evidence) = Evidence::new();
+        let (Some(sent), Some(holder)) = (self.sent.take(), self.holder.take()) else { return evidence };
         let mut state = self.node.state.lock();
         if state.down.is_some() || state.closed {
             state.unknowns.push((sent.flight.unknown, Some(holder)));
         } else {
-            let Sent { connection, flight, .. } = sent;
-            state.unread.push(UnreadReply { connection, flight, pending, holder, since });
+            let since = sent.flight.sent_at;
+            state.unread.push(UnreadReply { exchange: sent, holder, since, witness });
         }
+        evidence
     }
 
     /// The reply took too long: the master counts as down until it answers.
@@ -233,19 +191,12 @@ impl Drop for NodeCall<'_> {
     }
 }
 
-fn read_all(
-    connection: &mut Connection,
-    flight: &InFlight,
-    pending: usize,
-    mut replies: Vec<Reply>,
-    requests: &[Request],
-) -> std::result::Result<Vec<Reply>, RedisFailure> {
-    for _ in 0..pending {
-        connection.recv(flight)?;
+fn read_all(sent: &mut Exchange) -> std::result::Result<(), RedisFailure> {
+    while sent.missing() > 0 {
+        let reply = sent.connection.recv(&sent.flight)?;
+        sent.take_in(reply);
     }
-    while replies.len() < requests.len() {
-        replies.push(connection.recv(flight)?);
-    }
+    let Exchange { connection, replies, requests, .. } = sent;
     for (reply, request) in replies.iter_mut().zip(requests) {
         // Nothing ran. The whole script is sent now, and the server knows it from then on.
         if reply.is_error("NOSCRIPT")
@@ -255,5 +206,5 @@ fn read_all(
             *reply = connection.recv(&again)?;
         }
     }
-    Ok(replies)
+    Ok(())
 }

@@ -3,8 +3,14 @@
 //! A master runs the requests of one holder in the order in which they were sent, although callers
 //! do not wait for every reply: a connection with an unread reply is kept for the next request of
 //! the same holder. When such a connection breaks, the next request to this master kills it first.
+//!
+//! A request has run only if its reply says so. An unread reply that does not come, or that is a
+//! refusal, is no evidence of anything, and neither is a connection that can no longer run
+//! anything: the request is sent again, by the undo that keeps its [`Evidence`].
 
 mod call;
+mod evidence;
+mod exchange;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,13 +19,16 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 pub(super) use self::call::NodeCall;
+use self::evidence::Witness;
+pub(super) use self::evidence::{Evidence, has_run};
+use self::exchange::Exchange;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::random::Backoff;
 use crate::store::redis::script;
-use crate::store::redis::wire::{Connection, Connector, InFlight, RedisFailure, Reply, UnknownOutcome};
+use crate::store::redis::wire::{Connection, Connector, RedisFailure, Reply, UnknownOutcome};
 
 /// Maximum number of connections to one master with an unread reply. Beyond it connections are
 /// given up, with unknown outcome.
@@ -45,27 +54,54 @@ struct MasterState {
     closed: bool,
 }
 
+impl MasterState {
+    /// All replies of an exchange have come: takes back its connection, and returns the replies to
+    /// its own requests.
+    fn settle(&mut self, exchange: Exchange) -> Vec<Reply> {
+        let Exchange { mut connection, mut replies, kills, resolves, quarantined, .. } = exchange;
+        let own = replies.split_off(kills);
+        self.health.suspicious |= quarantined || own.iter().any(script::says_quarantined);
+        if own.iter().any(Reply::is_logged_out) {
+            // The kills were refused as well, and the idle connections have the same identity.
+            self.free.clear();
+            return own;
+        }
+        // After a refused kill (the master runs somebody's long script, for example) an earlier
+        // request can still run: it is killed again before the next request.
+        if replies.iter().all(|killed| matches!(killed, Reply::Int(_))) {
+            self.unknowns.retain(|(unknown, _)| !resolves.iter().any(|resolved| resolved.same_connection(unknown)));
+        }
+        if !own.iter().any(Reply::is_demotion) && !self.closed && self.down.is_none() {
+            connection.mark_idle();
+            self.free.push(connection);
+        }
+        own
+    }
+}
+
 /// A connection whose last caller returned before its reply came.
 struct UnreadReply {
-    connection: Connection,
-    flight: InFlight,
-    /// How many replies are still missing.
-    pending: usize,
+    exchange: Exchange,
     holder: Holder,
     since: Moment,
+    witness: Witness,
 }
 
 impl UnreadReply {
-    /// Reads what has arrived, without waiting. True if the master reports that it has no vote.
+    /// Reads what has arrived, without waiting. True when nothing more will come.
+    ///
+    /// A script that the master did not know is sent to it here, under the mutex of the master's
+    /// state. That does not block: the master has just answered, so it has read all that was sent
+    /// on this connection.
     fn read(&mut self) -> std::result::Result<bool, RedisFailure> {
-        let (mut fresh, mut quarantined) = (true, false);
-        while self.pending > 0
-            && let Some(reply) = self.connection.recv_now(&self.flight, std::mem::take(&mut fresh))?
-        {
-            quarantined |= script::says_quarantined(&reply);
-            self.pending -= 1;
+        if !self.exchange.read_available()? {
+            return Ok(false);
         }
-        Ok(quarantined)
+        match self.exchange.repeat_unknown_scripts()? {
+            Some(sent_at) => self.since = sent_at,
+            None => return Ok(true),
+        }
+        Ok(false)
     }
 }
 
@@ -148,7 +184,9 @@ impl Node {
         self.drain(&mut state)?;
         if let Some(at) = holder.and_then(|holder| state.unread.iter().position(|unread| unread.holder == *holder)) {
             let unread = state.unread.swap_remove(at);
-            return Ok((unread.connection, unread.pending, Some(unread.flight.unknown)));
+            let missing = unread.exchange.missing();
+            let Exchange { connection, flight, .. } = unread.exchange;
+            return Ok((connection, missing, Some(flight.unknown)));
         }
         if let Some(connection) = state.free.pop() {
             return Ok((connection, 0, None));
@@ -188,24 +226,23 @@ impl Node {
         if state.unread.is_empty() {
             return Ok(());
         }
-        let connections: Vec<&Connection> = state.unread.iter().map(|unread| &unread.connection).collect();
+        let connections: Vec<&Connection> = state.unread.iter().map(|unread| &unread.exchange.connection).collect();
         let answered = Connection::answered(&connections, Duration::ZERO);
-        let (mut kept, now) = (Vec::new(), self.clock().now());
+        let (mut kept, mut gave_up, now) = (Vec::new(), false, self.clock().now());
         for (mut unread, ready) in std::mem::take(&mut state.unread).into_iter().zip(answered) {
             let read = if ready { unread.read() } else { Ok(false) };
-            state.health.suspicious |= matches!(read, Ok(true));
             match read {
-                Ok(_) if unread.pending == 0 => {
-                    unread.connection.mark_idle();
-                    state.free.push(unread.connection);
-                }
-                Ok(_) if now.since(unread.since) <= self.connector.io_timeout && kept.len() < MAX_UNREAD => {
+                Ok(true) => unread.witness.tell(&state.settle(unread.exchange)),
+                Ok(false) if now.since(unread.since) <= self.connector.io_timeout && kept.len() < MAX_UNREAD => {
                     kept.push(unread);
                 }
-                _ => state.unknowns.push((unread.flight.unknown, Some(unread.holder))),
+                _ => {
+                    gave_up = true;
+                    state.unknowns.push((unread.exchange.flight.unknown, Some(unread.holder)));
+                }
             }
         }
-        let lost = !state.unknowns.is_empty() && kept.is_empty() && state.free.is_empty();
+        let lost = gave_up && kept.is_empty() && state.free.is_empty();
         state.unread = kept;
         if lost {
             let error = Error::new(ErrorKind::Unreachable, "it did not answer within its timeout (io_timeout)");
@@ -215,6 +252,7 @@ impl Node {
         Ok(())
     }
 
+    /// Takes back a connection on which nothing was sent.
     fn give_back(&self, mut connection: Connection) {
         connection.mark_idle();
         let mut state = self.state.lock();
@@ -248,7 +286,7 @@ impl Node {
     fn set_down(&self, state: &mut MasterState, error: &Error) {
         state.free.clear();
         for unread in state.unread.drain(..) {
-            state.unknowns.push((unread.flight.unknown, Some(unread.holder)));
+            state.unknowns.push((unread.exchange.flight.unknown, Some(unread.holder)));
         }
         state.health.last_error = Some(error.clone());
         let first = Duration::from_millis(50);
@@ -295,11 +333,6 @@ impl Node {
     pub(super) fn read_unread(&self) {
         // An error is kept as the reason why the master is down.
         let _ = self.drain(&mut self.state.lock());
-    }
-
-    /// Whether a reply to `holder` is still missing on a connection that works.
-    pub(super) fn has_unread(&self, holder: &Holder) -> bool {
-        self.state.lock().unread.iter().any(|unread| unread.holder == *holder)
     }
 
     /// True while a request of `holder` may still execute.
