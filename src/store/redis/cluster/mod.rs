@@ -3,6 +3,7 @@
 //! Nothing here repeats a request that may have run. A redirect or a refused connection guarantees
 //! that nothing ran (see [`follow`] for the exception).
 
+mod away;
 mod diagnosis;
 mod follow;
 mod map;

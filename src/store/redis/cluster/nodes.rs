@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 
+use super::away::AwayPlaces;
 use super::map::{Primary, Route, SlotMap};
 use super::topology::{NodeAddress, SlotRange, slot_ranges};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -34,6 +35,7 @@ pub(crate) struct Cluster {
     /// is the time of the last read.
     refreshed: Mutex<Option<Instant>>,
     pub(super) publishing: Arc<OnceLock<Publishing>>,
+    pub(super) away: AwayPlaces,
     closed: AtomicBool,
 }
 
@@ -43,8 +45,8 @@ impl Cluster {
         let publishing = foreground.cluster.clone().unwrap_or_default();
         let seeds = seeds.iter().filter_map(address_of).collect();
         let (map, refreshed) = (RwLock::default(), Mutex::new(None));
-        let closed = AtomicBool::new(false);
-        Self { foreground, background, connections, seeds, map, refreshed, publishing, closed }
+        let (away, closed) = (AwayPlaces::default(), AtomicBool::new(false));
+        Self { foreground, background, connections, seeds, map, refreshed, publishing, away, closed }
     }
 
     /// Reads the map and connects to the primaries until one is reached, which checks the server
