@@ -160,17 +160,19 @@ impl ErrorKind {
 #[derive(Clone)]
 pub struct Error(Arc<ErrorParts>);
 
+#[derive(Clone)]
 struct ErrorParts {
     kind: ErrorKind,
     name: Option<String>,
     message: String,
     source: Option<Arc<dyn StdError + Send + Sync>>,
+    is_of_a_part: bool,
 }
 
 impl Error {
     #[cold]
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Arc::new(ErrorParts { kind, name: None, message: message.into(), source: None }))
+        Self(Arc::new(ErrorParts { kind, name: None, message: message.into(), source: None, is_of_a_part: false }))
     }
 
     #[cold]
@@ -181,33 +183,36 @@ impl Error {
     /// The same error, naming the lock (or key) `name`.
     #[cold]
     pub(crate) fn for_name(self, name: &str) -> Self {
-        Self(Arc::new(ErrorParts {
-            kind: self.0.kind,
-            name: Some(name.to_owned()),
-            message: self.0.message.clone(),
-            source: self.0.source.clone(),
-        }))
+        self.with(|parts| parts.name = Some(name.to_owned()))
     }
 
     /// The same error, with `more` added to the message.
     #[cold]
     pub(crate) fn and_also(self, more: impl fmt::Display) -> Self {
-        Self(Arc::new(ErrorParts {
-            kind: self.0.kind,
-            name: self.0.name.clone(),
-            message: format!("{} ({more})", self.0.message),
-            source: self.0.source.clone(),
-        }))
+        self.with(|parts| parts.message = format!("{} ({more})", parts.message))
     }
 
     #[cold]
     pub(crate) fn caused_by(self, source: impl StdError + Send + Sync + 'static) -> Self {
-        Self(Arc::new(ErrorParts {
-            kind: self.0.kind,
-            name: self.0.name.clone(),
-            message: self.0.message.clone(),
-            source: Some(Arc::new(source)),
-        }))
+        self.with(|parts| parts.source = Some(Arc::new(source)))
+    }
+
+    /// The same error, of a call that needs several servers and lacks one of them.
+    #[cold]
+    pub(crate) fn of_a_part(self) -> Self {
+        self.with(|parts| parts.is_of_a_part = true)
+    }
+
+    /// Whether only one of the servers that the call needs cannot be asked: others that wait for a
+    /// name at another of them must not wait for this one.
+    pub(crate) fn is_of_a_part(&self) -> bool {
+        self.0.is_of_a_part
+    }
+
+    fn with(self, change: impl FnOnce(&mut ErrorParts)) -> Self {
+        let mut parts = ErrorParts::clone(&self.0);
+        change(&mut parts);
+        Self(Arc::new(parts))
     }
 
     /// The kind of failure, to match on.

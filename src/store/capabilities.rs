@@ -27,6 +27,9 @@ pub(crate) struct AcquireAll<'a> {
     /// Whether the caller tries again if one of them is busy: the store may then enqueue it for
     /// each.
     pub(crate) waits: bool,
+    /// The caller leads the local queue of one of the names, and others wait behind it for that
+    /// name alone: the store must not wait for a server that it knows to be away.
+    pub(crate) leads: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -42,6 +45,10 @@ pub(crate) enum AcquiredAll {
 
 pub(crate) trait MultiStore {
     /// Acquires several plain locks, all or none.
+    ///
+    /// # Errors
+    /// If the locks are at several servers, an outage of one of them is
+    /// [of a part](Error::is_of_a_part): nothing is held at the others meanwhile.
     fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll>;
 
     /// Releases several plain locks at once. One outcome for each, in order.

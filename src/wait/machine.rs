@@ -183,9 +183,10 @@ impl Wait {
     }
 
     /// Whether the call waits for a server that cannot be asked: only if a server has answered it
-    /// before that the lock is taken.
+    /// before that the lock is taken. If only another part of it cannot be asked, it does not wait
+    /// here, where others wait behind it for a name that can be.
     pub(super) fn tolerates(&self, error: &Error) -> bool {
-        self.has_waited && error.kind().is_outage()
+        self.has_waited && error.kind().is_outage() && !error.is_of_a_part()
     }
 
     fn begins(&mut self, first: Option<Answer>, has_waited: bool, is_covered: bool) -> Step {

@@ -4,7 +4,8 @@
 //! Over several slots it is still all or none: a call that finds one lock taken gives back what it
 //! has taken before it returns, and holds nothing while it waits, so that no two calls can wait for
 //! each other. The difference from one slot: for a short time some of the locks are taken, and
-//! another caller can find them taken.
+//! another caller can find them taken. While one of the nodes cannot be asked, nothing is taken at
+//! the others: see [`Cluster::away`](super::cluster::Cluster::away).
 
 use std::cell::Cell;
 
@@ -12,14 +13,18 @@ use super::keys::Slot;
 use super::server::Answered;
 use super::wire::UnknownOutcome;
 use super::{RedisStore, script, slot_of};
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
+use crate::base::lock_name::LockName;
 use crate::store::{AcquireAll, AcquiredAll, HoldCounts, MultiStore, Part, Release, Released, Spent, UnknownOutcomes};
 
 impl MultiStore for RedisStore {
     fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll> {
         let groups = self.in_groups(acquire.parts.iter().map(|part| slot_of(part.name)));
         if groups.len() > 1 {
-            return self.acquire_groups(acquire, &groups, unknowns);
+            return self.acquire_groups(acquire, groups, unknowns).map_err(|e| match e.kind().is_outage() {
+                true => e.of_a_part(),
+                false => e,
+            });
         }
         let acquired = self.acquire_in_one_slot(acquire, unknowns)?;
         // Not after an error: earlier attempts may still have taken the locks.
@@ -30,7 +35,7 @@ impl MultiStore for RedisStore {
     fn release_all(&self, releases: &[Release<'_>], unknowns: &mut UnknownOutcomes) -> Result<Vec<Result<Released>>> {
         let groups = self.in_groups(releases.iter().map(|release| slot_of(release.name)));
         if groups.len() > 1 {
-            return Ok(self.release_groups(releases, &groups, unknowns));
+            return Ok(self.release_groups(releases, groups, unknowns));
         }
         let released = self.release_in_one_slot(releases, unknowns)?;
         unknowns.clear();
@@ -78,21 +83,44 @@ impl RedisStore {
         Ok(answers.into_iter().zip(releases).map(outcome).collect())
     }
 
-    /// One group after the other, in the order of the names. `unknowns` is cleared only when the
-    /// outcome of every group is known.
+    /// Why the slot cannot be asked, as far as is known.
+    fn away(&self, name: &LockName) -> Option<Error> {
+        self.servers.as_cluster().and_then(|cluster| cluster.away(slot_of(name)))
+    }
+
+    /// Sends a request for one group, of which this name is one.
+    fn ask_group<T>(&self, name: &LockName, ask: impl FnOnce() -> Result<T>) -> Result<T> {
+        match self.servers.as_cluster() {
+            Some(cluster) => cluster.ask_part(slot_of(name), ask),
+            None => ask(),
+        }
+    }
+
+    /// One group after the other, in the order of the names; but first those at nodes that could
+    /// not be asked the last time. Whatever were taken before one of them would be taken from
+    /// everybody until its request has failed. `unknowns` is cleared only when the outcome of every
+    /// group is known.
     fn acquire_groups(
         &self,
         acquire: &AcquireAll<'_>,
-        groups: &[Vec<usize>],
+        mut groups: Vec<Vec<usize>>,
         unknowns: &mut UnknownOutcomes,
     ) -> Result<AcquiredAll> {
+        let name_of = |places: &[usize]| acquire.parts[places[0]].name;
+        if acquire.leads
+            && let Some(error) = groups.iter().find_map(|places| self.away(name_of(places)))
+        {
+            return Err(error);
+        }
+        groups.sort_by_cached_key(|places| self.away(name_of(places)).is_none());
         let mut tokens = vec![0; acquire.parts.len()];
         let mut began = None;
         let is_repeat = !unknowns.is_empty();
         for (done, places) in groups.iter().enumerate() {
             let parts = places.iter().map(|&place| acquire.parts[place].clone()).collect();
-            let group = AcquireAll { parts, lease: acquire.lease, token: acquire.token, waits: acquire.waits };
-            let acquired = match self.acquire_in_one_slot(&group, unknowns) {
+            let group = AcquireAll { parts, ..acquire.clone() };
+            let asked = self.ask_group(name_of(places), || self.acquire_in_one_slot(&group, unknowns));
+            let acquired = match asked {
                 Ok(AcquiredAll::Granted { tokens: granted, sent_at, .. }) => {
                     places.iter().zip(granted).for_each(|(&place, token)| tokens[place] = token);
                     began.get_or_insert(sent_at);
@@ -130,7 +158,7 @@ impl RedisStore {
                 continue;
             }
             unknowns.spend(Spent::Released);
-            let released = self.release_in_one_slot(&releases, unknowns);
+            let released = self.ask_group(releases[0].name, || self.release_in_one_slot(&releases, unknowns));
             let refused = released.map(|answers| answers.into_iter().find_map(Result::err));
             if let Err(e) | Ok(Some(e)) = refused {
                 unknowns.push(UnknownOutcome::partly(self.clock.now()));
@@ -140,18 +168,20 @@ impl RedisStore {
         Ok(())
     }
 
+    /// Last those at nodes that could not be asked the last time: the others become free at once.
     fn release_groups(
         &self,
         releases: &[Release<'_>],
-        groups: &[Vec<usize>],
+        mut groups: Vec<Vec<usize>>,
         unknowns: &mut UnknownOutcomes,
     ) -> Vec<Result<Released>> {
+        groups.sort_by_cached_key(|places| self.away(releases[places[0]].name).is_some());
         let mut outcomes: Vec<Option<Result<Released>>> = releases.iter().map(|_| None).collect();
         let (earlier, mut all_known) = (unknowns.clone(), true);
-        for places in groups {
+        for places in &groups {
             let group: Vec<Release<'_>> = places.iter().map(|&place| releases[place].clone()).collect();
             let mut own = earlier.clone();
-            let released = self.release_in_one_slot(&group, &mut own);
+            let released = self.ask_group(group[0].name, || self.release_in_one_slot(&group, &mut own));
             if let Err(e) = &released {
                 all_known = false;
                 let added = own.list::<UnknownOutcome>().iter().skip(earlier.list::<UnknownOutcome>().len());

@@ -1,7 +1,7 @@
 //! Takes several locks as one: all of them in one request, or it waits for the name that is taken.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::hold::MultiHold;
 use crate::base::deadline::Deadline;
@@ -10,6 +10,7 @@ use crate::base::lease::{Moment, SessionTerm, valid_until};
 use crate::base::lock_name::LockName;
 use crate::base::names::label;
 use crate::base::primitive::Primitive;
+use crate::base::random::Backoff;
 use crate::hold::acquire::{check_kind, granted_too_late, refuse_own, refuse_reentry};
 use crate::hold::guarded::{Hold, Side};
 use crate::hold::terms::Terms;
@@ -68,7 +69,7 @@ fn take_all(
     if fresh.is_empty() {
         record.reenters();
     }
-    let mut call = MultiLockCall { attempt, names, held, terms, owner };
+    let mut call = MultiLockCall { attempt, names, held, terms, owner, leads: false };
     let taken = call.take(deadline);
     record.take_from(&mut call.attempt);
     call.attempt.end(taken)
@@ -82,6 +83,8 @@ struct MultiLockCall<'a> {
     held: Vec<Option<Hold>>,
     terms: &'a Terms,
     owner: Owner,
+    /// It leads the local queue of one of the names.
+    leads: bool,
 }
 
 /// The result of an attempt, and what ends the wait for one name.
@@ -92,6 +95,18 @@ enum MultiLockStep {
         at: usize,
         ttl: Option<Duration>,
     },
+}
+
+/// The time for which one of the servers could not be asked, while this call waited.
+struct PartOutage {
+    since: Instant,
+    pause: Backoff,
+}
+
+impl PartOutage {
+    fn begin() -> Self {
+        Self { since: os::now(), pause: Backoff::new(Duration::from_millis(20), Duration::from_secs(1)) }
+    }
 }
 
 /// Other threads of the client cannot help it: an acquire in the queue takes one name, and this
@@ -115,29 +130,72 @@ impl<'a> Contender<'a> for MultiLockCall<'a> {
 
 impl MultiLockCall<'_> {
     fn take(&mut self, deadline: Deadline) -> Result<Option<MultiHold>> {
-        let names = self.names;
+        let (mut has_waited, mut outage) = (false, None);
         // The first attempt joins no queue: only its reply says which name to wait for.
-        let mut step = self.step(deadline != Deadline::Now && !self.attempt.must_announce())?;
+        let mut step = self.step(deadline != Deadline::Now && !self.attempt.must_announce());
         loop {
             step = match step {
-                MultiLockStep::Won(hold) => return Ok(Some(hold)),
-                MultiLockStep::BlockedAt { .. } if deadline == Deadline::Now => return Ok(None),
-                MultiLockStep::BlockedAt { at, ttl } => {
-                    // It is in one queue at a time. With a place in two queues, two calls could
-                    // each be the leader that the other waits for.
-                    self.attempt.waits_for(&names[at]);
-                    match queue_up(self, deadline, Some(ttl))? {
-                        Some(step) => step,
-                        None => return Ok(None),
+                Ok(MultiLockStep::Won(hold)) => return Ok(Some(hold)),
+                Ok(MultiLockStep::BlockedAt { .. }) if deadline == Deadline::Now => return Ok(None),
+                Ok(MultiLockStep::BlockedAt { at, ttl }) => {
+                    // A node that was away is asked first, so it has answered.
+                    (has_waited, outage) = (true, None);
+                    match self.queue_at(at, deadline, ttl) {
+                        Ok(None) => return Ok(None),
+                        step => step.map(|step| step.expect("it was just checked")),
                     }
                 }
+                Err(error) if has_waited && error.is_of_a_part() => {
+                    self.stand_back(outage.get_or_insert_with(PartOutage::begin), deadline, error)?;
+                    self.step(true)
+                }
+                Err(error) => return Err(error),
             };
         }
     }
 
+    /// Waits in the queue of the name that is taken.
+    fn queue_at(&mut self, at: usize, deadline: Deadline, ttl: Option<Duration>) -> Result<Option<MultiLockStep>> {
+        let names = self.names;
+        // It is in one queue at a time. With a place in two queues, two calls could each be the
+        // leader that the other waits for.
+        self.attempt.waits_for(&names[at]);
+        self.leads = true;
+        let step = queue_up(self, deadline, Some(ttl));
+        self.leads = false;
+        step
+    }
+
+    /// One of the servers cannot be asked. The call waits for that one outside of all queues, and
+    /// holds nothing meanwhile: whoever wants only the other names must not wait with it.
+    ///
+    /// # Errors
+    /// The outage of that server has lasted for the outage timeout, the deadline has passed, or the
+    /// wait was ended.
+    fn stand_back(&mut self, outage: &mut PartOutage, deadline: Deadline, error: Error) -> Result<()> {
+        let AcquireAttempt { client, cancel, .. } = self.attempt;
+        let left = client.config.outage_timeout.saturating_sub(os::since(outage.since));
+        let pause = outage.pause.next().min(left);
+        let pause = deadline.remaining(os::now()).map_or(pause, |left| left.min(pause));
+        // A place that is only its own, where a close and a cancel find it.
+        let place = client.local_queues.at_server(&self.attempt.holder);
+        let _woken = cancel.map(|token| token.wakes(place.event().clone()));
+        // Whatever ended the wait before this is seen here; later, it wakes the call.
+        place.event().clear();
+        self.attempt.ensure_waits()?;
+        place.event().wait(pause);
+        self.attempt.ensure_waits()?;
+        let lasted = os::since(outage.since);
+        if lasted >= client.config.outage_timeout {
+            let why = format!("given up after {lasted:.1?} of waiting for the server, see Builder::outage_timeout");
+            return Err(error.and_also(why));
+        }
+        if deadline != Deadline::Never && deadline.has_passed(os::now()) { Err(error) } else { Ok(()) }
+    }
+
     /// One attempt, in one round trip. `waits`: another follows if a name is taken.
     fn step(&mut self, waits: bool) -> Result<MultiLockStep> {
-        let Self { attempt, names, held, terms, .. } = self;
+        let Self { attempt, names, held, terms, leads, .. } = self;
         // A hold of this thread may be lost while it waits for the other names.
         held.iter().flatten().try_for_each(|hold| hold.ensure_held())?;
         let acquired = attempt.ask_with(|attempt, unknowns| {
@@ -150,7 +208,7 @@ impl MultiLockCall<'_> {
             };
             let parts: Vec<_> = names.iter().zip(held.iter()).map(part).collect();
             let parts = parts.iter().map(|(name, holder, held)| Part { name, holder, held: *held }).collect();
-            let request = AcquireAll { parts, lease: terms.lease, token: terms.token, waits };
+            let request = AcquireAll { parts, lease: terms.lease, token: terms.token, waits, leads: *leads };
             attempt.client.store.multi()?.acquire_all(&request, unknowns)
         });
         attempt.note_all(&acquired);
@@ -172,7 +230,7 @@ impl MultiLockCall<'_> {
 
     /// Turns a grant into holds, unless a lease ended before the reply arrived.
     fn begin(&mut self, tokens: &[u64], sent_at: Moment, session: Option<&Arc<SessionTerm>>) -> Result<MultiHold> {
-        let Self { attempt, names, held, terms, owner } = self;
+        let Self { attempt, names, held, terms, owner, .. } = self;
         let client = attempt.client;
         let in_time = held.iter().flatten().try_for_each(|hold| hold.confirmed(sent_at, terms.lease));
         let ends = session.map_or(Moment::NEVER, |session| session.until());

@@ -10,10 +10,10 @@ use crate::rig::{CAP, Cluster, ClusterOptions, Fault, PROMPT, Server, ms, thread
 use crate::support::Load;
 
 /// Long enough that nothing here can pass because a lease ended.
-const LONG: Duration = Duration::from_secs(120);
+pub(super) const LONG: Duration = Duration::from_secs(120);
 
 /// Three primaries whose timeout is so long that they do not consider each other dead.
-fn patient(proxies: bool) -> Cluster {
+pub(super) fn patient(proxies: bool) -> Cluster {
     Cluster::start_with(ClusterOptions { replicas: false, node_timeout: 60_000, proxies, ..Default::default() })
 }
 

@@ -4,6 +4,7 @@ mod failover;
 mod faults;
 mod moves;
 mod nodes;
+mod parts;
 mod primitives;
 mod users;
 

@@ -1,5 +1,6 @@
 //! Nodes that hang, are dead, are empty or forget; slots that no node serves.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold::{Builder, ErrorKind, LockClient};
@@ -158,4 +159,45 @@ fn a_node_may_forget_scripts_and_data() {
     }
     drop((one, two));
     cluster.assert_clean();
+}
+
+/// Each call that finds a primary dead has the map read, and nobody has to be connected to for it.
+#[test]
+fn while_a_primary_is_down_no_connections_are_made_to_the_others() {
+    const THREADS: usize = 20;
+    let mut cluster =
+        Cluster::start_with(ClusterOptions { node_timeout: 60_000, replicas: false, ..ClusterOptions::default() });
+    let names = names_on_each_node(&cluster, THREADS);
+    let client = builder(&cluster).connections(4).build().unwrap();
+    let failures = AtomicUsize::new(0);
+    cluster.node_mut(0).kill();
+    let others = [cluster.node(1).connect(), cluster.node(2).connect()];
+    let received = |mut connection: redis::Connection| {
+        let stats: String = redis::cmd("INFO").arg("stats").query(&mut connection).unwrap();
+        let count = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:")).unwrap();
+        (count.trim().parse::<usize>().unwrap(), connection)
+    };
+    let before = others.map(received);
+    std::thread::scope(|s| {
+        for thread in 0..THREADS {
+            let (client, names, failures) = (&client, &names, &failures);
+            s.spawn(move || {
+                let began = Instant::now();
+                while began.elapsed() < Duration::from_secs(3) {
+                    for node in 0..3 {
+                        let tried = client.try_lock(&names[node * THREADS + thread]);
+                        failures.fetch_add(usize::from(tried.is_err()), Ordering::Relaxed);
+                    }
+                    std::thread::sleep(ms(20));
+                }
+            });
+        }
+    });
+    assert!(failures.into_inner() > 100, "the dead node was asked all the time");
+    // Four for calls, one for renewals and undos, and some more when one of them was replaced.
+    for (count, connection) in before {
+        let made = received(connection).0 - count;
+        assert!(made <= 12, "{made} connections to a node that is well");
+    }
+    drop(client);
 }

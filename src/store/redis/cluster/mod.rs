@@ -3,10 +3,12 @@
 //! Nothing here repeats a request that may have run. A redirect or a refused connection guarantees
 //! that nothing ran (see [`follow`] for the exception).
 
+mod away;
 mod diagnosis;
 mod follow;
 mod map;
 mod nodes;
+mod refresh;
 mod renew;
 mod subscription;
 mod topology;

@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::known::{Known, Sentinel};
 use super::question::NamedMaster;
-use super::verdict::{is_settled, judge};
+use super::verdict::{is_settled, judge, nobody_is_missing};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::redis::wire::{Endpoint, Epoch, Master, ask_all};
 
@@ -108,12 +108,16 @@ impl Inquiry {
     }
 
     fn ask(&self) -> Result<NamedMaster> {
-        let sentinels = self.known.all();
+        let sentinels = self.known.to_ask();
         let name = self.name.clone();
-        let ask = move |sentinel: Arc<Sentinel>| sentinel.ask(&name);
-        let outcomes = ask_all("lh-sentinel-ask", sentinels.clone(), ask, self.io_timeout, is_settled);
-        self.known.learn(&sentinels, &outcomes);
         let seen = self.state.lock().current.as_ref().map_or(0, |current| current.named.config_epoch);
+        let written_off: Vec<bool> = sentinels.iter().map(|sentinel| sentinel.is_written_off()).collect();
+        let ask = move |sentinel: Arc<Sentinel>| sentinel.ask(&name);
+        let outcomes = ask_all("lh-sentinel-ask", sentinels.clone(), ask, self.io_timeout, |outcomes| {
+            is_settled(outcomes) || nobody_is_missing(outcomes, &written_off, seen)
+        });
+        self.known.write_off(&sentinels, &outcomes);
+        self.known.learn(&sentinels, &outcomes);
         let addresses: Vec<String> = sentinels.iter().map(|sentinel| format!("{:?}", sentinel.endpoint())).collect();
         judge(&outcomes, &self.name, seen, &addresses)
     }

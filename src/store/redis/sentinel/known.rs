@@ -1,7 +1,7 @@
 //! The sentinels that a client knows: those of its settings, and those that they report.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -20,6 +20,14 @@ pub(super) struct Sentinel {
     id: Mutex<Option<String>>,
     /// Whether there is a subscription, or one is being made.
     listening: AtomicBool,
+    /// It did not answer the last time, and of the others all that mention it called it down: it is
+    /// not waited for. Sentinels that were replaced are listed until somebody resets the others, and
+    /// an address that swallows packets costs an I/O timeout. Both are needed: those that answer
+    /// first may be a minority that is cut off from the rest, and call it down although it answers
+    /// this client.
+    is_written_off: AtomicBool,
+    /// How many questions to it are under way.
+    asking: AtomicUsize,
 }
 
 impl Sentinel {
@@ -28,10 +36,17 @@ impl Sentinel {
     }
 
     pub(super) fn ask(&self, master: &str) -> Result<Testimony> {
+        self.asking.fetch_add(1, Ordering::AcqRel);
+        let _asking = Asking(self);
         let testimony = question::ask(&self.line, master)?;
         // Recorded here as well, because an outcome that comes late is dropped.
         *self.id.lock() = Some(testimony.id.clone());
+        self.is_written_off.store(false, Ordering::Release);
         Ok(testimony)
+    }
+
+    pub(super) fn is_written_off(&self) -> bool {
+        self.is_written_off.load(Ordering::Acquire)
     }
 
     fn is(&self, other: &Neighbour, at: &Endpoint) -> bool {
@@ -40,6 +55,15 @@ impl Sentinel {
 
     fn close(&self) {
         self.line.close();
+    }
+}
+
+/// A question under way, which ends by a panic too.
+struct Asking<'s>(&'s Sentinel);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.asking.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -75,11 +99,38 @@ impl Known {
 
     fn sentinel(&self, endpoint: Endpoint, id: Option<String>) -> Sentinel {
         let line = Line::new(endpoint, self.client_name.clone(), self.io_timeout);
-        Sentinel { line, id: Mutex::new(id), listening: AtomicBool::new(false) }
+        Sentinel {
+            line,
+            id: Mutex::new(id),
+            listening: AtomicBool::new(false),
+            is_written_off: AtomicBool::new(false),
+            asking: AtomicUsize::new(0),
+        }
     }
 
     pub(super) fn all(&self) -> Vec<Arc<Sentinel>> {
         self.configured.iter().chain(&*self.told.lock()).cloned().collect()
+    }
+
+    /// All but those that are written off and still have not answered an earlier question: each
+    /// question that hangs keeps a thread.
+    pub(super) fn to_ask(&self) -> Vec<Arc<Sentinel>> {
+        let mut all = self.all();
+        all.retain(|sentinel| !sentinel.is_written_off() || sentinel.asking.load(Ordering::Acquire) == 0);
+        all
+    }
+
+    /// Writes off those that did not answer and that all others call down.
+    pub(super) fn write_off(&self, asked: &[Arc<Sentinel>], outcomes: &[(usize, Result<Testimony>)]) {
+        let answers = || outcomes.iter().filter_map(|(place, outcome)| Some((&asked[*place], outcome.as_ref().ok()?)));
+        for sentinel in asked.iter().filter(|sentinel| !answers().any(|(one, _)| Arc::ptr_eq(one, sentinel))) {
+            let mentions = answers().flat_map(|(teller, testimony)| {
+                let is_it = |other: &&Neighbour| sentinel.is(other, &teller.endpoint().at(&other.host, other.port));
+                testimony.others.iter().filter(is_it)
+            });
+            let calls: Vec<bool> = mentions.map(|other| other.is_down).collect();
+            sentinel.is_written_off.store(!calls.is_empty() && !calls.contains(&false), Ordering::Release);
+        }
     }
 
     /// Records the other sentinels that the sentinels report. A sentinel of the settings that they

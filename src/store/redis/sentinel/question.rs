@@ -29,6 +29,8 @@ pub(super) struct Neighbour {
     pub(super) id: String,
     pub(super) host: String,
     pub(super) port: u16,
+    /// It has not answered the one that reports it for a while.
+    pub(super) is_down: bool,
 }
 
 /// One round trip; two if the master is unknown there.
@@ -94,7 +96,8 @@ fn field(row: &Reply, name: &str) -> Option<String> {
 fn neighbours(list: &Reply) -> Vec<Neighbour> {
     let neighbour = |row: &Reply| {
         let (host, port) = (field(row, "ip")?, field(row, "port")?.parse().ok()?);
-        Some(Neighbour { id: field(row, "runid")?, host, port })
+        let is_down = field(row, "flags").is_some_and(|flags| flags.split(',').any(|flag| flag == "s_down"));
+        Some(Neighbour { id: field(row, "runid")?, host, port, is_down })
     };
     rows(list).iter().filter_map(neighbour).collect()
 }

@@ -41,6 +41,19 @@ pub(super) fn is_settled(outcomes: &[(usize, Result<Testimony>)]) -> bool {
     count.best.is_some_and(|(_, votes)| votes * 2 > count.all)
 }
 
+/// Whether the others need not be waited for, because they are gone: each sentinel that has not
+/// answered is [written off](super::known::Sentinel), all that those who answered call up are among
+/// them, and [`judge`] believes them. `written_off`: of each that was asked.
+pub(super) fn nobody_is_missing(outcomes: &[(usize, Result<Testimony>)], written_off: &[bool], seen: u64) -> bool {
+    let Count { best, voters, .. } = count(outcomes);
+    let has_come = |place: usize| outcomes.iter().any(|(at, _)| *at == place);
+    let has_voted = |id: &String| voters.iter().any(|voter| voter.id == *id);
+    let mut called_up = voters.iter().flat_map(|voter| &voter.others).filter(|other| !other.is_down);
+    written_off.iter().enumerate().all(|(place, is_off)| *is_off || has_come(place))
+        && called_up.all(|other| has_voted(&other.id))
+        && best.is_some_and(|(named, votes)| votes * 2 > voters.len() && named.config_epoch >= seen)
+}
+
 /// The master that more than half of the sentinels that answered name. `seen`: the configuration
 /// that was believed last. An older one is believed only if more than half of *all* sentinels name
 /// it (all were set up anew): a single sentinel that is cut off with the old master must not lead
@@ -102,7 +115,7 @@ mod tests {
 
     /// A sentinel of three that names the server on this port; 0: none.
     fn says(id: &str, port: u16, config_epoch: u64) -> Result<Testimony> {
-        let other = |n: u16| Neighbour { id: format!("other{n}"), host: "h".into(), port: n };
+        let other = |n: u16| Neighbour { id: format!("other{n}"), host: "h".into(), port: n, is_down: false };
         let master = (port > 0).then(|| NamedMaster { host: "h".into(), port, config_epoch });
         Ok(Testimony { id: id.into(), master, others: vec![other(1), other(2)], watches: vec!["its".into()] })
     }
@@ -150,5 +163,26 @@ mod tests {
         assert!(!settled(vec![says("a", 7, 1)]));
         assert!(!settled(vec![says("a", 7, 1), says("b", 8, 1)]));
         assert!(settled(vec![says("a", 7, 1), says("b", 7, 1)]));
+    }
+
+    /// Three of six that live, and call each other up and the rest down.
+    fn living(id: &str, port: u16, config_epoch: u64) -> Result<Testimony> {
+        let other = |id: &str| Neighbour { id: id.into(), host: "h".into(), port: 1, is_down: id.starts_with('x') };
+        let others = ["a", "b", "c", "x1", "x2", "x3"].into_iter().filter(|other| *other != id).map(other).collect();
+        says(id, port, config_epoch).map(|testimony| Testimony { others, ..testimony })
+    }
+
+    #[test]
+    fn those_that_are_gone_are_not_waited_for() {
+        let outcomes = |outcomes: Vec<Result<Testimony>>| outcomes.into_iter().enumerate().collect::<Vec<_>>();
+        let off = [false, false, false, true, true, true];
+        let all = outcomes(vec![living("a", 7, 2), living("b", 7, 2), living("c", 7, 2)]);
+        assert!(!is_settled(&all) && nobody_is_missing(&all, &off, 2));
+        assert!(!nobody_is_missing(&all[..2], &off, 2), "the third is called up");
+        assert!(!nobody_is_missing(&all, &[false, false, false, true, true, false], 2), "one answers this client");
+        assert!(!nobody_is_missing(&all, &off, 3), "they are behind");
+        let split = outcomes(vec![living("a", 7, 2), living("b", 8, 2), dead()]);
+        assert!(!nobody_is_missing(&split, &off, 2));
+        assert!(!nobody_is_missing(&[], &[true], 0));
     }
 }

@@ -1,0 +1,170 @@
+//! Reads the map from the nodes: one thread for all of the client, over the connections that it has
+//! anyway, and with growing pauses while the nodes report nothing new.
+//!
+//! While a primary is down, each request to it finds the map wrong, until a replica is promoted. If
+//! each of these reads connected to every other node, a client would make a hundred connections a
+//! second to nodes that have nothing to do with the outage.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::map::Primary;
+use super::nodes::Cluster;
+use super::topology::{NodeAddress, SlotRange, slot_ranges};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::random::{self, Backoff};
+use crate::store::redis::wire::{Connector, RedisFailure, Request, Shape, ask_all, fail_on_error};
+
+/// The map is not read more often than this, no matter how many requests find it wrong.
+const REFRESH_PAUSE: Duration = Duration::from_millis(50);
+/// The pause grows to this while reads because of a node that fails find the map as it was.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+/// A single slot that has moved is recorded from the redirect; the whole map is read again if it is
+/// older than this.
+const FRESH: Duration = Duration::from_secs(1);
+/// How many primaries are asked over their connections. If none of them answers, all nodes are.
+const ASKED_FIRST: usize = 3;
+
+/// When the map was read, and what was found.
+#[derive(Debug)]
+pub(super) struct LastRead {
+    at: Option<Instant>,
+    /// Which primary had which slots; none after a failure.
+    owners: Vec<(u16, u16, NodeAddress)>,
+    /// The pause before another read because of a node that fails.
+    pause: Duration,
+    pauses: Backoff,
+}
+
+impl LastRead {
+    pub(super) fn none() -> Self {
+        let pauses = Backoff::new(2 * REFRESH_PAUSE, LONGEST_PAUSE);
+        Self { at: None, owners: Vec::new(), pause: REFRESH_PAUSE, pauses }
+    }
+
+    fn note(&mut self, ranges: Option<&[SlotRange]>) {
+        self.at = Some(Instant::now());
+        // Without the replicas, which each node lists in an order of its own.
+        let owners =
+            |ranges: &[SlotRange]| ranges.iter().map(|r| (r.first, r.last, r.primary.clone())).collect::<Vec<_>>();
+        let owners = ranges.map(owners);
+        let is_new = owners.as_ref().is_some_and(|owners| *owners != self.owners);
+        if is_new {
+            self.pauses.reset();
+        }
+        self.pause = if is_new { REFRESH_PAUSE } else { self.pauses.next() };
+        self.owners = owners.unwrap_or_default();
+    }
+}
+
+impl Cluster {
+    /// Reads the map from the nodes, unless another thread has done so since version `seen`. The
+    /// first answer is taken; `without`, which has just proved to be wrong, is not asked. Blocks
+    /// for at most the I/O timeout, or twice that if another thread is reading the map.
+    pub(super) fn refresh(&self, seen: u64, without: Option<&NodeAddress>) -> Result<()> {
+        let Some(mut last) = self.last_read.try_lock_for(self.io_timeout()) else {
+            return Err(Error::new(ErrorKind::Unreachable, "no node of the cluster has reported its slots in time"));
+        };
+        let pause = if without.is_some() { last.pause } else { REFRESH_PAUSE };
+        let is_recent = last.at.is_some_and(|at| at.elapsed() < pause);
+        if self.map.read().version != seen || is_recent && seen != 0 {
+            return Ok(());
+        }
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Closed, "the client was closed"));
+        }
+        match self.read_map(without) {
+            Ok(ranges) => {
+                self.learn(&ranges);
+                last.note(Some(&ranges));
+                Ok(())
+            }
+            Err(e) => {
+                last.note(None);
+                Err(e)
+            }
+        }
+    }
+
+    /// Reads the map again if it is not fresh.
+    pub(super) fn refresh_some_time(&self, seen: u64) {
+        let is_due = self.last_read.try_lock().is_some_and(|last| last.at.is_none_or(|at| at.elapsed() > FRESH));
+        if is_due && let Err(e) = self.refresh(seen, None) {
+            log::debug!("the map of the cluster cannot be read now: {}", e.chain());
+        }
+    }
+
+    fn read_map(&self, without: Option<&NodeAddress>) -> Result<Vec<SlotRange>> {
+        let deadline = Instant::now() + self.io_timeout();
+        // Not the whole time: they may hang as well, and then others still know.
+        if let Ok(ranges) = first_answer(self.connected(without), ask_connected, self.io_timeout() / 4) {
+            return Ok(ranges);
+        }
+        let connector = self.foreground.clone();
+        let ask = move |address: NodeAddress| ask_anew(&connector, &address);
+        first_answer(self.candidates(without), ask, deadline.saturating_duration_since(Instant::now()))
+    }
+
+    /// Some primaries with connections.
+    fn connected(&self, without: Option<&NodeAddress>) -> Vec<Arc<Primary>> {
+        let mut primaries = self.map.read().primaries();
+        primaries.retain(|primary| Some(&primary.address) != without && primary.server.pool.reached().0);
+        // Not always the same ones: they may have missed what happens.
+        let first = random::number() % primaries.len().max(1) as u64;
+        primaries.rotate_left(first as usize);
+        primaries.truncate(ASKED_FIRST);
+        primaries
+    }
+
+    /// The nodes that can be asked for the map: the known ones and the seeds.
+    pub(super) fn candidates(&self, without: Option<&NodeAddress>) -> Vec<NodeAddress> {
+        let mut all = self.map.read().addresses();
+        all.extend(self.seeds.iter().cloned());
+        let mut seen = HashSet::new();
+        all.retain(|address| seen.insert(address.clone()));
+        if all.len() > 1 {
+            all.retain(|address| Some(address) != without);
+        }
+        all
+    }
+}
+
+/// Asks all of them side by side.
+fn first_answer<N: Send + 'static>(
+    nodes: Vec<N>,
+    ask: impl Fn(N) -> Result<Vec<SlotRange>> + Clone + Send + 'static,
+    timeout: Duration,
+) -> Result<Vec<SlotRange>> {
+    let outcomes =
+        ask_all("lh-cluster", nodes, ask, timeout, |outcomes| outcomes.iter().any(|(_, outcome)| outcome.is_ok()));
+    let mut last = Error::new(ErrorKind::Unreachable, "no node of the cluster answered within the I/O timeout");
+    for (_, outcome) in outcomes {
+        match outcome {
+            Ok(ranges) => return Ok(ranges),
+            // A node that does not belong to a cluster is a better explanation than one that cannot
+            // be reached.
+            Err(e) if last.kind() == ErrorKind::Unreachable => last = e,
+            Err(_) => {}
+        }
+    }
+    Err(last)
+}
+
+fn ask_connected(primary: Arc<Primary>) -> Result<Vec<SlotRange>> {
+    let request = Request::plain(&["CLUSTER", "SLOTS"]).answered_by(Shape::List);
+    let reply = match primary.server.pool.call_over_open(request) {
+        Ok(answer) => fail_on_error(answer.reply)?,
+        Err(RedisFailure::NotSent(error) | RedisFailure::Unknown { error, .. }) => return Err(error),
+    };
+    slot_ranges(&reply, &primary.address.host)
+}
+
+fn ask_anew(connector: &Connector, address: &NodeAddress) -> Result<Vec<SlotRange>> {
+    let reply = connector.at(&address.host, address.port).ask_once(&Request::plain(&["CLUSTER", "SLOTS"]))?;
+    let ranges = slot_ranges(&reply, &address.host)?;
+    if ranges.is_empty() { Err(Error::new(ErrorKind::NotReady, NO_SLOTS)) } else { Ok(ranges) }
+}
+
+const NO_SLOTS: &str = "no slot of the cluster is served yet; create it (redis-cli --cluster create), and try again";
