@@ -178,6 +178,7 @@ impl Connector {
             answered_at,
             publishing,
             epoch,
+            ended: AtomicBool::new(false),
         };
         transport.handshake_done()?;
         Ok(Connection::new(transport, facts, self.io_timeout, self.clock.clone()))

@@ -1,6 +1,7 @@
 //! Requests whose connection failed before the reply: whether they can have run, or can still run.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::request::{ConnectionArgs, Request};
@@ -24,6 +25,9 @@ pub(super) struct Facts {
     pub(super) publishing: Publishing,
     /// If the master can change: the epoch in which it is this server.
     pub(super) epoch: Option<Epoch>,
+    /// The server has answered a kill of it: nothing that was sent on it can run any more. One kill
+    /// serves all threads that had requests on it.
+    pub(super) ended: AtomicBool,
 }
 
 impl Facts {
@@ -95,6 +99,7 @@ impl UnknownOutcome {
             answered_at: now,
             publishing: Publishing::Classic,
             epoch: None,
+            ended: AtomicBool::new(true),
         };
         Self { facts: Arc::new(facts), not_after: 0 }
     }
@@ -115,7 +120,7 @@ impl UnknownOutcome {
 
     /// What must happen on a connection with the facts `here` before a repeat or an undo.
     pub(super) fn remedy(&self, here: &Facts, now: Moment) -> Remedy {
-        if !self.may_have_run_at(here) {
+        if self.can_no_longer_run(here) {
             return Remedy::None;
         }
         if let Some((id, addr)) = &self.facts.kill {
@@ -123,6 +128,23 @@ impl UnknownOutcome {
         }
         let late = self.not_after.saturating_sub(here.server_now_at_least(now));
         if late == 0 { Remedy::None } else { Remedy::Wait(Duration::from_micros(late)) }
+    }
+
+    /// Whether it has ended for sure, so that a repeat or an undo needs no remedy.
+    pub(super) fn can_no_longer_run(&self, here: &Facts) -> bool {
+        self.facts.ended.load(Ordering::Acquire) || !self.may_have_run_at(here)
+    }
+
+    /// The server has answered the kill of its connection.
+    pub(super) fn has_ended(&self) {
+        self.facts.ended.store(true, Ordering::Release);
+    }
+
+    /// How long its not-after time may be ahead, by the clock as its own connection knew it; `None`
+    /// if its connection can be killed, or has been.
+    pub(crate) fn outlasts(&self, now: Moment) -> Option<Duration> {
+        let is_limited = self.not_after > 0 && self.facts.kill.is_none() && !self.facts.ended.load(Ordering::Acquire);
+        is_limited.then(|| Duration::from_micros(self.not_after.saturating_sub(self.facts.server_now_at_least(now))))
     }
 
     /// From now on also covers an earlier request on the same connection.
