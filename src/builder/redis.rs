@@ -248,6 +248,7 @@ impl NewClient<'_> {
             clock: self.clock.clone(),
             busy_poll: Arc::new(BusyPoll::new(self.settings.busy_poll)),
             memory_seen: Arc::default(),
+            introduced: Arc::default(),
             cluster: None,
         }
     }

@@ -334,6 +334,7 @@ mod tests {
             clock,
             busy_poll: Arc::new(BusyPoll::new(true)),
             memory_seen: Arc::default(),
+            introduced: Arc::default(),
             cluster: None,
         };
         let ms = Duration::from_millis;

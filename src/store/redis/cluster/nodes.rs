@@ -1,6 +1,6 @@
 //! The known nodes of a cluster, and how they are found out.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -11,12 +11,18 @@ use super::map::{Primary, Route, SlotMap};
 use super::topology::{NodeAddress, SlotRange, slot_ranges};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::node_status::NodeStatus;
+use crate::base::random::Backoff;
 use crate::store::redis::keys::Slot;
 use crate::store::redis::server::Server;
-use crate::store::redis::wire::{Connector, Publishing, Request, ask_all};
+use crate::store::redis::wire::{Connector, Publishing, RedisFailure, Request, ask_all, fail_on_error};
 
-/// The map is not read more often than this, no matter how many requests find it wrong.
+/// The map is not read more often than this, no matter how many requests find it wrong. The pause
+/// grows while reading changes nothing: a slot without a primary stays so for seconds.
 const REFRESH_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_REFRESH_PAUSE: Duration = Duration::from_millis(250);
+/// So many nodes are asked for the map side by side: one that hangs costs nothing, and a client does
+/// not connect to all nodes of a large cluster.
+const ASKED_AT_ONCE: usize = 3;
 /// A single slot that has moved is recorded from the redirect; the whole map is read again if it is
 /// older than this.
 const FRESH: Duration = Duration::from_secs(1);
@@ -30,11 +36,52 @@ pub(crate) struct Cluster {
     connections: usize,
     seeds: Vec<NodeAddress>,
     pub(super) map: RwLock<SlotMap>,
-    /// Locked while the map is read from the nodes, so that one thread does it for all. The value
-    /// is the time of the last read.
-    refreshed: Mutex<Option<Instant>>,
+    /// Locked while the map is read from the nodes, so that one thread does it for all.
+    refreshed: Mutex<Refreshed>,
     pub(super) publishing: Arc<OnceLock<Publishing>>,
     closed: AtomicBool,
+}
+
+/// How the map was read last.
+#[derive(Debug)]
+struct Refreshed {
+    at: Option<Instant>,
+    ranges: Vec<SlotRange>,
+    /// Before the next read.
+    pause: Duration,
+    pauses: Backoff,
+}
+
+impl Default for Refreshed {
+    fn default() -> Self {
+        let pauses = Backoff::new(REFRESH_PAUSE, LONGEST_REFRESH_PAUSE);
+        Self { at: None, ranges: Vec::new(), pause: REFRESH_PAUSE, pauses }
+    }
+}
+
+impl Refreshed {
+    fn is_older_than(&self, age: Duration) -> bool {
+        self.at.is_none_or(|at| at.elapsed() > age)
+    }
+
+    /// `ranges`: `None` if no node has answered.
+    fn note(&mut self, ranges: Option<&[SlotRange]>) {
+        self.at = Some(Instant::now());
+        if let Some(ranges) = ranges.filter(|ranges| *ranges != self.ranges) {
+            self.ranges = ranges.to_vec();
+            self.pauses.reset();
+        }
+        self.pause = self.pauses.next();
+    }
+}
+
+/// A node that is asked for the map.
+#[derive(Debug, Clone)]
+enum Candidate {
+    /// Over a connection of its lock calls, which is kept.
+    Primary(Arc<Primary>),
+    /// Over a connection that ends with the answer.
+    Other(NodeAddress),
 }
 
 impl Cluster {
@@ -42,7 +89,7 @@ impl Cluster {
     pub(crate) fn new(foreground: Connector, background: Connector, seeds: &[Connector], connections: usize) -> Self {
         let publishing = foreground.cluster.clone().unwrap_or_default();
         let seeds = seeds.iter().filter_map(address_of).collect();
-        let (map, refreshed) = (RwLock::default(), Mutex::new(None));
+        let (map, refreshed) = (RwLock::default(), Mutex::default());
         let closed = AtomicBool::new(false);
         Self { foreground, background, connections, seeds, map, refreshed, publishing, closed }
     }
@@ -133,45 +180,67 @@ impl Cluster {
         Route { primary, asking: true, version: map.version }
     }
 
-    /// Reads the map from the nodes, unless another thread has done so since version `seen`. All
-    /// nodes are asked side by side, and the first answer is taken; `without`, which has just
-    /// proved to be wrong, is not asked. Blocks for at most the I/O timeout, or twice that if
-    /// another thread is reading the map.
+    /// Reads the map from the nodes, unless another thread has done so since version `seen`, or a
+    /// moment ago. `without`, which has just proved to be wrong, is not asked. Blocks for at most
+    /// the I/O timeout, or twice that if another thread is reading the map.
     pub(super) fn refresh(&self, seen: u64, without: Option<&NodeAddress>) -> Result<()> {
         let Some(mut refreshed) = self.refreshed.try_lock_for(self.io_timeout()) else {
             return Err(Error::new(ErrorKind::Unreachable, "no node of the cluster has reported its slots in time"));
         };
-        let is_recent = refreshed.is_some_and(|at| at.elapsed() < REFRESH_PAUSE);
-        if self.map.read().version != seen || is_recent && seen != 0 {
+        if self.map.read().version != seen || seen != 0 && !refreshed.is_older_than(refreshed.pause) {
             return Ok(());
         }
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Closed, "the client was closed"));
         }
+        let read = self.read_ranges(without);
+        refreshed.note(read.as_deref().ok());
+        self.map.write().replace(&read?, |address| self.connect_to(address));
+        Ok(())
+    }
+
+    /// The first answer of any node. Primaries are asked before others, because there are
+    /// connections to them.
+    fn read_ranges(&self, without: Option<&NodeAddress>) -> Result<Vec<SlotRange>> {
+        let deadline = Instant::now() + self.io_timeout();
         let connector = self.foreground.clone();
-        let ask = move |address: NodeAddress| {
-            let reply = connector.at(&address.host, address.port).ask_once(&Request::plain(&["CLUSTER", "SLOTS"]))?;
-            let ranges = slot_ranges(&reply, &address.host)?;
-            if ranges.is_empty() { Err(Error::new(ErrorKind::NotReady, NO_SLOTS)) } else { Ok(ranges) }
-        };
-        let outcomes = ask_all("lh-cluster", self.candidates(without), ask, self.io_timeout(), |outcomes| {
-            outcomes.iter().any(|(_, outcome)| outcome.is_ok())
-        });
-        *refreshed = Some(Instant::now());
+        let ask = move |node| slots_at(node, &connector);
         let mut last = Error::new(ErrorKind::Unreachable, "no node of the cluster answered within the I/O timeout");
-        for (_, outcome) in outcomes {
-            match outcome {
-                Ok(ranges) => {
-                    self.learn(&ranges);
-                    return Ok(());
+        let mut candidates = &self.ordered_candidates(without)[..];
+        while !candidates.is_empty() {
+            let (now, later) = candidates.split_at(candidates.len().min(ASKED_AT_ONCE));
+            let left = deadline.saturating_duration_since(Instant::now());
+            let patience = if later.is_empty() { left } else { left / 2 };
+            let outcomes = ask_all("lh-cluster", now.to_vec(), ask.clone(), patience, |outcomes| {
+                outcomes.iter().any(|(_, outcome)| outcome.is_ok())
+            });
+            for (_, outcome) in outcomes {
+                match outcome {
+                    Ok(ranges) => return Ok(ranges),
+                    // A node that does not belong to a cluster is a better explanation than one
+                    // that cannot be reached.
+                    Err(e) if last.kind() == ErrorKind::Unreachable => last = e,
+                    Err(_) => {}
                 }
-                // A node that does not belong to a cluster is a better explanation than one that
-                // cannot be reached.
-                Err(e) if last.kind() == ErrorKind::Unreachable => last = e,
-                Err(_) => {}
             }
+            candidates = later;
         }
         Err(last)
+    }
+
+    fn ordered_candidates(&self, without: Option<&NodeAddress>) -> Vec<Candidate> {
+        let known: HashMap<NodeAddress, Arc<Primary>> =
+            self.map.read().primaries().into_iter().map(|primary| (primary.address.clone(), primary)).collect();
+        let candidate = |address: NodeAddress| match known.get(&address) {
+            Some(primary) => Candidate::Primary(primary.clone()),
+            None => Candidate::Other(address),
+        };
+        let mut all: Vec<Candidate> = self.candidates(without).into_iter().map(candidate).collect();
+        all.sort_by_key(|candidate| match candidate {
+            Candidate::Primary(primary) => u8::from(!primary.server.pool.reached().0),
+            Candidate::Other(_) => 2,
+        });
+        all
     }
 
     /// The nodes that are asked for the map: the known ones and the seeds.
@@ -186,14 +255,9 @@ impl Cluster {
         all
     }
 
-    fn learn(&self, ranges: &[SlotRange]) {
-        let mut map = self.map.write();
-        map.replace(ranges, |address| self.connect_to(address));
-    }
-
     /// Reads the map again if it is not fresh.
     pub(super) fn refresh_some_time(&self, seen: u64) {
-        let is_due = self.refreshed.try_lock().is_some_and(|at| at.is_none_or(|at| at.elapsed() > FRESH));
+        let is_due = self.refreshed.try_lock().is_some_and(|refreshed| refreshed.is_older_than(FRESH));
         if is_due && let Err(e) = self.refresh(seen, None) {
             log::debug!("the map of the cluster cannot be read now: {}", e.chain());
         }
@@ -218,6 +282,19 @@ impl Cluster {
 }
 
 const NO_SLOTS: &str = "no slot of the cluster is served yet; create it (redis-cli --cluster create), and try again";
+
+fn slots_at(node: Candidate, connector: &Connector) -> Result<Vec<SlotRange>> {
+    let request = Request::plain(&["CLUSTER", "SLOTS"]);
+    let (reply, address) = match node {
+        Candidate::Primary(primary) => match primary.server.pool.call_over_open(request) {
+            Ok(answer) => (fail_on_error(answer.reply)?, primary.address.clone()),
+            Err(RedisFailure::NotSent(error) | RedisFailure::Unknown { error, .. }) => return Err(error),
+        },
+        Candidate::Other(address) => (connector.at(&address.host, address.port).ask_once(&request)?, address),
+    };
+    let ranges = slot_ranges(&reply, &address.host)?;
+    if ranges.is_empty() { Err(Error::new(ErrorKind::NotReady, NO_SLOTS)) } else { Ok(ranges) }
+}
 
 fn address_of(seed: &Connector) -> Option<NodeAddress> {
     let (host, port) = seed.host_and_port()?;
