@@ -20,10 +20,10 @@
 //! | a connect panics | one more connection is made for the queue |
 //! | the pool is closed | batches under way are read. Returned connections are closed; with the last one, the queue is "not sent" |
 //!
-//! **One connect at a time**, and after a failure none before a [pause](super::pace): whatever has ended, a
-//! restarted, full or starved server meets one connect of a client, and not one of each thread. The
-//! first connection is made by its caller, the others [aside](Pool::grow), because another connection
-//! is probably free sooner.
+//! **One connect at a time**, and after a failure none before a [pause](super::pace): whatever has
+//! ended, a restarted, full or starved server meets one connect of a client, and not one of each
+//! thread. The first connection is made by its caller, the others [aside](Pool::grow), because
+//! another connection is probably free sooner.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};

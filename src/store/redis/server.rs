@@ -110,9 +110,8 @@ impl Server {
     }
 
     fn ask_after(&self, request: Request, earlier: &[UnknownOutcome]) -> std::result::Result<Answered, RedisFailure> {
-        let now = self.clock.now();
-        if let Some(wait) = earlier.iter().filter_map(|unknown| unknown.outlasts(now)).max() {
-            return self.ask_too_late_for(request, earlier, wait);
+        if earlier.iter().any(UnknownOutcome::needs_time) {
+            return self.ask_too_late_for(request, earlier);
         }
         let answer = self.pool.call(RequestAfter { request, earlier: earlier.to_vec() })?;
         Ok(Answered { reply: answer.reply, sent_at: answer.sent_at, repeated: answer.repeated })
@@ -125,14 +124,16 @@ impl Server {
         &self,
         request: Request,
         earlier: &[UnknownOutcome],
-        wait: Duration,
     ) -> std::result::Result<Answered, RedisFailure> {
-        let io_timeout = self.pool.connector().io_timeout;
-        std::thread::sleep(wait.min(io_timeout));
-        let mut connection = self.pool.connect_aside().map_err(RedisFailure::NotSent)?;
+        let connect = || self.pool.connect_aside().map_err(RedisFailure::NotSent);
+        let mut connection = connect()?;
         if let Err(wait) = connection.kills_for(earlier) {
-            // It is longer only if the server's clock was set back, and no caller waits for that.
-            std::thread::sleep(wait.min(io_timeout));
+            // Other threads need a new connection, too.
+            drop(connection);
+            // It is longer than the I/O timeout only if the server's clock was set back, and no
+            // caller waits for that.
+            std::thread::sleep(wait.min(self.pool.connector().io_timeout));
+            connection = connect()?;
         }
         let mut requests = connection.kills_for(earlier).map_err(|wait| RedisFailure::NotSent(not_yet(wait)))?;
         let kills = requests.len();

@@ -140,11 +140,9 @@ impl UnknownOutcome {
         self.facts.ended.store(true, Ordering::Release);
     }
 
-    /// How long its not-after time may be ahead, by the clock as its own connection knew it; `None`
-    /// if its connection can be killed, or has been.
-    pub(crate) fn outlasts(&self, now: Moment) -> Option<Duration> {
-        let is_limited = self.not_after > 0 && self.facts.kill.is_none() && !self.facts.ended.load(Ordering::Acquire);
-        is_limited.then(|| Duration::from_micros(self.not_after.saturating_sub(self.facts.server_now_at_least(now))))
+    /// Whether only time ends it: its connection cannot be killed.
+    pub(crate) fn needs_time(&self) -> bool {
+        self.not_after > 0 && self.facts.kill.is_none() && !self.facts.ended.load(Ordering::Acquire)
     }
 
     /// From now on also covers an earlier request on the same connection.
