@@ -93,8 +93,8 @@
 //! from time to time (a cloud identity's token, a mounted secret) use
 //! [`credentials`](crate::Redis::credentials), a closure that returns the latest one, or
 //! [`password_file`](crate::Redis::password_file). Either is read for each new connection, and once
-//! more when the server refuses the result. While it fails, holds are renewed and calls are made over open
-//! connections; without any, a call fails with [`Denied`](crate::ErrorKind::Denied).
+//! more when the server refuses the result. While it fails, holds are renewed and calls are made
+//! over open connections; without any, a call fails with [`Denied`](crate::ErrorKind::Denied).
 //!
 //! # Sentinels
 //!
@@ -197,9 +197,10 @@
 //! | [`Lost`](crate::ErrorKind::Lost) | this hold is gone | drop its guards, take the lock again, start the work again |
 //!
 //! A first attempt against a dead server fails at once, or, if others have just failed, after a
-//! quarter of a second at most: the threads of a client connect together. A call that is already waiting keeps trying
-//! through a restart or a failover for [`outage_timeout`](crate::Builder::outage_timeout). Holders
-//! keep their locks until their leases end, and renewal is retried until then.
+//! quarter of a second at most: the threads of a client connect together. A call that is already
+//! waiting keeps trying through a restart or a failover for
+//! [`outage_timeout`](crate::Builder::outage_timeout). Holders keep their locks until their leases
+//! end, and renewal is retried until then.
 //!
 //! # When a reply is lost
 //!

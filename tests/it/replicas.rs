@@ -80,7 +80,7 @@ fn each_grant_waits_once_for_the_replica() {
     assert_eq!((calls["evalsha"], calls["wait"]), (20, 10), "{calls:?}");
 }
 
-/// Requests that queue for a connection travel in one write, whose end waits once for all of them. If
+/// Requests that queue for a connection travel in one write, which waits once for all of them. If
 /// each waited, a replica that hangs would cost the last caller the time of all.
 #[test]
 fn the_grants_of_one_write_wait_together_for_a_replica_that_hangs() {

@@ -40,8 +40,8 @@ impl<C: PooledConnector> Pool<C> {
     }
 }
 
-/// A connection that was just made, beside those of its pool. The pool has one at a time, so that all
-/// threads of a client together make one connection more than it may have.
+/// A connection that was just made, beside those of its pool. The pool has one at a time, so that
+/// all threads of a client together make one connection more than it may have.
 pub(crate) struct Aside<'p, C: PooledConnector> {
     pool: &'p Pool<C>,
     connection: C::Connection,

@@ -1,6 +1,6 @@
-//! When the next connect may begin: after a failure, all threads of a client try again together, with
-//! one growing pause. Each with a pause of its own, two hundred waiters would connect hundreds of
-//! times a second to a server that is down, or full.
+//! When the next connect may begin: after a failure, all threads of a client try again together,
+//! with one growing pause. Each with a pause of its own, two hundred waiters would connect hundreds
+//! of times a second to a server that is down, or full.
 
 use std::time::{Duration, Instant};
 

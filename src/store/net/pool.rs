@@ -427,8 +427,8 @@ fn is_over<C: PooledConnector>(read: &std::result::Result<(), C::Failure>, outco
     read.is_err() || outcomes.iter().flatten().flatten().any(C::is_last)
 }
 
-/// A reserved place in `open`, until it is known whether it has a connection. Dropped before that if
-/// the connect panics.
+/// A reserved place in `open`, until it is known whether it has a connection. Dropped before that
+/// if the connect panics.
 struct Place<'p, C: PooledConnector> {
     pool: Option<&'p Pool<C>>,
 }

@@ -386,8 +386,8 @@ fn after_a_failed_connect_the_queue_waits_for_the_connection_that_is_left() {
     assert_eq!(outcomes(holds), [UNKNOWN, Some(Ok("hold2"))]);
 }
 
-/// The thread that connects was the only one without a connection to wait for; meanwhile another has
-/// put one into the pool.
+/// The thread that connects was the only one without a connection to wait for; meanwhile another
+/// has put one into the pool.
 #[test]
 fn who_fails_to_connect_uses_the_connection_that_has_come_meanwhile() {
     let stage = Stage::new(2, |step| {
@@ -453,7 +453,7 @@ fn a_server_that_refuses_meets_one_connect_of_all_callers_after_a_growing_pause(
         })
         .collect();
     callers.into_iter().for_each(|caller| caller.join().unwrap());
-    // Pauses of 5 ms at least, then 10, 20, 40, 80, and then 125; one more for calls that begin last.
+    // Pauses of 5 ms at least, then 10, 20, 40, 80, and then 125; one more for the last calls.
     let connects = stage.threads(Connect).len();
     assert!((3..=15).contains(&connects), "{connects} connects");
 }

@@ -20,8 +20,8 @@ use crate::store::redis::wire::{Connector, Publishing, RedisFailure, Request, as
 /// grows while reading changes nothing: a slot without a primary stays so for seconds.
 const REFRESH_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_REFRESH_PAUSE: Duration = Duration::from_millis(250);
-/// So many nodes are asked for the map side by side: one that hangs costs nothing, and a client does
-/// not connect to all nodes of a large cluster.
+/// So many nodes are asked for the map side by side: one that hangs costs nothing, and a client
+/// does not connect to all nodes of a large cluster.
 const ASKED_AT_ONCE: usize = 3;
 /// A single slot that has moved is recorded from the redirect; the whole map is read again if it is
 /// older than this.

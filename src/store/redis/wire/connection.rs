@@ -117,7 +117,7 @@ impl Connection {
         Ok(flight)
     }
 
-    /// Packs the requests, each with its earlier attempts, which [`transmit`](Self::transmit) writes
+    /// Packs the requests, each with its earlier attempts; [`transmit`](Self::transmit) writes them
     /// in one go. The kills of the earlier attempts come first: the server has closed those
     /// connections before it runs the first request.
     pub(super) fn prepare<'a>(
@@ -147,8 +147,8 @@ impl Connection {
         if !kills.is_empty() {
             self.out.splice(..0, kills);
         }
-        // One for the whole write, because it covers all writes of the connection before it. With one
-        // for each request, a replica that hangs would cost the last request the time of all waits.
+        // One for the whole write, because it covers all writes of the connection before it. With
+        // one for each request, a replica that hangs would cost the last one the time of all waits.
         if let Some(wait) = wait {
             wait.write_wait(&mut self.out);
             self.awaits_replicas = true;

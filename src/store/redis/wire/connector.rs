@@ -40,8 +40,8 @@ pub(crate) struct Connector {
     pub(crate) cluster: Option<Arc<OnceLock<Publishing>>>,
 }
 
-/// A process of a server that has loaded the scripts, and a user of it whose rights were probed. Each
-/// further connection leaves both out, so that a starved server lets a client in again.
+/// A process of a server that has loaded the scripts, and a user of it whose rights were probed.
+/// Each further connection leaves both out, so that a starved server lets a client in again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Introduction {
     run_id: String,
@@ -108,8 +108,8 @@ impl Connector {
     }
 
     /// Sends in one write: the client's name, questions about the server and about the user's
-    /// rights, and the scripts to load. If the server knows this client already, the scripts and the
-    /// probe are left out, unless it turns out to be another process, or another user.
+    /// rights, and the scripts to load. If the server knows this client already, the scripts and
+    /// the probe are left out, unless it turns out to be another process, or another user.
     fn shake_hands(&self, mut transport: Box<Transport>, epoch: Option<Epoch>) -> Result<Connection> {
         let mut requests = vec![
             Request::plain(&["CLIENT", "SETNAME", &self.client_name]),
