@@ -110,8 +110,8 @@
 //! A client has at most [`connections`](crate::Builder::connections) (4) for calls, one for
 //! renewals, one for messages, and for a moment one more, over which calls whose reply was lost are
 //! repeated one after the other, whatever the number of threads and of locks that are held. When
-//! all are busy, requests of several threads share one transaction. A call waits for a new connection
-//! only if the client has no other; further ones are made on a thread of their own.
+//! all are busy, requests of several threads share one transaction. A call waits for a new
+//! connection only if the client has no other; further ones are made on a thread of their own.
 //!
 //! **Do not use a pooler** (PgBouncer, pgcat, RDS Proxy): messages would be lost, and ending a
 //! backend would hit other clients. A client recognizes a pooler that gives each transaction
