@@ -233,11 +233,14 @@ impl Builder {
         self
     }
 
-    /// Maximum number of connections that lock calls keep and share, 1 to 1024 (a call that is
-    /// repeated after a fault opens one more for itself). When all are busy, calls are sent
-    /// together over the next one that becomes free. Each background thread has a connection of its
-    /// own; if the server or the system allows no more, renewals use one of the shared ones.
-    /// Defaults to 8, or to 4 with PostgreSQL, where each connection is a process of the server.
+    /// Maximum number of connections that lock calls keep and share, 1 to 1024. When all are busy,
+    /// calls are sent together over the next one that becomes free. They are made one after the
+    /// other, and after a failed connect none before a growing pause, a quarter of a second at
+    /// most. Each background thread has a connection of its own, and there is one more for a moment
+    /// where something needs a new one (a long list, a repeated call of a user who may not kill
+    /// connections): never more than `connections` and three. If the server or the system allows no
+    /// more than there are, calls and renewals use these. Defaults to 8, or to 4 with PostgreSQL,
+    /// where each connection is a process of the server.
     pub fn connections(mut self, connections: usize) -> Self {
         self.settings.connections = Some(connections);
         self

@@ -67,8 +67,8 @@ macro_rules! redis_settings {
 
         impl $servers {
             /// Every grant and every renewal must be acknowledged by this many replicas of the
-            /// server (`WAIT`, in the same write) within half the I/O timeout. A grant that is not
-            /// acknowledged is undone, and the call fails with
+            /// server (`WAIT`, in the same write; one for all calls that share it) within half the
+            /// I/O timeout. A grant that is not acknowledged is undone, and the call fails with
             /// [`NotReplicated`](crate::ErrorKind::NotReplicated); a renewal that is not
             /// acknowledged counts as failed, and the lease ends in time. A call that is already
             /// waiting tries again, as in an outage. A waiter of a [fair lock](crate::FairMutex)
@@ -248,6 +248,7 @@ impl NewClient<'_> {
             clock: self.clock.clone(),
             busy_poll: Arc::new(BusyPoll::new(self.settings.busy_poll)),
             memory_seen: Arc::default(),
+            introduced: Arc::default(),
             cluster: None,
         }
     }

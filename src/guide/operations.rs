@@ -372,15 +372,21 @@
 //!
 //! | connection | how many per client |
 //! |---|---|
-//! | lock calls | up to [`connections`](crate::Builder::connections) (8 by default, with PostgreSQL 4), to each master with Redlock; a call that retries after a fault makes one more for itself |
+//! | lock calls | up to [`connections`](crate::Builder::connections) (8 by default, with PostgreSQL 4), to each master with Redlock |
 //! | renewals and unknown outcomes | 1, from the first hold on |
 //! | release messages | 1, from the first wait on, to each master with Redlock |
+//! | where a new one is needed | 1 for a moment: to list locks; with PostgreSQL, or without the right to `CLIENT KILL`, to repeat calls whose reply was lost |
 //! | to each sentinel | 2: one for requests, one for its messages |
-//! | in a cluster | all of the above for each primary that has a name in use: lock calls from the first call on, renewals from the first hold, messages from the first wait |
+//! | in a cluster | all of the above for each primary that has a name in use: lock calls from the first call on, renewals from the first hold, messages from the first wait; and 1 to each other primary while the map of the slots is read |
+//!
+//! So a client has at most [`connections`](crate::Builder::connections) and three to a server, also
+//! after a fault that ended all of them. New ones are made one after the other. While the server
+//! cannot be reached or refuses them, all threads of a client together try again after one pause,
+//! which grows to a quarter of a second.
 //!
 //! At `maxclients` a new client fails with [`NotReady`](crate::ErrorKind::NotReady). A client that
-//! has a connection keeps its locks: if the server or the system (open files) allows no more,
-//! renewals use a connection of the lock calls.
+//! has a connection keeps working: if the server or the system (open files) allows no more, lock
+//! calls and renewals share what there is.
 //!
 //! # Threads
 //!
@@ -394,6 +400,7 @@
 //! | `lh-loss-<client name>` | keeps the deadlines of leases that have callbacks | the first `on_lost` |
 //! | `lh-on-lost` | runs callbacks, and notifies the [listener](crate::observe::Listener) of losses and failed renewals; up to 16 at once, each ends when nothing is left to run | a loss |
 //! | `lh-sentinel-<client name>` | watches the [sentinels](crate::Builder::sentinel) for failovers | the first connection |
-//! | `lh-cluster`, `lh-connect`, `lh-renew-node` | in a cluster: ask all nodes for its slots, connect for messages, renew at several primaries in parallel; each ends with its exchange | a slot that has moved, a wait, a renewal |
+//! | `lh-connect` | makes one more connection for lock calls, and ends; in a cluster, one for messages | all connections are busy; a wait |
+//! | `lh-cluster`, `lh-renew-node` | in a cluster: ask nodes for its slots, renew at several primaries in parallel; each ends with its exchange | a slot that has moved, a wait, a renewal |
 //! | `lh-diagnose` | query all servers in parallel; each ends with its queries | [`diagnose`](crate::LockClient::diagnose) |
 //! | `lh-sentinel-ask`, `-sub` | query all sentinels in parallel, for each connect and once a second; each ends with its exchange | a query |

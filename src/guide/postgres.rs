@@ -108,7 +108,8 @@
 //! # Connections
 //!
 //! A client has at most [`connections`](crate::Builder::connections) (4) for calls, one for
-//! renewals and one for messages, whatever the number of threads and of locks that are held. When
+//! renewals, one for messages, and for a moment one more, over which calls whose reply was lost are
+//! repeated one after the other, whatever the number of threads and of locks that are held. When
 //! all are busy, requests of several threads share one transaction. A call waits for a new
 //! connection only if the client has no other; further ones are made on a thread of their own.
 //!

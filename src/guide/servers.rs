@@ -33,8 +33,8 @@
 //! A client keeps up to [`connections`](crate::Builder::connections) connections for lock calls (8
 //! by default). A call takes a free one. When all are busy, calls are queued and sent together over
 //! the next connection that is free. Besides these there is one connection for renewals and one for
-//! release messages, each made when it is first needed. The scripts of the plain lock are loaded
-//! when a connection is made, the others when they are first used.
+//! release messages, each made when it is first needed. The scripts of the plain lock are loaded by
+//! a client's first connection to a process of the server, the others when they are first used.
 //!
 //! # TLS
 //!
@@ -93,8 +93,8 @@
 //! from time to time (a cloud identity's token, a mounted secret) use
 //! [`credentials`](crate::Redis::credentials), a closure that returns the latest one, or
 //! [`password_file`](crate::Redis::password_file). Either is read for each new connection, and once
-//! more when the server refuses the result. While it fails, holds are renewed over open
-//! connections; a call that needs a new connection fails with [`Denied`](crate::ErrorKind::Denied).
+//! more when the server refuses the result. While it fails, holds are renewed and calls are made
+//! over open connections; without any, a call fails with [`Denied`](crate::ErrorKind::Denied).
 //!
 //! # Sentinels
 //!
@@ -113,7 +113,7 @@
 //! |---|---|
 //! | a holder | nothing, if the new master has the hold: it is renewed there at once. If not, the hold is [lost](crate::guide::losing_a_lock) |
 //! | a call that waits | only the time that the failover takes; it subscribes at the new master |
-//! | a first attempt | an error at once, until the sentinels have named the new master, and a grant within a few milliseconds of that (measured) |
+//! | a first attempt | an error at once, until the sentinels have named the new master, and a grant within a few milliseconds of that (measured), or a quarter of a second if others have just failed |
 //! | the fencing tokens | they grow |
 //! | the next holder of a lock that was released just before | a wait. The old master answers until the sentinels name the new one, and locks that are released there in that time stay taken at the new master until their lease has ended (permits two seconds longer). Measured with `SENTINEL FAILOVER`, which leaves the old master running for a second: with two permits, a lease of 5 s and `replicas(1)`, nobody got a permit for 6 s in three of four runs; after a kill there was no such gap |
 //!
@@ -196,9 +196,11 @@
 //! | [`NoQuorum`](crate::ErrorKind::NoQuorum), [`NotReplicated`](crate::ErrorKind::NotReplicated) | too few masters, or too few replicas | see [`redlock`](crate::guide::redlock), and below |
 //! | [`Lost`](crate::ErrorKind::Lost) | this hold is gone | drop its guards, take the lock again, start the work again |
 //!
-//! A first attempt against a dead server fails at once. A call that is already waiting keeps trying
-//! through a restart or a failover for [`outage_timeout`](crate::Builder::outage_timeout). Holders
-//! keep their locks until their leases end, and renewal is retried until then.
+//! A first attempt against a dead server fails at once, or, if others have just failed, after a
+//! quarter of a second at most: the threads of a client connect together. A call that is already
+//! waiting keeps trying through a restart or a failover for
+//! [`outage_timeout`](crate::Builder::outage_timeout). Holders keep their locks until their leases
+//! end, and renewal is retried until then.
 //!
 //! # When a reply is lost
 //!

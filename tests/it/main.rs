@@ -8,6 +8,7 @@ mod broken_connection;
 mod cancelling;
 mod closing;
 mod cluster;
+mod connections;
 mod contract;
 mod costs;
 mod credentials;

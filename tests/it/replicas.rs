@@ -103,6 +103,30 @@ fn a_renewal_beside_a_redisson_reader_needs_its_replicas_as_well() {
     pair.replica.resume();
 }
 
+/// Requests that queue for a connection travel in one write, which waits once for all of them. If
+/// each waited, a replica that hangs would cost the last caller the time of all.
+#[test]
+fn the_grants_of_one_write_wait_together_for_a_replica_that_hangs() {
+    const THREADS: u64 = 16;
+    let pair = Pair::start();
+    let client = pair.builder().connections(1).io_timeout(ms(4000)).build().unwrap();
+    client.lock("warm").unwrap().unlock().unwrap();
+    pair.replica.suspend();
+    pair.primary.cmd::<()>(&["CONFIG", "RESETSTAT"]);
+    std::thread::scope(|s| {
+        for n in 0..THREADS {
+            let client = &client;
+            s.spawn(move || {
+                let refused = client.try_lock(format!("job-{n}")).map(|guard| guard.is_some());
+                assert_eq!(refused.unwrap_err().kind(), ErrorKind::NotReplicated);
+            });
+        }
+    });
+    let waits = pair.primary.call_count("wait");
+    assert!((2..=THREADS / 2).contains(&waits), "{waits} waits for {THREADS} calls");
+    pair.replica.resume();
+}
+
 #[test]
 fn a_grant_that_too_few_replicas_have_is_undone() {
     let pair = Pair::start();

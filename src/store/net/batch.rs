@@ -63,17 +63,14 @@ pub(super) fn take_batch<C: PooledConnector>(
     first: Arc<QueuedRequest<C>>,
     queue: &mut VecDeque<Arc<QueuedRequest<C>>>,
 ) -> Vec<Arc<QueuedRequest<C>>> {
-    if C::goes_alone(&first.request) {
-        return vec![first];
-    }
     let mut requests = Vec::with_capacity((queue.len() + 1).min(MOST));
     requests.push(first);
     let mut place = 0;
     while place < queue.len() && requests.len() < MOST {
-        if C::goes_alone(&queue[place].request) {
-            place += 1;
-        } else {
+        if C::share_a_write(&requests[0].request, &queue[place].request) {
             requests.extend(queue.remove(place));
+        } else {
+            place += 1;
         }
     }
     requests

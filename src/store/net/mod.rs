@@ -5,7 +5,10 @@
 compile_error!("leasehold connects to servers on Unix and on Windows only: it needs poll");
 
 mod address;
+mod aside;
 mod batch;
+mod pace;
+mod places;
 mod pool;
 mod pooled;
 mod stream;

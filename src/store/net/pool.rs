@@ -15,18 +15,23 @@
 //! | the deadline of a caller passes | the caller removes its request from the queue under the pool's mutex: "not sent". If the request is no longer in the queue, another thread has it, and the caller waits for the outcome |
 //! | a connection is returned | the queue becomes a batch, under the same mutex. The drop of the batch gives an outcome to every request that has none |
 //! | the thread that sends or reads a batch panics | answers that have arrived count. The other requests have unknown outcomes if the first byte may have been sent, and are "not sent" before that. The connection is closed |
-//! | a connection breaks | the same, with the failure of the connection. Idle connections are closed too, and the next caller in the queue makes a connection and sends the rest |
-//! | a connect fails | its caller gets the error. While another connection is open, the queue waits for that one; otherwise the whole queue is "not sent" |
-//! | a connect panics | the next caller in the queue makes a connection |
+//! | a connection breaks | the same, with the failure of the connection. Idle connections are closed too, and one connection is made for the queue |
+//! | a connect fails | while another connection is open, the queue waits for that one, with the caller that connected at its front: a client that has a connection fails no call because it can get no second one. Otherwise the whole queue is "not sent", with the same error |
+//! | a connect panics | one more connection is made for the queue |
 //! | the pool is closed | batches under way are read. Returned connections are closed; with the last one, the queue is "not sent" |
+//!
+//! **One connect at a time**, and after a failure none before a [pause](super::pace): whatever has
+//! ended, a restarted, full or starved server meets one connect of a client, and not one of each
+//! thread. The first connection is made by its caller, the others [aside](Pool::grow), because
+//! another connection is probably free sooner.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
 use super::batch::{Batch, QueuedRequest, RequestState, SentBatch, take_batch};
+use super::places::{Maker, PoolState, fail_queue};
 use super::pooled::{Outcome, PooledConnector};
 use crate::base::error::{Error, ErrorKind, Result};
 
@@ -37,27 +42,17 @@ const AFTER_A_STOP: Duration = Duration::from_millis(10);
 
 pub(crate) struct Pool<C: PooledConnector> {
     connector: C,
-    most: usize,
-    state: Mutex<PoolState<C>>,
+    pub(super) most: usize,
+    pub(super) state: Mutex<PoolState<C>>,
+    /// Held by whoever has a connection [aside](super::aside).
+    pub(super) aside: Mutex<()>,
     own: Weak<Self>,
-}
-
-/// Invariant: while the queue is not empty, some thread has a connection or is making one, and will
-/// return it.
-struct PoolState<C: PooledConnector> {
-    free: Vec<C::Connection>,
-    /// The number of connections that exist or are being made, free ones included; at most `most`.
-    open: usize,
-    queue: VecDeque<Arc<QueuedRequest<C>>>,
-    /// Why the last connect failed; `None` if it succeeded.
-    trouble: Option<Error>,
-    closed: bool,
 }
 
 impl<C: PooledConnector> Pool<C> {
     pub(crate) fn new(connector: C, most: usize) -> Arc<Self> {
-        let state = PoolState { free: Vec::new(), open: 0, queue: VecDeque::new(), trouble: None, closed: false };
-        Arc::new_cyclic(|own| Self { connector, most, state: Mutex::new(state), own: own.clone() })
+        let (state, aside) = (Mutex::new(PoolState::new()), Mutex::new(()));
+        Arc::new_cyclic(|own| Self { connector, most, state, aside, own: own.clone() })
     }
 
     pub(crate) fn connector(&self) -> &C {
@@ -69,18 +64,19 @@ impl<C: PooledConnector> Pool<C> {
         self.most
     }
 
-    /// Whether it has connections, and why the last connect failed if it has none.
+    /// Whether it has connections, and why the last connect failed.
     pub(crate) fn reached(&self) -> (bool, Option<Error>) {
         let state = self.state.lock();
-        (state.open > 0, state.trouble.clone())
+        (state.open > usize::from(state.connecting), state.pace.trouble().cloned())
     }
 
-    /// One request, one answer. Makes a connection if none is free and there are fewer than `most`.
-    /// `judge` gets the outcome when the connection has been returned, and may repeat the request.
+    /// One request, one answer. If no connection is free and there are fewer than `most`, one is
+    /// made, unless that is under way. `judge` gets the outcome when the connection has been
+    /// returned, and may repeat the request.
     ///
     /// # Errors
     /// The failure says whether the request can have run. Blocks at most the I/O timeout for a
-    /// connection, and the I/O timeout for the answer.
+    /// connection (and for the pause after a failed connect), and the I/O timeout for the answer.
     pub(crate) fn ask(
         &self,
         request: C::Request,
@@ -97,19 +93,16 @@ impl<C: PooledConnector> Pool<C> {
         if state.closed {
             return Err(C::not_sent(closed()));
         }
-        let grows = state.open < most;
-        state.open += usize::from(grows);
-        if grows && (state.open == 1 || !C::GROWS_ASIDE) {
-            drop(state);
-            let connection = self.make().map_err(C::not_sent)?;
-            let [outcome] = self.exchange(connection, [&request]);
-            return judge(&request, outcome);
-        }
         let queued = Arc::new(QueuedRequest::new(request));
-        state.queue.push_back(queued.clone());
+        let maker = state.reserve(most);
+        if !matches!(maker, Some(Maker::Caller)) {
+            state.queue.push_back(queued.clone());
+        }
         drop(state);
-        if grows {
-            self.grow();
+        match maker {
+            Some(Maker::Caller) => queued.set(RequestState::Lead),
+            Some(Maker::Aside) => self.grow(),
+            None => {}
         }
         judge(&queued.request, self.await_outcome(&queued))
     }
@@ -151,24 +144,21 @@ impl<C: PooledConnector> Pool<C> {
         outcomes.map(|outcome| outcome.or_else(|| exchanged.clone().err().map(Err)).expect("an outcome or a failure"))
     }
 
-    /// Makes a connection outside of the pool.
-    pub(crate) fn connect(&self) -> Result<C::Connection> {
+    pub(super) fn connect_after_pause(&self) -> Result<C::Connection> {
+        let pause = self.state.lock().pace.pause();
+        if !pause.is_zero() {
+            std::thread::sleep(pause);
+        }
         if self.state.lock().closed {
             return Err(closed());
         }
         let connected = self.connector.connect();
-        self.state.lock().trouble = connected.as_ref().err().cloned();
-        connected
-    }
-
-    /// Puts a connection made by [`connect`](Self::connect) into the pool, if there is a place.
-    pub(crate) fn adopt(&self, connection: C::Connection) {
-        let mut state = self.state.lock();
-        if !state.closed && state.open < self.most {
-            state.open += 1;
-            drop(state);
-            self.give_back(connection);
+        let pace = &mut self.state.lock().pace;
+        match &connected {
+            Ok(_) => pace.succeeded(),
+            Err(error) => pace.failed(error.clone()),
         }
+        connected
     }
 
     /// Closes every idle connection; the others are closed when they are returned. Later calls fail
@@ -178,57 +168,96 @@ impl<C: PooledConnector> Pool<C> {
         self.drop_idle();
     }
 
-    /// Makes the connection for a place that was reserved in `open`.
-    fn make(&self) -> Result<Borrowed<'_, C>> {
-        // Its drop returns the place if the connect panics.
-        let mut place = Borrowed { pool: self, connection: None, in_flight: false, returned: false };
-        match self.connector.connect() {
+    /// Makes the connection for a reserved place, for the caller of `own` if there is one. After a
+    /// failure the place is returned, and `own` has an outcome or is in the queue again.
+    fn make(&self, own: Option<&Arc<QueuedRequest<C>>>) -> Option<Borrowed<'_, C>> {
+        let mut place = Place { pool: Some(self) };
+        let connected = self.connect_after_pause();
+        place.pool = None;
+        match connected {
             Ok(connection) => {
-                self.state.lock().trouble = None;
-                place.connection = Some(connection);
-                Ok(place)
+                self.state.lock().connecting = false;
+                Some(Borrowed::new(self, connection))
             }
             Err(error) => {
-                place.returned = true;
-                self.state.lock().trouble = Some(error.clone());
-                self.lose_place(Some(&error));
-                Err(error)
+                self.without_place(error, own.cloned());
+                None
             }
         }
     }
 
-    /// Makes the connection for a place that was reserved in `open`, on a thread of its own.
+    /// Makes the connection for a reserved place on a thread of its own, which sends the queue.
     fn grow(&self) {
         let own = self.own.clone();
         let grown = std::thread::Builder::new().name("lh-connect".into()).spawn(move || {
             if let Some(pool) = own.upgrade() {
-                drop(pool.make());
+                drop(pool.make(None));
             }
         });
-        if grown.is_err() {
-            self.lose_place(None);
+        if let Err(e) = grown {
+            self.pass_place_on(Error::new(ErrorKind::Unreachable, "no thread can be started to connect").caused_by(e));
         }
     }
 
-    /// Gives up a place in `open`. The queue needs another leader then: its next caller. After a
-    /// failed connect and in a closed pool nobody becomes the leader; if no thread has a
-    /// connection, all queued callers fail at once with the same error.
-    fn lose_place(&self, connect_error: Option<&Error>) {
+    /// The connection of a reserved place cannot be made. The queue waits for the others; if there
+    /// are none, all queued callers fail at once with the same error.
+    fn without_place(&self, error: Error, own: Option<Arc<QueuedRequest<C>>>) {
+        if let Some(own) = &own {
+            own.set(RequestState::Queued);
+        }
+        let mut state = self.state.lock();
+        state.return_place();
+        own.into_iter().for_each(|own| state.queue.push_front(own));
+        if state.open == 0 {
+            let error = if state.closed { closed() } else { error };
+            return fail_queue(state, &error);
+        }
+        // Another thread has put one into the pool during the connect, when `own` was not in the
+        // queue, and nobody else would send it.
+        if !state.queue.is_empty()
+            && let Some(connection) = state.free.pop()
+        {
+            drop(state);
+            self.give_back(connection);
+        }
+    }
+
+    /// The connect of a reserved place did not take place, or panicked: somebody else makes it.
+    fn pass_place_on(&self, error: Error) {
+        let mut state = self.state.lock();
+        state.pace.failed(error);
+        state.return_place();
+        self.serve_queue(state);
+    }
+
+    /// Gives up the place of a connection that has ended.
+    fn lose_place(&self) {
         let mut state = self.state.lock();
         state.open -= 1;
-        let error = if state.closed { Some(closed()) } else { connect_error.cloned() };
-        if let Some(error) = error {
-            if state.open == 0 {
-                let stranded = std::mem::take(&mut state.queue);
+        self.serve_queue(state);
+    }
+
+    /// A place in `open` was returned, so the queue may need a connection. In a closed pool none is
+    /// made, and without one all queued callers fail.
+    fn serve_queue(&self, mut state: MutexGuard<'_, PoolState<C>>) {
+        if state.closed && state.open == 0 {
+            return fail_queue(state, &closed());
+        }
+        if state.queue.is_empty() {
+            return;
+        }
+        match state.reserve(self.most) {
+            Some(Maker::Caller) => {
+                let next = state.queue.pop_front().expect("the queue is not empty");
                 drop(state);
-                for queued in stranded {
-                    queued.set(RequestState::Done(Err(C::not_sent(error.clone()))));
-                }
+                next.set(RequestState::Lead);
             }
-        } else if let Some(next) = state.queue.pop_front() {
-            state.open += 1;
-            drop(state);
-            next.set(RequestState::Lead);
+            Some(Maker::Aside) => {
+                drop(state);
+                self.grow();
+            }
+            // The other connections serve it, or the one that is being made.
+            None => {}
         }
     }
 
@@ -243,13 +272,13 @@ impl<C: PooledConnector> Pool<C> {
     }
 
     /// Sends the queue over the connection, or makes the connection free if nobody queues.
-    fn give_back(&self, mut connection: C::Connection) {
+    pub(super) fn give_back(&self, mut connection: C::Connection) {
         C::mark_idle(&mut connection);
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
             drop(connection);
-            return self.lose_place(None);
+            return self.lose_place();
         }
         if state.queue.is_empty() {
             state.free.push(connection);
@@ -286,7 +315,7 @@ impl<C: PooledConnector> Pool<C> {
                 RequestState::Done(outcome) => return outcome,
                 RequestState::Lead => {
                     drop(state);
-                    self.lead(self.make().map_err(C::not_sent)?, queued);
+                    self.lead(queued);
                     state = queued.state.lock();
                     continue;
                 }
@@ -312,7 +341,7 @@ impl<C: PooledConnector> Pool<C> {
             }
             drop(state);
             if self.leave_queue(queued) {
-                return Err(C::not_sent(self.all_busy()));
+                return Err(C::not_sent(self.none_came()));
             }
             // Another thread has just taken the request from the queue and will set its state in a
             // moment.
@@ -329,9 +358,9 @@ impl<C: PooledConnector> Pool<C> {
         place.map(|at| state.queue.remove(at)).is_some()
     }
 
-    /// Sends its own request and the queue behind it over a connection that it has made, where the
-    /// last one broke.
-    fn lead(&self, connection: Borrowed<'_, C>, own: &Arc<QueuedRequest<C>>) {
+    /// Makes a connection where there is none, and sends its own request and the queue behind it.
+    fn lead(&self, own: &Arc<QueuedRequest<C>>) {
+        let Some(connection) = self.make(Some(own)) else { return };
         let requests = take_batch(own.clone(), &mut self.state.lock().queue);
         if let Some(sent) = self.send(connection, Batch::new(requests)) {
             self.read(sent);
@@ -375,11 +404,21 @@ impl<C: PooledConnector> Pool<C> {
         drop(batch);
     }
 
+    /// Why a caller has waited for a connection in vain.
     #[cold]
-    fn all_busy(&self) -> Error {
-        let why =
-            format!("all {} connections to {} were busy for the I/O timeout", self.most, self.connector.address());
-        Error::new(ErrorKind::Unreachable, why)
+    fn none_came(&self) -> Error {
+        let address = self.connector.address();
+        match self.reached() {
+            (false, trouble) => {
+                let error = format!("no connection to {address} could be made within the I/O timeout");
+                let error = Error::new(ErrorKind::Unreachable, error);
+                trouble.into_iter().fold(error, Error::caused_by)
+            }
+            (true, _) => {
+                let why = format!("all {} connections to {address} were busy for the I/O timeout", self.most);
+                Error::new(ErrorKind::Unreachable, why)
+            }
+        }
     }
 }
 
@@ -388,20 +427,33 @@ fn is_over<C: PooledConnector>(read: &std::result::Result<(), C::Failure>, outco
     read.is_err() || outcomes.iter().flatten().flatten().any(C::is_last)
 }
 
+/// A reserved place in `open`, until it is known whether it has a connection. Dropped before that
+/// if the connect panics.
+struct Place<'p, C: PooledConnector> {
+    pool: Option<&'p Pool<C>>,
+}
+
+impl<C: PooledConnector> Drop for Place<'_, C> {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool {
+            pool.pass_place_on(Error::new(ErrorKind::Unreachable, "the thread that connected panicked"));
+        }
+    }
+}
+
 /// A borrowed connection. Drop returns the connection, or its place in `open` if it is broken, also
 /// on a panic.
 pub(crate) struct Borrowed<'p, C: PooledConnector> {
     pool: &'p Pool<C>,
+    /// `None`: it is over, and its place in `open` was returned or has gone with the connection.
     connection: Option<C::Connection>,
     /// Answers are due. If it were returned now, the next borrower would read them as its own.
     pub(crate) in_flight: bool,
-    /// The place in `open` has been returned already.
-    returned: bool,
 }
 
 impl<'p, C: PooledConnector> Borrowed<'p, C> {
     fn new(pool: &'p Pool<C>, connection: C::Connection) -> Self {
-        Self { pool, connection: Some(connection), in_flight: false, returned: false }
+        Self { pool, connection: Some(connection), in_flight: false }
     }
 
     pub(crate) fn get(&mut self) -> &mut C::Connection {
@@ -410,7 +462,6 @@ impl<'p, C: PooledConnector> Borrowed<'p, C> {
 
     /// The connection leaves this thread, with its place in `open` and its answers that are due.
     fn hand_on(mut self) -> C::Connection {
-        self.returned = true;
         self.connection.take().expect("a borrowed connection is there until it is given back or broken")
     }
 
@@ -425,9 +476,8 @@ impl<'p, C: PooledConnector> Borrowed<'p, C> {
     /// Closes the connection after an error.
     fn broken(mut self) {
         self.connection = None;
-        self.returned = true;
         self.pool.drop_idle();
-        self.pool.lose_place(None);
+        self.pool.lose_place();
     }
 }
 
@@ -436,10 +486,9 @@ impl<C: PooledConnector> Drop for Borrowed<'_, C> {
         match self.connection.take() {
             Some(connection) if self.in_flight => {
                 drop(connection);
-                self.pool.lose_place(None);
+                self.pool.lose_place();
             }
             Some(connection) => self.pool.give_back(connection),
-            None if !self.returned => self.pool.lose_place(None),
             None => {}
         }
     }

@@ -25,7 +25,7 @@ use Step::{Connect, Prepare, Receive, Transmit};
 
 /// Takes whatever is sent and answers it, unless the test intervenes. A name in upper case travels
 /// alone, and the answer `last` ends its connection.
-struct Fake<const ASIDE: bool> {
+struct Fake {
     /// May block, panic, or have the step fail.
     intervene: Box<dyn Fn(Step) -> bool + Send + Sync>,
     io_timeout: Duration,
@@ -42,7 +42,7 @@ struct Seen {
     threads: Vec<(Step, String)>,
 }
 
-impl<const ASIDE: bool> Fake<ASIDE> {
+impl Fake {
     fn step(&self, step: Step) -> bool {
         let thread = std::thread::current().name().unwrap_or_default().to_owned();
         self.seen.lock().threads.push((step, thread));
@@ -50,14 +50,12 @@ impl<const ASIDE: bool> Fake<ASIDE> {
     }
 }
 
-impl<const ASIDE: bool> PooledConnector for Fake<ASIDE> {
+impl PooledConnector for Fake {
     type Connection = usize;
     type Request = Name;
     type Flight = std::vec::IntoIter<Name>;
     type Answer = Name;
     type Failure = Failed;
-
-    const GROWS_ASIDE: bool = ASIDE;
 
     fn connect(&self) -> Result<usize> {
         let mut seen = self.seen.lock();
@@ -79,8 +77,9 @@ impl<const ASIDE: bool> PooledConnector for Fake<ASIDE> {
         !self.seen.lock().unusable.contains(connection)
     }
 
-    fn goes_alone(request: &Name) -> bool {
-        request.chars().all(char::is_uppercase)
+    fn share_a_write(one: &Name, other: &Name) -> bool {
+        let goes_alone = |name: &Name| name.chars().all(char::is_uppercase);
+        !goes_alone(one) && !goes_alone(other)
     }
 
     fn prepare<'r>(
@@ -138,14 +137,14 @@ fn wait_until(what: &str, is_true: impl Fn() -> bool) {
 
 /// The pool, callers in the order in which they queue, and a gate at which the calls `hold` and
 /// `hold2` wait for their answers.
-struct Stage<const ASIDE: bool> {
-    pool: Arc<Pool<Fake<ASIDE>>>,
+struct Stage {
+    pool: Arc<Pool<Fake>>,
     gates: Arc<Mutex<HashSet<Name>>>,
 }
 
 type Caller = JoinHandle<FakeOutcome>;
 
-impl<const ASIDE: bool> Stage<ASIDE> {
+impl Stage {
     fn new(most: usize, intervene: impl Fn(Step) -> bool + Send + Sync + 'static) -> Self {
         Self::patient(most, Duration::from_secs(20), intervene)
     }
@@ -210,7 +209,7 @@ impl<const ASIDE: bool> Stage<ASIDE> {
     }
 }
 
-fn ask<const ASIDE: bool>(pool: &Pool<Fake<ASIDE>>, name: Name) -> FakeOutcome {
+fn ask(pool: &Pool<Fake>, name: Name) -> FakeOutcome {
     pool.ask(name, pool.most(), |_, outcome| outcome)
 }
 
@@ -232,7 +231,7 @@ fn panic() -> bool {
 
 #[test]
 fn who_returns_a_connection_sends_the_queue_and_its_first_caller_reads() {
-    let stage = Stage::<false>::new(1, |_| true);
+    let stage = Stage::new(1, |_| true);
     let hold = stage.hold("hold");
     let callers = stage.queue(["a", "A", "b", "c"]);
     stage.open("hold");
@@ -245,7 +244,7 @@ fn who_returns_a_connection_sends_the_queue_and_its_first_caller_reads() {
 
 #[test]
 fn what_goes_alone_takes_nothing_along() {
-    let stage = Stage::<false>::new(1, |_| true);
+    let stage = Stage::new(1, |_| true);
     let hold = stage.hold("hold");
     let callers = stage.queue(["A", "b"]);
     stage.open("hold");
@@ -256,7 +255,7 @@ fn what_goes_alone_takes_nothing_along() {
 
 #[test]
 fn a_caller_that_gives_up_is_not_sent() {
-    let stage = Stage::<false>::patient(1, Duration::from_millis(50), |_| true);
+    let stage = Stage::patient(1, Duration::from_millis(50), |_| true);
     let hold = stage.hold("hold");
     assert_eq!(outcomes([stage.call("a")]), [not_sent(ErrorKind::Unreachable)]);
     assert_eq!(stage.queued(), 0);
@@ -267,7 +266,7 @@ fn a_caller_that_gives_up_is_not_sent() {
 
 #[test]
 fn a_caller_whose_request_is_being_sent_does_not_give_up() {
-    let stage = Stage::<false>::patient(1, Duration::from_millis(50), |_| true);
+    let stage = Stage::patient(1, Duration::from_millis(50), |_| true);
     stage.gates.lock().insert("slow");
     let hold = stage.hold("hold");
     let caller = stage.queue(["slow"]);
@@ -281,7 +280,7 @@ fn a_caller_whose_request_is_being_sent_does_not_give_up() {
 
 #[test]
 fn a_giver_that_panics_before_it_sends_has_sent_nothing() {
-    let stage = Stage::<false>::new(1, |step| step != Prepare("a") || panic());
+    let stage = Stage::new(1, |step| step != Prepare("a") || panic());
     let hold = stage.hold("hold");
     let callers = stage.queue(["a", "b", "C"]);
     stage.open("hold");
@@ -293,7 +292,7 @@ fn a_giver_that_panics_before_it_sends_has_sent_nothing() {
 
 #[test]
 fn what_a_giver_that_panics_may_have_sent_is_unknown() {
-    let stage = Stage::<false>::new(1, |step| step != Transmit("a") || panic());
+    let stage = Stage::new(1, |step| step != Transmit("a") || panic());
     let hold = stage.hold("hold");
     let callers = stage.queue(["a", "b", "C"]);
     stage.open("hold");
@@ -304,7 +303,7 @@ fn what_a_giver_that_panics_may_have_sent_is_unknown() {
 
 #[test]
 fn answers_that_came_before_a_leader_panics_count() {
-    let stage = Stage::<false>::new(1, |step| step != Receive("c") || panic());
+    let stage = Stage::new(1, |step| step != Receive("c") || panic());
     let hold = stage.hold("hold");
     let callers = stage.queue(["a", "b", "c", "d", "E"]);
     stage.open("hold");
@@ -317,7 +316,7 @@ fn answers_that_came_before_a_leader_panics_count() {
 #[test]
 fn a_connection_that_breaks_fails_what_has_no_answer_and_the_next_caller_makes_another() {
     for broken in [Transmit("a"), Receive("a"), Receive("b")] {
-        let stage = Stage::<false>::new(1, move |step| step != broken);
+        let stage = Stage::new(1, move |step| step != broken);
         let hold = stage.hold("hold");
         let callers = stage.queue(["a", "b", "c", "D", "E"]);
         stage.open("hold");
@@ -331,7 +330,7 @@ fn a_connection_that_breaks_fails_what_has_no_answer_and_the_next_caller_makes_a
 
 #[test]
 fn a_connection_that_breaks_takes_the_idle_ones_along() {
-    let stage = Stage::<false>::new(2, |step| step != Receive("broken"));
+    let stage = Stage::new(2, |step| step != Receive("broken"));
     let holds = ["hold", "hold2"].map(|name| stage.hold(name));
     stage.open("hold");
     stage.open("hold2");
@@ -345,7 +344,7 @@ fn a_connection_that_breaks_takes_the_idle_ones_along() {
 
 #[test]
 fn an_answer_of_a_batch_may_be_the_last_of_its_connection() {
-    let stage = Stage::<false>::new(1, |_| true);
+    let stage = Stage::new(1, |_| true);
     let hold = stage.hold("hold");
     let callers = stage.queue(["a", "last", "b", "C"]);
     stage.open("hold");
@@ -357,7 +356,7 @@ fn an_answer_of_a_batch_may_be_the_last_of_its_connection() {
 #[test]
 fn without_a_connection_a_failed_connect_fails_the_queue() {
     let connects = Mutex::new(0);
-    let stage = Stage::<false>::new(1, move |step| {
+    let stage = Stage::new(1, move |step| {
         *connects.lock() += usize::from(step == Connect);
         step != Receive("hold") && (step != Connect || *connects.lock() == 1)
     });
@@ -373,24 +372,110 @@ fn without_a_connection_a_failed_connect_fails_the_queue() {
 #[test]
 fn after_a_failed_connect_the_queue_waits_for_the_connection_that_is_left() {
     let connects = Mutex::new(0);
-    let stage = Stage::<false>::new(2, move |step| {
+    let stage = Stage::new(2, move |step| {
         *connects.lock() += usize::from(step == Connect);
         step != Receive("hold") && (step != Connect || *connects.lock() <= 2)
     });
     let holds = ["hold", "hold2"].map(|name| stage.hold(name));
-    let [a, b] = stage.queue(["a", "b"]);
+    let callers = stage.queue(["a", "b"]);
     stage.open("hold");
-    assert_eq!(outcomes([a]), [not_sent(ErrorKind::Denied)]);
-    assert_eq!(stage.queued(), 1);
+    wait_until("the connect has failed", || stage.connections() == (1, 0) && stage.threads(Connect).len() == 3);
+    assert_eq!(stage.queued(), 2);
     stage.open("hold2");
-    assert_eq!(outcomes([b]), [Some(Ok("b"))]);
+    assert_eq!(outcomes(callers), [Some(Ok("a")), Some(Ok("b"))]);
     assert_eq!(outcomes(holds), [UNKNOWN, Some(Ok("hold2"))]);
+}
+
+/// The thread that connects was the only one without a connection to wait for; meanwhile another
+/// has put one into the pool.
+#[test]
+fn who_fails_to_connect_uses_the_connection_that_has_come_meanwhile() {
+    let stage = Stage::new(2, |step| {
+        if step == Connect && std::thread::current().name() == Some("a") {
+            wait_until("the other connection has come", || OTHER.lock().take().is_some());
+            return false;
+        }
+        true
+    });
+    static OTHER: Mutex<Option<()>> = Mutex::new(None);
+    let [caller] = [stage.call("a")];
+    wait_until("it connects", || stage.threads(Connect).len() == 1);
+    stage.pool.connect_aside().unwrap().keep();
+    assert_eq!(stage.connections(), (2, 1));
+    *OTHER.lock() = Some(());
+    assert_eq!(outcomes([caller]), [Some(Ok("a"))]);
+}
+
+/// However many connections end at once: the pool makes one for the queue, and no other beside it.
+#[test]
+fn one_connection_is_made_at_a_time() {
+    let (making, most) = (Mutex::new(0), Arc::new(Mutex::new(0)));
+    let seen = most.clone();
+    let stage = Stage::new(8, move |step| {
+        if step == Connect {
+            let now = {
+                let mut making = making.lock();
+                *making += 1;
+                *making
+            };
+            std::thread::sleep(Duration::from_millis(2));
+            *making.lock() -= 1;
+            let mut seen = seen.lock();
+            *seen = now.max(*seen);
+        }
+        !matches!(step, Receive("broken"))
+    });
+    let callers: Vec<JoinHandle<usize>> = (0..24)
+        .map(|n| {
+            let pool = stage.pool.clone();
+            let name = if n % 8 == 0 { "broken" } else { "a" };
+            spawn(move || (0..40).filter(|_| ask(&pool, name).is_ok()).count())
+        })
+        .collect();
+    let answered: usize = callers.into_iter().map(|caller| caller.join().unwrap()).sum();
+    assert!(answered > 0 && stage.threads(Connect).len() > 1, "{answered} answers");
+    assert_eq!(*most.lock(), 1);
+}
+
+/// Each caller begins a new call as soon as the last one has failed.
+#[test]
+fn a_server_that_refuses_meets_one_connect_of_all_callers_after_a_growing_pause() {
+    let stage = Stage::new(8, |step| step != Connect);
+    let began = Instant::now();
+    let callers: Vec<JoinHandle<()>> = (0..20)
+        .map(|_| {
+            let pool = stage.pool.clone();
+            spawn(move || {
+                while began.elapsed() < Duration::from_millis(600) {
+                    assert_eq!(ask(&pool, "a"), Err(Failed::NotSent(ErrorKind::Denied)));
+                }
+            })
+        })
+        .collect();
+    callers.into_iter().for_each(|caller| caller.join().unwrap());
+    // Pauses of 5 ms at least, then 10, 20, 40, 80, and then 125; one more for the last calls.
+    let connects = stage.threads(Connect).len();
+    assert!((3..=15).contains(&connects), "{connects} connects");
+}
+
+#[test]
+fn connections_aside_are_made_one_after_the_other() {
+    let stage = Stage::new(1, |_| true);
+    ask(&stage.pool, "a").unwrap();
+    let first = stage.pool.connect_aside().unwrap();
+    let pool = stage.pool.clone();
+    let second = spawn(move || pool.connect_aside().is_ok());
+    std::thread::sleep(Duration::from_millis(30));
+    assert_eq!(stage.threads(Connect).len(), 2, "the second waits");
+    drop(first);
+    assert!(second.join().unwrap());
+    assert_eq!((stage.threads(Connect).len(), stage.connections()), (3, (1, 1)));
 }
 
 #[test]
 fn after_a_connect_that_panics_the_next_caller_connects() {
     let connects = Mutex::new(0);
-    let stage = Stage::<false>::new(1, move |step| {
+    let stage = Stage::new(1, move |step| {
         *connects.lock() += usize::from(step == Connect);
         step != Receive("hold") && (step != Connect || *connects.lock() != 2 || panic())
     });
@@ -400,12 +485,13 @@ fn after_a_connect_that_panics_the_next_caller_connects() {
     assert_eq!(outcomes(callers), [None, Some(Ok("b"))]);
     assert_eq!(hold.join().unwrap(), Err(Failed::Unknown));
     assert_eq!(stage.threads(Connect), ["hold", "a", "b"]);
+    wait_until("the connection is free", || stage.connections() == (1, 1));
 }
 
 #[test]
 fn a_closed_pool_fails_its_queue_with_its_last_connection() {
     for breaks in [false, true] {
-        let stage = Stage::<false>::new(2, move |step| !breaks || step != Receive("hold"));
+        let stage = Stage::new(2, move |step| !breaks || step != Receive("hold"));
         let holds = ["hold", "hold2"].map(|name| stage.hold(name));
         let callers = stage.queue(["a", "b"]);
         stage.pool.close();
@@ -422,18 +508,17 @@ fn a_closed_pool_fails_its_queue_with_its_last_connection() {
 
 #[test]
 fn a_close_ends_idle_connections() {
-    let stage = Stage::<false>::new(1, |_| true);
+    let stage = Stage::new(1, |_| true);
     ask(&stage.pool, "a").unwrap();
     stage.pool.close();
     assert_eq!(stage.connections(), (0, 0));
-    assert!(stage.pool.connect().is_err());
-    stage.pool.adopt(7);
+    assert!(stage.pool.connect_aside().is_err());
     assert_eq!(stage.connections(), (0, 0));
 }
 
 #[test]
 fn a_connection_is_looked_at_before_anything_is_sent_over_it() {
-    let stage = Stage::<false>::new(1, |_| true);
+    let stage = Stage::new(1, |_| true);
     ask(&stage.pool, "a").unwrap();
     stage.pool.connector.seen.lock().unusable.insert(1);
     let hold = stage.hold("hold");
@@ -446,24 +531,20 @@ fn a_connection_is_looked_at_before_anything_is_sent_over_it() {
 }
 
 #[test]
-fn a_second_connection_is_made_by_its_caller_or_aside() {
-    fn connecting<const ASIDE: bool>() -> Vec<String> {
-        let stage = Stage::<ASIDE>::new(2, |_| true);
-        let hold = stage.hold("hold");
-        assert_eq!(outcomes([stage.call("a")]), [Some(Ok("a"))]);
-        assert_eq!(stage.writes().last(), Some(&(2, vec!["a"])));
-        stage.open("hold");
-        hold.join().unwrap().unwrap();
-        wait_until("both are free", || stage.connections() == (2, 2));
-        stage.threads(Connect)
-    }
-    assert_eq!(connecting::<false>(), ["hold", "a"]);
-    assert_eq!(connecting::<true>(), ["hold", "lh-connect"]);
+fn the_first_connection_is_made_by_its_caller_and_the_second_aside() {
+    let stage = Stage::new(2, |_| true);
+    let hold = stage.hold("hold");
+    assert_eq!(outcomes([stage.call("a")]), [Some(Ok("a"))]);
+    assert_eq!(stage.writes().last(), Some(&(2, vec!["a"])));
+    stage.open("hold");
+    hold.join().unwrap().unwrap();
+    wait_until("both are free", || stage.connections() == (2, 2));
+    assert_eq!(stage.threads(Connect), ["hold", "lh-connect"]);
 }
 
 #[test]
 fn two_requests_have_an_outcome_each() {
-    let stage = Stage::<false>::new(1, |step| step != Receive("b"));
+    let stage = Stage::new(1, |step| step != Receive("b"));
     assert!(stage.pool.ask_two(&"a", &"c").is_none());
     ask(&stage.pool, "a").unwrap();
     assert_eq!(stage.pool.ask_two(&"a", &"c"), Some([Ok("a"), Ok("c")]));
@@ -475,35 +556,31 @@ fn two_requests_have_an_outcome_each() {
 #[test]
 fn many_callers_with_failures_at_random() {
     const NAMES: [Name; 6] = ["a", "b", "c", "D", "e", "last"];
-    fn run<const ASIDE: bool>() {
-        let dice = std::sync::atomic::AtomicU64::new(1);
-        let stage = Stage::<ASIDE>::new(3, move |_| {
-            let thrown = dice.fetch_add(1, std::sync::atomic::Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            match (thrown >> 33) % 100 {
-                0..3 => panic(),
-                3..7 => false,
-                _ => true,
-            }
-        });
-        let callers = NAMES.map(|name| {
-            let pool = stage.pool.clone();
-            spawn(move || {
-                for _ in 0..500 {
-                    if let Ok(Ok(answer)) = catch_unwind(AssertUnwindSafe(|| ask(&pool, name))) {
-                        assert_eq!(answer, name);
-                    }
-                }
-            })
-        });
-        for caller in callers {
-            caller.join().unwrap();
+    let dice = std::sync::atomic::AtomicU64::new(1);
+    let stage = Stage::new(3, move |_| {
+        let thrown = dice.fetch_add(1, std::sync::atomic::Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        match (thrown >> 33) % 100 {
+            0..3 => panic(),
+            3..7 => false,
+            _ => true,
         }
-        let is_quiet = || {
-            let state = stage.pool.state.lock();
-            state.queue.is_empty() && state.open == state.free.len()
-        };
-        wait_until("all places are free or empty", is_quiet);
+    });
+    let callers = NAMES.map(|name| {
+        let pool = stage.pool.clone();
+        spawn(move || {
+            for _ in 0..500 {
+                if let Ok(Ok(answer)) = catch_unwind(AssertUnwindSafe(|| ask(&pool, name))) {
+                    assert_eq!(answer, name);
+                }
+            }
+        })
+    });
+    for caller in callers {
+        caller.join().unwrap();
     }
-    run::<false>();
-    run::<true>();
+    let is_quiet = || {
+        let state = stage.pool.state.lock();
+        state.queue.is_empty() && state.open == state.free.len() && !state.connecting
+    };
+    wait_until("all places are free or empty", is_quiet);
 }

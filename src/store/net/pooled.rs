@@ -16,11 +16,6 @@ pub(crate) trait PooledConnector: Send + Sync + 'static {
     type Answer: Send;
     type Failure: Clone + Send;
 
-    /// Where there is no connection, the caller makes one itself. Whether further ones are made on
-    /// threads of their own, because that takes much longer than a request, and another connection
-    /// is probably free sooner.
-    const GROWS_ASIDE: bool;
-
     fn connect(&self) -> Result<Self::Connection>;
 
     fn io_timeout(&self) -> Duration;
@@ -36,10 +31,8 @@ pub(crate) trait PooledConnector: Send + Sync + 'static {
     /// The connection is returned to the pool.
     fn mark_idle(_connection: &mut Self::Connection) {}
 
-    /// Whether a request must not be sent together with those of other callers.
-    fn goes_alone(_request: &Self::Request) -> bool {
-        false
-    }
+    /// Whether requests of two callers may be sent in one write.
+    fn share_a_write(one: &Self::Request, other: &Self::Request) -> bool;
 
     /// Packs requests that are sent in one write. No byte leaves the client here.
     fn prepare<'r>(

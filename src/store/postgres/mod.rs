@@ -103,8 +103,7 @@ impl PostgresStore {
 
     /// Connects once, which also checks the server and the role's rights, and installs the schema.
     pub(crate) fn connect_now(&self) -> Result<()> {
-        let connection = self.server.pool.connect()?;
-        self.server.pool.adopt(connection);
+        self.server.pool.connect_aside()?.keep();
         Ok(())
     }
 

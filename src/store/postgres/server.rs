@@ -43,7 +43,7 @@ impl Server {
     }
 
     fn ask_again(&self, request: &Request, unknowns: &mut UnknownOutcomes) -> Result<Answer> {
-        let mut connection = self.pool.connect()?;
+        let mut connection = self.pool.connect_aside()?;
         let earlier = unknowns.list::<UnknownOutcome>().to_vec();
         let ended = end_backends(&mut connection, &earlier, self.io_timeout).map_err(into_error)?;
         if ended.contains(&false) {
@@ -51,7 +51,7 @@ impl Server {
             return Err(Error::new(ErrorKind::Unreachable, why));
         }
         let answer = known(connection.ask(request), unknowns)?;
-        self.pool.adopt(connection);
+        connection.keep();
         Ok(answer)
     }
 }

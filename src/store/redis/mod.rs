@@ -206,7 +206,7 @@ impl LockStore for RedisStore {
             return Some(handed_over);
         }
         let acquire = script::acquire(next, self.waiter_timeouts);
-        let (first, second) = self.servers.call_two(slot_of(next.name), &self.release_request(release), &acquire)?;
+        let (first, second) = self.servers.call_two(slot_of(next.name), self.release_request(release), acquire)?;
         // A redirected request is sent again: the release before the acquire.
         let released = match first {
             Ok(ref answer) if self.servers.is_redirected(&answer.reply, unknowns) => self.release(release, unknowns),
@@ -334,6 +334,7 @@ mod tests {
             clock,
             busy_poll: Arc::new(BusyPoll::new(true)),
             memory_seen: Arc::default(),
+            introduced: Arc::default(),
             cluster: None,
         };
         let ms = Duration::from_millis;

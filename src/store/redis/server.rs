@@ -11,7 +11,9 @@ use crate::base::lease::Moment;
 use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::base::node_status::{NodeState, NodeStatus};
 use crate::store::UnknownOutcomes;
-use crate::store::redis::wire::{Connector, Pool, RedisFailure, Reply, Request, Target, fail_on_error};
+use crate::store::redis::wire::{
+    Connector, Pool, RedisFailure, Reply, Request, RequestAfter, Target, UnknownOutcome, fail_on_error,
+};
 
 /// The connections to one server.
 #[derive(Debug)]
@@ -54,8 +56,7 @@ impl Server {
 
     /// Connects once, which also checks the server and the user's rights.
     pub(super) fn connect_now(&self) -> Result<()> {
-        let connection = self.pool.connect()?;
-        self.pool.adopt(connection);
+        self.pool.connect_aside()?.keep();
         Ok(())
     }
 
@@ -76,66 +77,82 @@ impl Server {
         NodeStatus { address: format!("{:?}", self.target), state, latency: None, last_error, slots: Vec::new() }
     }
 
-    /// Without unknown outcomes the request goes through the pool. Otherwise it is sent on a new
-    /// connection, right after the kills of the earlier connections, so that no earlier attempt can
-    /// run after it.
+    /// If there are unknown outcomes, the kills of the earlier connections come right before the
+    /// request, so that no earlier attempt can run after it.
+    ///
+    /// It is repeated at once if its connection had ended while idle (a restart, an idle timeout of
+    /// the server): that says nothing about the server now. Repeats go through the pool like all
+    /// other requests: a server that ends all connections at once meets those that the pool makes
+    /// again, and not one of each thread.
     pub(super) fn ask(
         &self,
         request: &impl Fn() -> Request,
         unknowns: &mut UnknownOutcomes,
     ) -> std::result::Result<Answered, Unanswered> {
-        if unknowns.is_empty() {
-            let asked_at = self.clock.now();
-            match self.pool.call(request()) {
-                Ok(answer) => return Ok(Answered { reply: answer.reply, sent_at: answer.sent_at, repeated: false }),
+        let asked_at = self.clock.now();
+        let mut repeats = 0;
+        loop {
+            match self.ask_after(request(), unknowns.list()) {
+                Ok(answered) => return Ok(answered),
                 Err(RedisFailure::NotSent(error)) => return Err(Unanswered::NotSent(error)),
                 Err(RedisFailure::Unknown { error, unknown, stale }) => {
                     unknowns.push(unknown);
-                    // After a long time (the machine slept) the idempotency key may be gone, and a
-                    // repeat could count twice.
-                    if !stale || self.clock.now().since(asked_at) > IDEMPOTENCY_TTL / 2 {
+                    // Every connection of the pool may have ended with the first one. After a long
+                    // time (the machine slept) the idempotency key may be gone, and a repeat could
+                    // count twice.
+                    if !stale || repeats > self.pool.most() || self.clock.now().since(asked_at) > IDEMPOTENCY_TTL / 2 {
                         return Err(Unanswered::Unknown(error));
                     }
-                    // The connection had ended while idle (a restart, an idle timeout of the
-                    // server). That says nothing about the server now, so the request is repeated
-                    // below.
+                    repeats += 1;
                 }
             }
         }
-        self.ask_again(request(), unknowns)
     }
 
-    fn ask_again(&self, request: Request, unknowns: &mut UnknownOutcomes) -> std::result::Result<Answered, Unanswered> {
-        let mut connection = self.pool.connect().map_err(Unanswered::NotSent)?;
-        if let Err(wait) = connection.kills_for(unknowns.list()) {
-            // After an I/O timeout the not-after of the earlier attempt refuses it. The wait is
-            // longer only if the server's clock was set back, and no caller waits for that.
-            std::thread::sleep(wait.min(self.pool.connector().io_timeout));
+    fn ask_after(&self, request: Request, earlier: &[UnknownOutcome]) -> std::result::Result<Answered, RedisFailure> {
+        if earlier.iter().any(UnknownOutcome::needs_time) {
+            return self.ask_too_late_for(request, earlier);
         }
-        let kills = connection.kills_for(unknowns.list());
-        let mut requests = kills.map_err(|wait| Unanswered::NotSent(not_yet(wait)))?;
+        let answer = self.pool.call(RequestAfter { request, earlier: earlier.to_vec() })?;
+        Ok(Answered { reply: answer.reply, sent_at: answer.sent_at, repeated: answer.repeated })
+    }
+
+    /// Where the user may not kill connections: after the not-after time of the earlier attempts,
+    /// on a new connection. The server's clock may have been set back, and the handshake has just
+    /// read it.
+    fn ask_too_late_for(
+        &self,
+        request: Request,
+        earlier: &[UnknownOutcome],
+    ) -> std::result::Result<Answered, RedisFailure> {
+        let connect = || self.pool.connect_aside().map_err(RedisFailure::NotSent);
+        let mut connection = connect()?;
+        if let Err(wait) = connection.kills_for(earlier) {
+            // Other threads need a new connection, too.
+            drop(connection);
+            // It is longer than the I/O timeout only if the server's clock was set back, and no
+            // caller waits for that.
+            std::thread::sleep(wait.min(self.pool.connector().io_timeout));
+            connection = connect()?;
+        }
+        let mut requests = connection.kills_for(earlier).map_err(|wait| RedisFailure::NotSent(not_yet(wait)))?;
         let kills = requests.len();
         requests.push(request);
-        let repeated = unknowns.list().iter().any(|unknown| connection.may_have_run(unknown));
-        match connection.exchange(&requests) {
-            Ok((mut replies, flight)) => {
-                let reply = replies.pop().expect("a reply for every request");
-                if !reply.is_demotion() {
-                    self.pool.adopt(connection);
-                }
-                // After a refused kill an earlier attempt can still run, so this reply does not
-                // count.
-                for kill in replies.into_iter().take(kills) {
-                    fail_on_error(kill).map_err(Unanswered::Unknown)?;
-                }
-                Ok(Answered { reply, sent_at: flight.sent_at, repeated })
-            }
-            Err(RedisFailure::NotSent(error)) => Err(Unanswered::NotSent(error)),
-            Err(RedisFailure::Unknown { error, unknown, .. }) => {
-                unknowns.push(unknown);
-                Err(Unanswered::Unknown(error))
-            }
+        let repeated = earlier.iter().any(|unknown| connection.may_have_run(unknown));
+        let (mut replies, flight) = connection.exchange(&requests)?;
+        let reply = replies.pop().expect("a reply for every request");
+        if !reply.is_demotion() {
+            connection.keep();
         }
+        // After a refused kill an earlier attempt can still run, so this reply does not count.
+        for kill in replies.into_iter().take(kills) {
+            fail_on_error(kill).map_err(|error| RedisFailure::Unknown {
+                error,
+                unknown: earlier[0].clone(),
+                stale: false,
+            })?;
+        }
+        Ok(Answered { reply, sent_at: flight.sent_at, repeated })
     }
 
     /// How often another server has become the master.

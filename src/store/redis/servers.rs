@@ -108,7 +108,7 @@ impl Servers {
     }
 
     /// Two requests in one write, if a connection is free now. A reply may be a redirect.
-    pub(super) fn call_two(&self, slot: Slot, first: &Request, second: &Request) -> Option<(Outcome, Outcome)> {
+    pub(super) fn call_two(&self, slot: Slot, first: Request, second: Request) -> Option<(Outcome, Outcome)> {
         match &self.kind {
             Kind::One(server) => server.pool.call_two(first, second),
             Kind::Cluster(cluster) => {

@@ -30,8 +30,8 @@ impl PostgresStore {
         let connector = self.server.pool.connector();
         let hosts = &connector.server.url.hosts;
         let single = hosts.len() == 1;
-        // Those of calls, one for renewals and one for messages.
-        let wanted = self.server.pool.most() as u64 + 2;
+        // Those of calls, one for renewals, one for messages, and one beside them for a moment.
+        let wanted = self.server.pool.most() as u64 + 3;
         let client = Client { connector, single, wanted, lease: asked.lease };
         let examined = examine_each(hosts, |host| examine(&client, host));
         let slowest = examined.iter().filter_map(|examined| examined.slowest).max();

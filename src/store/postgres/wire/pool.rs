@@ -20,8 +20,6 @@ impl PooledConnector for Connector {
     type Answer = Answer;
     type Failure = PostgresFailure;
 
-    const GROWS_ASIDE: bool = true;
-
     fn connect(&self) -> Result<Connection> {
         self.connect()
     }
@@ -39,8 +37,8 @@ impl PooledConnector for Connector {
         self.leads_to_the_primary(connection) && connection.is_alive()
     }
 
-    fn goes_alone(request: &Request) -> bool {
-        request.goes_alone()
+    fn share_a_write(one: &Request, other: &Request) -> bool {
+        !one.goes_alone() && !other.goes_alone()
     }
 
     fn prepare<'r>(

@@ -11,7 +11,7 @@ pub(super) struct NodeAddress {
 }
 
 /// A range of slots with the nodes that have it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SlotRange {
     pub(super) first: u16,
     pub(super) last: u16,

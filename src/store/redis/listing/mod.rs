@@ -11,7 +11,7 @@ use super::keys::Slot;
 use super::keys::{check_name, is_reserved, untagged};
 use super::script::{look, look_answer};
 use super::server::Server;
-use super::wire::{Connection, Publishing, RedisFailure, Reply, Request, Shape, fail_on_error};
+use super::wire::{Publishing, RedisFailure, Reply, Request, Shape, fail_on_error};
 use super::{RedisStore, slot_of};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
@@ -195,13 +195,13 @@ impl Server {
     /// Sends all requests of `run` over one connection of its own, so that a long list does not
     /// delay lock calls.
     fn over_one_connection<T>(&self, run: impl FnOnce(&mut Exchange<'_>) -> Result<T>) -> Result<T> {
-        let mut connection: Connection = self.pool.connect()?;
+        let mut connection = self.pool.connect_aside()?;
         let outcome = run(&mut |requests: &[Request]| match connection.exchange(requests) {
             Ok((replies, _)) => Ok(replies),
             Err(RedisFailure::NotSent(error) | RedisFailure::Unknown { error, .. }) => Err(error),
         });
         if outcome.is_ok() {
-            self.pool.adopt(connection);
+            connection.keep();
         }
         outcome
     }

@@ -21,17 +21,43 @@ pub(crate) struct Connection {
     transport: Box<Transport>,
     facts: Arc<Facts>,
     out: Vec<u8>,
+    /// Before the replies in `due` come those of the kills of these connections.
+    kills: Vec<UnknownOutcome>,
     due: VecDeque<Due>,
+    /// After the replies in `due` comes that of a `WAIT`.
+    awaits_replicas: bool,
     io_timeout: Duration,
     clock: Arc<dyn Clock>,
     /// It has carried a request before and has been idle since.
     was_idle: bool,
 }
 
+/// A request, and its earlier attempts, which must have ended before it runs.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestAfter {
+    pub(crate) request: Request,
+    pub(crate) earlier: Vec<UnknownOutcome>,
+}
+
+impl From<Request> for RequestAfter {
+    fn from(request: Request) -> Self {
+        Self { request, earlier: Vec::new() }
+    }
+}
+
+/// A reply to one of several requests that were sent in one write.
+pub(super) struct Received {
+    pub(super) reply: Reply,
+    /// An earlier attempt may have run as well, at the process of the server that has answered.
+    pub(super) repeated: bool,
+}
+
 /// An unread reply.
 struct Due {
+    earlier: Vec<UnknownOutcome>,
     shape: Shape,
-    /// The replicas that must acknowledge the write that this reply reports.
+    /// The replicas that must acknowledge the write that this reply reports, see
+    /// [`recv_all`](Connection::recv_all).
     replicas: Option<Replicas>,
     /// The reply to an `ASKING` comes first.
     asking: bool,
@@ -47,7 +73,8 @@ impl Connection {
     /// A connection after the handshake, in which `facts` were learned.
     pub(super) fn new(transport: Box<Transport>, facts: Facts, io_timeout: Duration, clock: Arc<dyn Clock>) -> Self {
         let facts = Arc::new(facts);
-        Self { transport, facts, out: Vec::new(), due: VecDeque::new(), io_timeout, clock, was_idle: false }
+        let (out, kills, due) = (Vec::new(), Vec::new(), VecDeque::new());
+        Self { transport, facts, out, kills, due, awaits_replicas: false, io_timeout, clock, was_idle: false }
     }
 
     /// Which process of the server is at the other end.
@@ -75,39 +102,72 @@ impl Connection {
         self.was_idle = true;
     }
 
+    /// Whether it has carried no request before this one.
+    pub(super) fn is_new(&self) -> bool {
+        !self.was_idle
+    }
+
     /// Sends the requests in one write.
     pub(crate) fn send<'a>(
         &mut self,
         requests: impl Iterator<Item = &'a Request>,
     ) -> std::result::Result<InFlight, RedisFailure> {
-        let flight = self.prepare(requests)?;
+        let flight = self.prepare(requests.map(|request| (request, &[][..])))?;
         self.transmit(&flight)?;
         Ok(flight)
     }
 
-    /// Packs the requests, which [`transmit`](Self::transmit) writes in one go.
+    /// Packs the requests, each with its earlier attempts; [`transmit`](Self::transmit) writes them
+    /// in one go. The kills of the earlier attempts come first: the server has closed those
+    /// connections before it runs the first request.
     pub(super) fn prepare<'a>(
         &mut self,
-        requests: impl Iterator<Item = &'a Request>,
+        requests: impl Iterator<Item = (&'a Request, &'a [UnknownOutcome])>,
     ) -> std::result::Result<InFlight, RedisFailure> {
         let sent_at = self.clock.now();
         if self.due.is_empty() && (self.facts.is_outdated() || self.transport.has_input()) {
             return Err(self.ended_while_idle());
         }
         self.out.clear();
+        let mut kills = Vec::new();
         let connection_args = self.facts.connection_args(sent_at, self.io_timeout);
         let (mut not_after, mut commands) = (0, 0);
-        for request in requests {
+        let mut wait: Option<Replicas> = None;
+        for (request, earlier) in requests {
+            self.kill(earlier, &mut kills, sent_at);
             request.write(&mut self.out, connection_args);
             let (shape, replicas, asking) = (request.shape(), request.replicas(), request.is_asking());
-            self.due.push_back(Due { shape, replicas, asking });
-            commands += 1 + u64::from(asking) + u64::from(replicas.is_some());
+            self.due.push_back(Due { earlier: earlier.to_vec(), shape, replicas, asking });
+            commands += 1 + u64::from(asking);
+            wait = replicas.map(|own| wait.map_or(own, |others| others.and(own))).or(wait);
             if request.has_limit() {
                 not_after = connection_args.not_after;
             }
         }
-        self.transport.stream().meter().requests(commands);
+        if !kills.is_empty() {
+            self.out.splice(..0, kills);
+        }
+        // One for the whole write, because it covers all writes of the connection before it. With
+        // one for each request, a replica that hangs would cost the last one the time of all waits.
+        if let Some(wait) = wait {
+            wait.write_wait(&mut self.out);
+            self.awaits_replicas = true;
+            commands += 1;
+        }
+        self.transport.stream().meter().requests(commands + self.kills.len() as u64);
         Ok(InFlight { sent_at, unknown: UnknownOutcome { facts: self.facts.clone(), not_after } })
+    }
+
+    /// Appends the kills that the earlier attempts of a request need; one for each connection.
+    fn kill(&mut self, earlier: &[UnknownOutcome], out: &mut Vec<u8>, now: Moment) {
+        for unknown in earlier {
+            if let Remedy::Kill(request) = unknown.remedy(&self.facts, now)
+                && !self.kills.iter().any(|killed| killed.same_connection(unknown))
+            {
+                request.write_plain(out);
+                self.kills.push(unknown.clone());
+            }
+        }
     }
 
     pub(super) fn transmit(&mut self, flight: &InFlight) -> std::result::Result<(), RedisFailure> {
@@ -129,52 +189,102 @@ impl Connection {
         }
     }
 
+    /// The reply to one request, where none of the write waits for replicas.
     pub(crate) fn recv(&mut self, flight: &InFlight) -> std::result::Result<Reply, RedisFailure> {
-        self.receive(flight, None)
+        debug_assert!(!self.awaits_replicas, "recv_all judges these replies");
+        let due = self.next_due();
+        self.read_due(&due, flight, None)
     }
 
-    /// [`recv`](Self::recv), but polls for the reply for a short while before sleeping.
-    pub(super) fn recv_soon(
+    /// Reads all replies of a write, and gives each to `each` with the place of its request. With a
+    /// `busy_poll` it polls for a reply for a short while before sleeping.
+    ///
+    /// # Errors
+    /// A request whose reply was not given to `each` may have run.
+    pub(super) fn recv_all(
         &mut self,
         flight: &InFlight,
-        busy_poll: &BusyPoll,
-    ) -> std::result::Result<Reply, RedisFailure> {
-        if !busy_poll.is_alone() {
-            return self.receive(flight, None);
+        busy_poll: Option<&BusyPoll>,
+        mut each: impl FnMut(usize, std::result::Result<Received, RedisFailure>),
+    ) -> std::result::Result<(), RedisFailure> {
+        let refused = self.recv_kills(flight)?;
+        // These count only when the replicas have the writes that they report.
+        let mut held = Vec::new();
+        for place in 0..self.due.len() {
+            let due = self.next_due();
+            let reply = self.read_due(&due, flight, busy_poll)?;
+            let repeated = due.earlier.iter().any(|unknown| self.may_have_run(unknown));
+            // After a refused kill an earlier attempt can still run, so this reply does not count.
+            let still_runs = due.earlier.into_iter().find(|unknown| !unknown.can_no_longer_run(&self.facts));
+            match (still_runs, due.replicas) {
+                (Some(unknown), _) if refused.is_some() => {
+                    let error = refused.clone().expect("it was just looked at");
+                    each(place, Err(RedisFailure::Unknown { error, unknown, stale: false }));
+                }
+                (_, Some(wanted)) => held.push((place, wanted, Received { reply, repeated })),
+                (_, None) => each(place, Ok(Received { reply, repeated })),
+            }
         }
-        let received = self.receive(flight, Some(busy_poll));
-        if received.is_ok() && busy_poll.is_alone() {
-            busy_poll.measured(self.clock.now().since(flight.sent_at));
+        if std::mem::take(&mut self.awaits_replicas) {
+            // Replicas take longer: the thread sleeps until their answer.
+            let acknowledged = self.read(Shape::Number, flight, None)?;
+            for (place, wanted, Received { reply, repeated }) in held {
+                each(place, Ok(Received { reply: wanted.check(reply, acknowledged.clone()), repeated }));
+            }
         }
-        received
+        Ok(())
     }
 
-    fn receive(&mut self, flight: &InFlight, busy_poll: Option<&BusyPoll>) -> std::result::Result<Reply, RedisFailure> {
-        let Due { shape, replicas: wanted, asking } = self.next_due();
-        let mut receive = |shape: Shape, busy_poll: Option<&BusyPoll>| {
-            let received = match busy_poll {
-                Some(busy_poll) => self.transport.recv_soon(busy_poll),
-                None => self.transport.recv(),
-            };
-            received.and_then(|reply| fitting(shape, reply))
+    /// Reads the replies to the kills, and returns why one was refused.
+    fn recv_kills(&mut self, flight: &InFlight) -> std::result::Result<Option<Error>, RedisFailure> {
+        let mut refused = None;
+        for killed in std::mem::take(&mut self.kills) {
+            match self.read(Shape::Number, flight, None)? {
+                Reply::Error(e) => refused = Some(e.into_error()),
+                _ => killed.has_ended(),
+            }
+        }
+        Ok(refused)
+    }
+
+    fn read_due(
+        &mut self,
+        due: &Due,
+        flight: &InFlight,
+        busy_poll: Option<&BusyPoll>,
+    ) -> std::result::Result<Reply, RedisFailure> {
+        let busy_poll = busy_poll.filter(|busy_poll| busy_poll.is_alone());
+        if due.asking {
+            self.read(Shape::Text, flight, busy_poll)?;
+        }
+        let reply = self.read(due.shape, flight, busy_poll)?;
+        if let Some(busy_poll) = busy_poll.filter(|busy_poll| busy_poll.is_alone()) {
+            busy_poll.measured(self.clock.now().since(flight.sent_at));
+        }
+        Ok(reply)
+    }
+
+    fn read(
+        &mut self,
+        shape: Shape,
+        flight: &InFlight,
+        busy_poll: Option<&BusyPoll>,
+    ) -> std::result::Result<Reply, RedisFailure> {
+        let received = match busy_poll {
+            Some(busy_poll) => self.transport.recv_soon(busy_poll),
+            None => self.transport.recv(),
         };
-        let asked = if asking { receive(Shape::Text, busy_poll).map(drop) } else { Ok(()) };
-        let replies = asked.and_then(|()| receive(shape, busy_poll)).and_then(|reply| {
-            // Replicas take longer: the thread sleeps until their answer.
-            Ok((reply, wanted.map(|wanted| Ok((wanted, receive(Shape::Number, None)?))).transpose()?))
-        });
-        match replies {
+        match received.and_then(|reply| fitting(shape, reply)) {
             // A grant that nobody would remember. Checked after the reply has come: a master that
             // was replaced before it answered is not believed.
             Ok(_) if self.facts.is_outdated() => Err(self.replaced(flight)),
-            Ok((reply, None)) => Ok(reply),
-            Ok((reply, Some((wanted, acknowledged)))) => Ok(wanted.check(reply, acknowledged)),
+            Ok(reply) => Ok(reply),
             Err(error) => Err(self.as_unknown(error, flight)),
         }
     }
 
     fn next_due(&mut self) -> Due {
-        self.due.pop_front().unwrap_or(Due { shape: Shape::Any, replicas: None, asking: false })
+        self.due.pop_front().unwrap_or(Due { earlier: Vec::new(), shape: Shape::Any, replicas: None, asking: false })
     }
 
     /// A reply that has already arrived. `fresh`: [`answered`](Self::answered) has reported input.
@@ -199,19 +309,31 @@ impl Connection {
         requests: &[Request],
     ) -> std::result::Result<(Vec<Reply>, InFlight), RedisFailure> {
         let flight = self.send(requests.iter())?;
-        let mut replies = Vec::with_capacity(requests.len());
-        for _ in requests {
-            replies.push(self.recv(&flight)?);
-        }
-        for (reply, request) in replies.iter_mut().zip(requests) {
-            if reply.is_error("NOSCRIPT")
-                && let Some(whole) = request.whole()
-            {
-                let again = self.send(std::iter::once(&whole))?;
-                *reply = self.recv(&again)?;
-            }
+        let mut replies = vec![Reply::Nil; requests.len()];
+        self.recv_replies(&flight, |place, reply| replies[place] = reply)?;
+        let is_unknown = |reply: &Reply| reply.is_error("NOSCRIPT");
+        let again: Vec<(usize, Request)> = (0..requests.len())
+            .filter(|place| is_unknown(&replies[*place]))
+            .filter_map(|place| Some((place, requests[place].whole()?)))
+            .collect();
+        if !again.is_empty() {
+            let flight_again = self.send(again.iter().map(|(_, whole)| whole))?;
+            self.recv_replies(&flight_again, |place, reply| replies[again[place].0] = reply)?;
         }
         Ok((replies, flight))
+    }
+
+    /// The replies to requests without earlier attempts.
+    fn recv_replies(
+        &mut self,
+        flight: &InFlight,
+        mut each: impl FnMut(usize, Reply),
+    ) -> std::result::Result<(), RedisFailure> {
+        self.recv_all(flight, None, |place, received| {
+            if let Ok(received) = received {
+                each(place, received.reply);
+            }
+        })
     }
 
     /// Another server became the master while the request was under way. It can be asked at once.

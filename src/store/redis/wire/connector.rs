@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::busy_poll::BusyPoll;
 use super::connection::Connection;
 use super::reply::{Reply, fail_on_error, server_time};
@@ -30,12 +32,31 @@ pub(crate) struct Connector {
     /// Whether a connection of this client has read the server's memory settings: the first one
     /// does it for all.
     pub(crate) memory_seen: Arc<AtomicBool>,
+    /// What a connection of this client has introduced itself to, with everything that a server
+    /// process needs once.
+    pub(crate) introduced: Arc<Mutex<Option<Introduction>>>,
     /// `Some`: the server must be a node of a cluster. How its releases are published is decided by
     /// a setting, or by the first node that is connected to.
     pub(crate) cluster: Option<Arc<OnceLock<Publishing>>>,
 }
 
-/// What the store requires of every new connection.
+/// A process of a server that has loaded the scripts, and a user of it whose rights were probed.
+/// Each further connection leaves both out, so that a starved server lets a client in again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Introduction {
+    run_id: String,
+    user: String,
+    /// It does not know `EVALSHA`.
+    by_source: bool,
+}
+
+impl Introduction {
+    fn is_to(&self, (run_id, user): &(String, String)) -> bool {
+        self.run_id == *run_id && self.user == *user
+    }
+}
+
+/// What the store requires of a server process, once for each client.
 #[derive(Debug, Clone)]
 pub(crate) struct Handshake {
     /// Loaded into the server.
@@ -61,7 +82,7 @@ impl Connector {
     /// The same for another address, with the same log-in.
     pub(crate) fn at(&self, host: &str, port: u16) -> Self {
         let endpoint = self.endpoint.fixed().map_or_else(|| self.endpoint.clone(), |fixed| fixed.at(host, port).into());
-        Self { endpoint, ..self.clone() }
+        Self { endpoint, introduced: Arc::default(), ..self.clone() }
     }
 
     /// The same, for an address that somebody else told; see [`Endpoint::named_by`].
@@ -101,7 +122,8 @@ impl Connector {
     }
 
     /// Sends in one write: the client's name, questions about the server and about the user's
-    /// rights, and the scripts to load.
+    /// rights, and the scripts to load. If the server knows this client already, the scripts and
+    /// the probe are left out, unless it turns out to be another process, or another user.
     fn shake_hands(&self, mut transport: Box<Transport>, epoch: Option<Epoch>) -> Result<Connection> {
         let mut requests = vec![
             Request::plain(&["CLIENT", "SETNAME", &self.client_name]),
@@ -111,17 +133,18 @@ impl Connector {
             Request::plain(&["INFO", "server"]),
             Request::plain(&["INFO", "replication"]),
         ];
+        let known = self.introduced.lock().clone();
         let loads = requests.len();
         // Until this is decided, a script of the other form is sent with its source when it is
         // first needed.
         let publishing = self.cluster.as_ref().and_then(|decided| decided.get().copied());
-        let source = |script: &&'static Script| script.source(publishing.unwrap_or(Publishing::Classic));
-        requests
-            .extend(self.handshake.scripts.iter().map(|script| Request::plain(&["SCRIPT", "LOAD", source(script)])));
+        if known.is_none() {
+            requests.extend(self.loads(publishing));
+        }
         let time = requests.len();
         requests.push(Request::plain(&["TIME"]));
         let undecided = self.cluster.is_some() && publishing.is_none();
-        let probe = (!undecided).then(|| {
+        let probe = (known.is_none() && !undecided).then(|| {
             requests.push(self.handshake.probe.clone());
             requests.len() - 1
         });
@@ -155,25 +178,18 @@ impl Connector {
             let has_sharded = sharded.is_some_and(|at| !matches!(replies[at], Reply::Error(_)));
             *decided.get_or_init(|| if has_sharded { Publishing::Sharded } else { Publishing::Classic })
         });
-        // A proxy may not know SCRIPT (Envoy): then each script is loaded when it first runs.
-        for reply in replies[loads..time].iter().filter(|reply| !reply.is_unknown_command()) {
-            fail_on_error(reply.clone())?;
-        }
-        let mut ask = |probe| exchange_as(publishing, &mut transport, &[probe]).map(|mut all| all.remove(0));
-        let mut probed = match probe {
-            Some(probe) => replies[probe].clone(),
-            // The user needs the right to publish in the form that was just decided.
-            None => ask(self.handshake.probe.clone())?,
-        };
-        // A proxy may not even know EVALSHA. EVAL alone is enough.
-        let by_source = probed.is_unknown_command();
-        if (by_source || probed.is_error("NOSCRIPT"))
-            && let Some(whole) = self.handshake.probe.whole()
-        {
-            probed = ask(whole)?;
-        }
-        (self.handshake.check)(probed)?;
+        check_loaded(&replies[loads..time])?;
         let run_id = field(&server, "run_id:").map(str::to_owned);
+        let here = run_id.clone().zip(field(&text(1), "user=").map(str::to_owned));
+        let by_source = match known {
+            Some(known) if here.as_ref().is_some_and(|here| known.is_to(here)) => known.by_source,
+            known => {
+                let probed = probe.map(|at| replies[at].clone());
+                let by_source = self.introduce(&mut transport, publishing, known.is_some(), probed)?;
+                *self.introduced.lock() = here.map(|(run_id, user)| Introduction { run_id, user, by_source });
+                by_source
+            }
+        };
         let id = field(&text(1), "id=").and_then(|id| id.parse().ok());
         let may_kill = matches!(replies[2], Reply::Int(_)) && run_id.is_some();
         let facts = Facts {
@@ -185,10 +201,53 @@ impl Connector {
             publishing,
             by_source,
             epoch,
+            ended: AtomicBool::new(false),
         };
         transport.handshake_done()?;
         Ok(Connection::new(transport, facts, self.io_timeout, self.clock.clone()))
     }
+
+    fn loads(&self, publishing: Option<Publishing>) -> impl Iterator<Item = Request> {
+        let publishing = publishing.unwrap_or(Publishing::Classic);
+        self.handshake.scripts.iter().map(move |script| Request::plain(&["SCRIPT", "LOAD", script.source(publishing)]))
+    }
+
+    /// Has the user's rights checked, and first loads the scripts if the handshake left them out.
+    /// `probed`: the reply to the probe, if the handshake had it. Returns whether scripts must be
+    /// sent with their source.
+    fn introduce(
+        &self,
+        transport: &mut Transport,
+        publishing: Publishing,
+        loads: bool,
+        probed: Option<Reply>,
+    ) -> Result<bool> {
+        if loads {
+            let loads: Vec<Request> = self.loads(Some(publishing)).collect();
+            check_loaded(&exchange(transport, &loads)?)?;
+        }
+        let mut ask = |probe| exchange_as(publishing, transport, &[probe]).map(|mut all| all.remove(0));
+        let mut probed = match probed {
+            Some(probed) => probed,
+            // The user needs the right to publish in the form that was just decided.
+            None => ask(self.handshake.probe.clone())?,
+        };
+        // A proxy may not even know EVALSHA. EVAL alone is enough.
+        let by_source = probed.is_unknown_command();
+        if (by_source || probed.is_error("NOSCRIPT"))
+            && let Some(whole) = self.handshake.probe.whole()
+        {
+            probed = ask(whole)?;
+        }
+        (self.handshake.check)(probed)?;
+        Ok(by_source)
+    }
+}
+
+/// A proxy may not know SCRIPT (Envoy): then each script is loaded when it first runs.
+fn check_loaded(replies: &[Reply]) -> Result<()> {
+    let refused = replies.iter().filter(|reply| !reply.is_unknown_command());
+    refused.cloned().try_for_each(|reply| fail_on_error(reply).map(drop))
 }
 
 /// A field of `INFO` or `CLIENT INFO`.
@@ -304,6 +363,7 @@ mod tests {
             clock: Arc::new(SystemClock),
             busy_poll: Arc::new(BusyPoll::new(true)),
             memory_seen: Arc::default(),
+            introduced: Arc::default(),
             cluster: None,
         };
         let start = Instant::now();

@@ -26,7 +26,7 @@ pub(crate) use ask::ask_all;
 pub(crate) use bare::BareConnection;
 pub(crate) use bare::Line;
 pub(crate) use busy_poll::BusyPoll;
-pub(crate) use connection::{Connection, InFlight};
+pub(crate) use connection::{Connection, InFlight, RequestAfter};
 pub(crate) use connector::{Connector, Handshake, check_server, field};
 pub(crate) use endpoint::Endpoint;
 pub(crate) use pool::{Outcome, Pool};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::connection::{Connection, InFlight};
+use super::connection::{Connection, InFlight, Received, RequestAfter};
 use super::connector::Connector;
 use super::reply::Reply;
 use super::request::Request;
@@ -20,16 +20,18 @@ pub(crate) type Outcome = net::Outcome<Connector>;
 pub(crate) struct Answer {
     pub(crate) reply: Reply,
     pub(crate) sent_at: Moment,
+    /// An earlier attempt may have run as well, on the data that this answer comes from.
+    pub(crate) repeated: bool,
+    /// Its connection was made for its request, so another one would bring the same answer.
+    is_first: bool,
 }
 
 impl PooledConnector for Connector {
     type Connection = Connection;
-    type Request = Request;
+    type Request = RequestAfter;
     type Flight = InFlight;
     type Answer = Answer;
     type Failure = RedisFailure;
-
-    const GROWS_ASIDE: bool = false;
 
     fn connect(&self) -> Result<Connection> {
         self.connect()
@@ -43,6 +45,12 @@ impl PooledConnector for Connector {
         format!("{:?}", self.endpoint)
     }
 
+    /// All replies of a write are distributed together, and what waits for replicas delays them: a
+    /// release must not wait until a replica that hangs is given up.
+    fn share_a_write(one: &RequestAfter, other: &RequestAfter) -> bool {
+        one.request.replicas().is_some() == other.request.replicas().is_some()
+    }
+
     fn mark_idle(connection: &mut Connection) {
         connection.mark_idle();
     }
@@ -50,9 +58,9 @@ impl PooledConnector for Connector {
     fn prepare<'r>(
         &self,
         connection: &mut Connection,
-        requests: impl Iterator<Item = &'r Request>,
+        requests: impl Iterator<Item = &'r RequestAfter>,
     ) -> std::result::Result<InFlight, RedisFailure> {
-        connection.prepare(requests)
+        connection.prepare(requests.map(|asked| (&asked.request, &asked.earlier[..])))
     }
 
     fn transmit(&self, connection: &mut Connection, flight: &InFlight) -> std::result::Result<(), RedisFailure> {
@@ -65,11 +73,11 @@ impl PooledConnector for Connector {
         flight: &mut InFlight,
         outcomes: &mut [Option<Outcome>],
     ) -> std::result::Result<(), RedisFailure> {
-        for outcome in outcomes {
-            let reply = connection.recv_soon(flight, &self.busy_poll)?;
-            *outcome = Some(Ok(Answer { reply, sent_at: flight.sent_at }));
-        }
-        Ok(())
+        let (sent_at, is_first) = (flight.sent_at, connection.is_new());
+        let answer = |Received { reply, repeated }| Answer { reply, sent_at, repeated, is_first };
+        connection.recv_all(flight, Some(&self.busy_poll), |place, received| {
+            outcomes[place] = Some(received.map(answer));
+        })
     }
 
     fn is_last(answer: &Answer) -> bool {
@@ -91,26 +99,27 @@ impl Pool {
     ///
     /// # Errors
     /// Same as [`net::Pool::ask`].
-    pub(crate) fn call(&self, request: Request) -> Outcome {
-        self.call_among(request, self.most())
+    pub(crate) fn call(&self, request: impl Into<RequestAfter>) -> Outcome {
+        self.call_among(request.into(), self.most())
     }
 
     /// The same, but makes a connection only if there is none.
     pub(crate) fn call_over_open(&self, request: Request) -> Outcome {
-        self.call_among(request, 1)
+        self.call_among(request.into(), 1)
     }
 
-    fn call_among(&self, request: Request, most: usize) -> Outcome {
+    fn call_among(&self, request: RequestAfter, most: usize) -> Outcome {
         let _call = self.connector().busy_poll.begin_call();
         self.ask(request, most, |request, outcome| self.loaded(request, outcome?))
     }
 
     /// Sends two requests in one write if a connection is free now.
-    pub(crate) fn call_two(&self, first: &Request, second: &Request) -> Option<(Outcome, Outcome)> {
+    pub(crate) fn call_two(&self, first: Request, second: Request) -> Option<(Outcome, Outcome)> {
         let _call = self.connector().busy_poll.begin_call();
-        let [one, other] = self.ask_two(first, second)?;
-        let one = one.and_then(|answer| self.loaded(first, answer));
-        Some((one, other.and_then(|answer| self.loaded(second, answer))))
+        let (first, second) = (first.into(), second.into());
+        let [one, other] = self.ask_two(&first, &second)?;
+        let one = one.and_then(|answer| self.loaded(&first, answer));
+        Some((one, other.and_then(|answer| self.loaded(&second, answer))))
     }
 
     /// Sends several requests in one write and reads all replies, if a connection is free now. For
@@ -128,29 +137,32 @@ impl Pool {
 
     /// Returns the answer, unless the server does not know the script. Then the request is sent
     /// again with the source, which the server keeps; NOSCRIPT guarantees that nothing ran. It is
-    /// also sent again where the server has forgotten who asks.
-    fn loaded(&self, request: &Request, answer: Answer) -> Outcome {
+    /// also sent again where the server has forgotten who asks, which guarantees the same: that
+    /// connection is closed, so this ends with one that has just logged in.
+    fn loaded(&self, asked: &RequestAfter, answer: Answer) -> Outcome {
         if answer.reply.is_error("NOSCRIPT")
-            && let Some(whole) = request.whole()
+            && let Some(whole) = asked.request.whole()
         {
-            return self.call(whole);
+            return self.call(RequestAfter { request: whole, earlier: asked.earlier.clone() });
         }
-        if answer.reply.is_logged_out() {
-            return self.call_logged_in(request);
+        if answer.reply.is_logged_out() && !answer.is_first {
+            return self.call(asked.clone());
         }
         Ok(answer)
     }
+}
 
-    /// Sends the request again on a connection that has just logged in: those of the pool may be of
-    /// the same expired identity. NOAUTH guarantees that nothing ran.
-    #[cold]
-    fn call_logged_in(&self, request: &Request) -> Outcome {
-        let mut connection = self.connect().map_err(RedisFailure::NotSent)?;
-        let (mut replies, flight) = connection.exchange(std::slice::from_ref(request))?;
-        let reply = replies.pop().expect("a reply for every request");
-        if !reply.is_demotion() {
-            self.adopt(connection);
-        }
-        Ok(Answer { reply, sent_at: flight.sent_at })
+#[cfg(test)]
+mod tests {
+    use super::super::request::Replicas;
+    use super::*;
+
+    #[test]
+    fn a_release_shares_no_write_with_what_waits_for_replicas() {
+        let replicas = Replicas { count: 1, millis: 1000, grant: true };
+        let (release, acquire) = (Request::plain(&["A"]), Request::plain(&["B"]).acknowledged_by(Some(replicas)));
+        let (release, acquire): (RequestAfter, RequestAfter) = (release.into(), acquire.into());
+        assert!(Connector::share_a_write(&release, &release) && Connector::share_a_write(&acquire, &acquire));
+        assert!(!Connector::share_a_write(&release, &acquire) && !Connector::share_a_write(&acquire, &release));
     }
 }

@@ -60,6 +60,18 @@ pub(crate) struct Replicas {
 }
 
 impl Replicas {
+    /// Appends the `WAIT` that covers all earlier writes of the connection.
+    pub(super) fn write_wait(self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"*3\r\n$4\r\nWAIT\r\n");
+        pack_number(out, self.count.into());
+        pack_number(out, self.millis);
+    }
+
+    /// What one `WAIT` has to ask for, so that it serves both.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self { count: self.count.max(other.count), millis: self.millis.max(other.millis), ..self }
+    }
+
     /// Returns `reply` if enough replicas have the write that it reports; otherwise an error.
     /// `acknowledged` is the reply of `WAIT`. An error, and a reply that reports no write, are
     /// returned unchanged.
@@ -132,7 +144,7 @@ impl Request {
         self
     }
 
-    /// `WAIT` follows in the same write, and its reply is merged into this one's.
+    /// One `WAIT` follows at the end of the write, and its reply decides whether this one's counts.
     pub(crate) fn acknowledged_by(mut self, replicas: Option<Replicas>) -> Self {
         self.replicas = replicas;
         self
@@ -222,11 +234,6 @@ impl Request {
         }
         if self.needed_args != NeededArgs::No {
             pack_number(out, connection_args.not_after);
-        }
-        if let Some(Replicas { count, millis, .. }) = self.replicas {
-            out.extend_from_slice(b"*3\r\n$4\r\nWAIT\r\n");
-            pack_number(out, count.into());
-            pack_number(out, millis);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Requests whose connection failed before the reply: whether they can have run, or can still run.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::request::{ConnectionArgs, Request};
@@ -29,6 +30,9 @@ pub(super) struct Facts {
     pub(super) by_source: bool,
     /// If the master can change: the epoch in which it is this server.
     pub(super) epoch: Option<Epoch>,
+    /// The server has answered a kill of it: nothing that was sent on it can run any more. One kill
+    /// serves all threads that had requests on it.
+    pub(super) ended: AtomicBool,
 }
 
 impl Facts {
@@ -102,6 +106,7 @@ impl UnknownOutcome {
             publishing: Publishing::Classic,
             by_source: false,
             epoch: None,
+            ended: AtomicBool::new(true),
         };
         Self { facts: Arc::new(facts), not_after: 0 }
     }
@@ -122,7 +127,7 @@ impl UnknownOutcome {
 
     /// What must happen on a connection with the facts `here` before a repeat or an undo.
     pub(super) fn remedy(&self, here: &Facts, now: Moment) -> Remedy {
-        if !self.may_have_run_at(here) {
+        if self.can_no_longer_run(here) {
             return Remedy::None;
         }
         if let Some(id) = self.facts.kill {
@@ -130,6 +135,21 @@ impl UnknownOutcome {
         }
         let late = self.not_after.saturating_sub(here.server_now_at_least(now));
         if late == 0 { Remedy::None } else { Remedy::Wait(Duration::from_micros(late)) }
+    }
+
+    /// Whether it has ended for sure, so that a repeat or an undo needs no remedy.
+    pub(super) fn can_no_longer_run(&self, here: &Facts) -> bool {
+        self.facts.ended.load(Ordering::Acquire) || !self.may_have_run_at(here)
+    }
+
+    /// The server has answered the kill of its connection.
+    pub(super) fn has_ended(&self) {
+        self.facts.ended.store(true, Ordering::Release);
+    }
+
+    /// Whether only time ends it: its connection cannot be killed.
+    pub(crate) fn needs_time(&self) -> bool {
+        self.not_after > 0 && self.facts.kill.is_none() && !self.facts.ended.load(Ordering::Acquire)
     }
 
     /// From now on also covers an earlier request on the same connection.

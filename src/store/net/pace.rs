@@ -1,0 +1,54 @@
+//! When the next connect may begin: after a failure, all threads of a client try again together,
+//! with one growing pause. Each with a pause of its own, two hundred waiters would connect hundreds
+//! of times a second to a server that is down, or full.
+
+use std::time::{Duration, Instant};
+
+use crate::base::error::Error;
+use crate::base::random::Backoff;
+
+/// After the first failure, and at most. A call that finds the server back waits for what is left.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+pub(super) struct Pace {
+    pauses: Backoff,
+    failed: Option<Failure>,
+}
+
+/// The last connect failed.
+struct Failure {
+    error: Error,
+    at: Instant,
+    pause: Duration,
+}
+
+impl Pace {
+    pub(super) fn new() -> Self {
+        Self { pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), failed: None }
+    }
+
+    /// How long the next connect has to wait.
+    pub(super) fn pause(&self) -> Duration {
+        self.failed.as_ref().map_or(Duration::ZERO, |failure| failure.pause.saturating_sub(failure.at.elapsed()))
+    }
+
+    pub(super) fn succeeded(&mut self) {
+        self.pauses.reset();
+        self.failed = None;
+    }
+
+    pub(super) fn failed(&mut self, error: Error) {
+        self.failed = Some(Failure { error, at: Instant::now(), pause: self.pauses.next() });
+    }
+
+    /// Why the last connect failed; `None` if it succeeded.
+    pub(super) fn trouble(&self) -> Option<&Error> {
+        self.failed.as_ref().map(|failure| &failure.error)
+    }
+
+    /// The same, if it failed after `began`.
+    pub(super) fn trouble_since(&self, began: Instant) -> Option<&Error> {
+        self.failed.as_ref().filter(|failure| failure.at > began).map(|failure| &failure.error)
+    }
+}
