@@ -5,7 +5,9 @@
 compile_error!("leasehold connects to servers on Unix and on Windows only: it needs poll");
 
 mod address;
+mod aside;
 mod batch;
+mod names;
 mod pool;
 mod pooled;
 mod stream;
@@ -19,6 +21,11 @@ pub(crate) use address::Address;
 pub(crate) use address::NO_UNIX_SOCKETS;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
 pub(crate) use address::{decode, try_each};
+#[cfg(feature = "redis")]
+pub(crate) use aside::{Answer, Aside, Wanted};
+pub(crate) use names::Network;
+#[cfg(feature = "testing")]
+pub(crate) use names::stand_ins;
 pub(crate) use pool::Pool;
 pub(crate) use pooled::{Outcome, PooledConnector};
 pub(crate) use stream::Stream;

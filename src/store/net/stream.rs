@@ -3,18 +3,18 @@
 //! is full), and restarts its read timeout with every byte.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 #[cfg(unix)]
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::address::Address;
+use super::names::Network;
 #[cfg(feature = "tls-core")]
 use super::tls_stream::TlsStream;
 use super::waits::{is_readable, is_timeout, read_in_time, read_now, time_left, within_limit};
 use super::waker::Waker;
-use crate::base::traffic::{Meter, Traffic};
+use crate::base::traffic::Meter;
 #[cfg(feature = "tls-core")]
 use crate::store::tls::TlsClient;
 
@@ -40,43 +40,45 @@ enum Socket {
 }
 
 impl Socket {
-    fn connect(address: &Address, timeout: Duration) -> io::Result<(Self, Instant)> {
+    fn connect(address: &Address, timeout: Duration, deadline: Instant, network: &Network) -> io::Result<Self> {
         match address {
             Address::Tcp { host, port } => {
-                let addresses: Vec<SocketAddr> = (host.as_str(), *port).to_socket_addrs()?.collect();
-                let deadline = Instant::now() + timeout;
+                let addresses = network.names.resolve(host, *port, deadline)?;
                 let stream = connect_tcp(&addresses, deadline)?;
                 #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
                 socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(timeout))?;
-                Ok((Self::Tcp(stream), deadline))
+                Ok(Self::Tcp(stream))
             }
             #[cfg(unix)]
             Address::Unix(path) => {
-                let deadline = Instant::now() + timeout;
                 let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
                 // On Linux this also limits the connect; elsewhere a full accept queue refuses at
                 // once.
-                socket.set_write_timeout(Some(timeout))?;
+                socket.set_write_timeout(Some(time_left(deadline)?))?;
                 socket.connect(&socket2::SockAddr::unix(path)?)?;
-                Ok((Self::Unix(UnixStream::from(std::os::fd::OwnedFd::from(socket))), deadline))
+                Ok(Self::Unix(UnixStream::from(std::os::fd::OwnedFd::from(socket))))
             }
         }
     }
 }
 
 impl Stream {
-    /// Connects, and returns the deadline of the handshake: the connect and all handshakes share
-    /// `timeout`. It starts after the host name is resolved, because otherwise a slow name server
-    /// would leave no time for the server.
-    pub(crate) fn connect(address: &Address, timeout: Duration, traffic: &Arc<Traffic>) -> io::Result<(Self, Instant)> {
-        let (socket, deadline) = within_limit(Socket::connect(address, timeout), timeout)?;
-        Ok((Self { socket, meter: Meter::opened(traffic), limit: timeout }, deadline))
+    /// Looks the host name up and connects, until `deadline`, which is that of all handshakes as
+    /// well. `timeout`: what errors say about it, and the limit for the network to take data.
+    pub(crate) fn connect(
+        address: &Address,
+        timeout: Duration,
+        deadline: Instant,
+        network: &Network,
+    ) -> io::Result<Self> {
+        let socket = within_limit(Socket::connect(address, timeout, deadline, network), timeout)?;
+        Ok(Self { socket, meter: Meter::opened(&network.traffic), limit: timeout })
     }
 
     /// A stream over a socket that is already connected.
     #[cfg(all(test, unix))]
     pub(crate) fn of_unix(socket: UnixStream) -> Self {
-        Self { socket: Socket::Unix(socket), meter: Meter::opened(&Arc::default()), limit: Duration::ZERO }
+        Self { socket: Socket::Unix(socket), meter: Meter::opened(&std::sync::Arc::default()), limit: Duration::ZERO }
     }
 
     /// Counts the traffic of the connection, without what TLS adds to it.
