@@ -1,6 +1,6 @@
 //! One exchange with a master: sending requests, and reading the replies as they come.
 
-use super::{Node, UnreadReply};
+use super::{Effort, Node, UnreadReply};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
@@ -42,10 +42,27 @@ impl Node {
         holder: Option<&Holder>,
         make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<NodeCall<'_>, RedisFailure> {
-        match self.send_once(holder, false, &make) {
+        match self.send_once(holder, Effort::Connect, &make) {
             // The connection had ended while it was idle, which says nothing about the master.
-            Err(RedisFailure::Unknown { stale: true, .. }) => self.send_once(holder, false, &make),
+            Err(RedisFailure::Unknown { stale: true, .. }) => self.send_once(holder, Effort::Connect, &make),
             outcome => outcome,
+        }
+    }
+
+    /// Like [`send`](Self::send), but never waits: `None` if a connection has to be made first.
+    pub(crate) fn send_now(
+        &self,
+        holder: Option<&Holder>,
+        make: impl Fn(&Connection, &str) -> Vec<Request>,
+    ) -> Option<std::result::Result<NodeCall<'_>, RedisFailure>> {
+        if !self.has_connection() {
+            return None;
+        }
+        match self.send_once(holder, Effort::Open, make) {
+            // It had ended while it was idle, or another thread has just taken it.
+            Err(RedisFailure::Unknown { stale: true, .. }) => None,
+            Err(RedisFailure::NotSent(_)) if !self.has_connection() => None,
+            outcome => Some(outcome),
         }
     }
 
@@ -57,16 +74,16 @@ impl Node {
         make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<NodeCall<'_>, RedisFailure> {
         self.probe();
-        self.send_once(holder, true, make)
+        self.send_once(holder, Effort::Anyway, make)
     }
 
     fn send_once(
         &self,
         holder: Option<&Holder>,
-        anyway: bool,
+        effort: Effort,
         make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<NodeCall<'_>, RedisFailure> {
-        let (mut connection, pending, earlier) = self.take(holder, anyway).map_err(RedisFailure::NotSent)?;
+        let (mut connection, pending, earlier) = self.take(holder, effort).map_err(RedisFailure::NotSent)?;
         let unknowns: Vec<UnknownOutcome> =
             self.state.lock().unknowns.iter().map(|(unknown, _)| unknown.clone()).collect();
         let mut requests = match connection.kills_for(unknowns.iter()) {
@@ -141,6 +158,11 @@ impl NodeCall<'_> {
             }
         }
         true
+    }
+
+    /// Whether [`finish`](Self::finish) connects again and waits for a reply.
+    pub(crate) fn must_repeat(&self) -> bool {
+        matches!(self.failed, Some(RedisFailure::Unknown { stale: true, .. }))
     }
 
     /// Waits for the replies that have not been read yet. `make`: as for [`send`](Node::send). True
