@@ -56,6 +56,8 @@ mod scripts_twice;
 mod semaphore;
 mod sentinel;
 mod shared_reads;
+#[cfg(feature = "testing")]
+mod slow_names;
 mod snapshot;
 #[cfg(feature = "tracing")]
 mod spans;

@@ -28,6 +28,8 @@ pub(crate) use names::Network;
 pub(crate) use names::stand_ins;
 pub(crate) use pool::Pool;
 pub(crate) use pooled::{Outcome, PooledConnector};
+#[cfg(feature = "redis")]
+pub(crate) use stream::KEEPALIVE_PAUSE;
 pub(crate) use stream::Stream;
 pub(crate) use waits::readable;
 pub(crate) use waits::{is_timeout, no_answer};

@@ -18,9 +18,22 @@ use crate::base::traffic::Meter;
 #[cfg(feature = "tls-core")]
 use crate::store::tls::TlsClient;
 
-/// Keepalive probes find a peer that is gone without closing the connection.
+/// After so long a pause keepalive probes look for a peer that is gone without closing the
+/// connection, every [`PROBES_EVERY`].
+pub(crate) const KEEPALIVE_PAUSE: Duration = Duration::from_secs(5);
+const PROBES_EVERY: Duration = Duration::from_secs(2);
+
 fn keepalive() -> socket2::TcpKeepalive {
-    socket2::TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(2))
+    socket2::TcpKeepalive::new().with_time(KEEPALIVE_PAUSE).with_interval(PROBES_EVERY)
+}
+
+/// How long a connection lives without a sign of the peer while it owes one. On Linux this also
+/// replaces the number of keepalive probes: as the I/O timeout alone it would end an idle
+/// connection when a single probe, or its answer, is lost. So three of them may be. Whoever waits
+/// for a reply gives up after its I/O timeout in any case.
+#[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+fn user_timeout(io_timeout: Duration) -> Duration {
+    io_timeout.max(KEEPALIVE_PAUSE + 3 * PROBES_EVERY)
 }
 
 /// A socket, and the meter of its traffic.
@@ -46,7 +59,7 @@ impl Socket {
                 let addresses = network.names.resolve(host, *port, deadline)?;
                 let stream = connect_tcp(&addresses, deadline)?;
                 #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-                socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(timeout))?;
+                socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(user_timeout(timeout)))?;
                 Ok(Self::Tcp(stream))
             }
             #[cfg(unix)]
@@ -64,7 +77,7 @@ impl Socket {
 
 impl Stream {
     /// Looks the host name up and connects, until `deadline`, which is that of all handshakes as
-    /// well. `timeout`: what errors say about it, and the limit for the network to take data.
+    /// well. `timeout`: the I/O timeout, for errors and for what the system limits by it.
     pub(crate) fn connect(
         address: &Address,
         timeout: Duration,
@@ -479,6 +492,25 @@ mod tests {
         let none = connect_tcp(&[full.1; 8], start + Duration::from_millis(400)).unwrap_err();
         assert_eq!(none.kind(), io::ErrorKind::TimedOut);
         assert!(start.elapsed() < Duration::from_millis(8 * 400), "{:?}", start.elapsed());
+    }
+
+    /// The kernel ends a connection when a probe is unanswered and the user timeout has passed since
+    /// the last sign of the peer.
+    #[test]
+    fn an_idle_connection_outlives_lost_keepalive_probes() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::Tcp { host: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() };
+        for (io_timeout, at_least) in
+            [(2, 11), (60, 60)].map(|(io, least)| (Duration::from_secs(io), Duration::from_secs(least)))
+        {
+            let stream =
+                Stream::connect(&address, io_timeout, Instant::now() + io_timeout, &Network::default()).unwrap();
+            let socket = socket2::SockRef::from(&stream);
+            assert!(socket.keepalive().unwrap());
+            let first = socket.tcp_keepalive_time().unwrap();
+            assert!(first + 3 * socket.tcp_keepalive_interval().unwrap() <= at_least);
+            assert!(socket.tcp_user_timeout().unwrap().unwrap() >= at_least);
+        }
     }
 
     /// A process that is stopped while it waits finds the deadline passed, and the reply in the

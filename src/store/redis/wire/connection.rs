@@ -13,7 +13,7 @@ use super::unknown_outcome::{Facts, RedisFailure, Remedy, UnknownOutcome};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
-use crate::store::net::readable;
+use crate::store::net::{KEEPALIVE_PAUSE, readable};
 
 /// A live connection. Any error is final: after a timeout the next reply could belong to an earlier
 /// request.
@@ -26,7 +26,15 @@ pub(crate) struct Connection {
     clock: Arc<dyn Clock>,
     /// It has carried a request before and has been idle since.
     was_idle: bool,
+    /// When its last requests were sent.
+    last_sent: Moment,
+    /// They were sent after so long a pause that the connection may have been cut in silence (by a
+    /// NAT that has forgotten it, a host that is gone) before.
+    after_pause: bool,
 }
+
+/// As long as keepalive waits before it asks for a sign of life.
+const LONG_PAUSE: Duration = KEEPALIVE_PAUSE;
 
 /// An unread reply.
 struct Due {
@@ -35,6 +43,16 @@ struct Due {
     replicas: Option<Replicas>,
     /// The reply to an `ASKING` comes first.
     asking: bool,
+    /// The script may refuse to run because it is too late.
+    limited: bool,
+}
+
+impl Due {
+    /// The reply, if it has the shape that the request requires.
+    fn fitting(&self, reply: Reply) -> Result<Reply> {
+        let reply = fitting(self.shape, reply)?;
+        Ok(if self.limited { reply.unless_too_late() } else { reply })
+    }
 }
 
 /// Sent and not yet answered: the unknown outcome of the requests until their replies are read.
@@ -47,7 +65,8 @@ impl Connection {
     /// A connection after the handshake, in which `facts` were learned.
     pub(super) fn new(transport: Box<Transport>, facts: Facts, io_timeout: Duration, clock: Arc<dyn Clock>) -> Self {
         let facts = Arc::new(facts);
-        Self { transport, facts, out: Vec::new(), due: VecDeque::new(), io_timeout, clock, was_idle: false }
+        let (out, due, last_sent) = (Vec::new(), VecDeque::new(), facts.answered_at);
+        Self { transport, facts, out, due, io_timeout, clock, was_idle: false, last_sent, after_pause: false }
     }
 
     /// Which process of the server is at the other end.
@@ -94,20 +113,22 @@ impl Connection {
         if self.due.is_empty() && (self.facts.is_outdated() || self.transport.has_input()) {
             return Err(self.ended_while_idle());
         }
+        self.after_pause = sent_at.since(self.last_sent) > LONG_PAUSE;
+        self.last_sent = sent_at;
         self.out.clear();
         let connection_args = self.facts.connection_args(sent_at, self.io_timeout);
         let (mut not_after, mut commands) = (0, 0);
         for request in requests {
             request.write(&mut self.out, connection_args);
             let (shape, replicas, asking) = (request.shape(), request.replicas(), request.is_asking());
-            self.due.push_back(Due { shape, replicas, asking });
+            self.due.push_back(Due { shape, replicas, asking, limited: request.has_limit() });
             commands += 1 + u64::from(asking) + u64::from(replicas.is_some());
             if request.has_limit() {
                 not_after = connection_args.not_after;
             }
         }
         self.transport.stream().meter().requests(commands);
-        Ok(InFlight { sent_at, unknown: UnknownOutcome { facts: self.facts.clone(), not_after } })
+        Ok(InFlight { sent_at, unknown: UnknownOutcome { facts: self.facts.clone(), not_after, sent: true } })
     }
 
     pub(super) fn transmit(&mut self, flight: &InFlight) -> std::result::Result<(), RedisFailure> {
@@ -124,7 +145,7 @@ impl Connection {
         // Everything that was sent on it has been answered, so nothing can run late.
         RedisFailure::Unknown {
             error,
-            unknown: UnknownOutcome { facts: self.facts.clone(), not_after: 0 },
+            unknown: UnknownOutcome { facts: self.facts.clone(), not_after: 0, sent: false },
             stale: true,
         }
     }
@@ -150,19 +171,21 @@ impl Connection {
     }
 
     fn receive(&mut self, flight: &InFlight, busy_poll: Option<&BusyPoll>) -> std::result::Result<Reply, RedisFailure> {
-        let Due { shape, replicas: wanted, asking } = self.next_due();
-        let mut receive = |shape: Shape, busy_poll: Option<&BusyPoll>| {
-            let received = match busy_poll {
-                Some(busy_poll) => self.transport.recv_soon(busy_poll),
-                None => self.transport.recv(),
-            };
-            received.and_then(|reply| fitting(shape, reply))
+        let due = self.next_due();
+        let mut receive = |busy_poll: Option<&BusyPoll>| match busy_poll {
+            Some(busy_poll) => self.transport.recv_soon(busy_poll),
+            None => self.transport.recv(),
         };
-        let asked = if asking { receive(Shape::Text, busy_poll).map(drop) } else { Ok(()) };
-        let replies = asked.and_then(|()| receive(shape, busy_poll)).and_then(|reply| {
+        let mut receive_all = || {
+            if due.asking {
+                fitting(Shape::Text, receive(busy_poll)?)?;
+            }
+            let reply = due.fitting(receive(busy_poll)?)?;
             // Replicas take longer: the thread sleeps until their answer.
-            Ok((reply, wanted.map(|wanted| Ok((wanted, receive(Shape::Number, None)?))).transpose()?))
-        });
+            let acknowledged = due.replicas.map(|wanted| Ok((wanted, fitting(Shape::Number, receive(None)?)?)));
+            Ok((reply, acknowledged.transpose()?))
+        };
+        let replies = receive_all();
         match replies {
             // A grant that nobody would remember. Checked after the reply has come: a master that
             // was replaced before it answered is not believed.
@@ -174,7 +197,7 @@ impl Connection {
     }
 
     fn next_due(&mut self) -> Due {
-        self.due.pop_front().unwrap_or(Due { shape: Shape::Any, replicas: None, asking: false })
+        self.due.pop_front().unwrap_or(Due { shape: Shape::Any, replicas: None, asking: false, limited: false })
     }
 
     /// A reply that has already arrived. `fresh`: [`answered`](Self::answered) has reported input.
@@ -187,8 +210,8 @@ impl Connection {
             return Ok(None);
         };
         // Only Redlock reads in this way, and it has neither replicas nor clusters.
-        let shape = self.next_due().shape;
-        fitting(shape, reply).map(Some).map_err(|error| self.as_unknown(error, flight))
+        let fitted = self.next_due().fitting(reply);
+        fitted.map(Some).map_err(|error| self.as_unknown(error, flight))
     }
 
     /// Sends all requests in one write and reads all replies. A script that the server does not
@@ -224,7 +247,9 @@ impl Connection {
     fn as_unknown(&self, error: Error, flight: &InFlight) -> RedisFailure {
         // Counted after a timeout as well, because the connection is closed then.
         self.transport.stream().meter().broke();
-        let stale = self.was_idle && error.kind() == ErrorKind::Unreachable && error.message() == ENDED;
+        let is_silent = || self.after_pause && self.clock.now().since(flight.sent_at) >= self.io_timeout;
+        let has_ended = error.kind() == ErrorKind::Unreachable && (error.message() == ENDED || is_silent());
+        let stale = self.was_idle && has_ended;
         RedisFailure::Unknown { error, unknown: flight.unknown.clone(), stale }
     }
 

@@ -128,21 +128,23 @@ impl Pool {
 
     /// Returns the answer, unless the server does not know the script. Then the request is sent
     /// again with the source, which the server keeps; NOSCRIPT guarantees that nothing ran. It is
-    /// also sent again where the server has forgotten who asks.
+    /// also sent again where the server has forgotten who asks, or where the connection was wrong
+    /// about the server's clock.
     fn loaded(&self, request: &Request, answer: Answer) -> Outcome {
         if answer.reply.is_error("NOSCRIPT")
             && let Some(whole) = request.whole()
         {
             return self.call(whole);
         }
-        if answer.reply.is_logged_out() {
+        if answer.reply.is_refused_here() {
             return self.call_logged_in(request);
         }
         Ok(answer)
     }
 
     /// Sends the request again on a connection that has just logged in: those of the pool may be of
-    /// the same expired identity. NOAUTH guarantees that nothing ran.
+    /// the same expired identity, or as wrong about the clock. The reply guarantees that nothing
+    /// ran.
     #[cold]
     fn call_logged_in(&self, request: &Request) -> Outcome {
         let mut connection = self.connect().map_err(RedisFailure::NotSent)?;

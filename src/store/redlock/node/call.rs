@@ -180,10 +180,12 @@ impl NodeCall<'_> {
                 let may_have_run = again.connection().may_have_run(&unknown);
                 again.read().map(|replies| (replies, may_have_run))
             }
-            Ok(replies) if replies.iter().any(Reply::is_logged_out) => {
+            Ok(replies) if replies.iter().any(Reply::is_refused_here) => {
+                // The idle connections are logged out as well, or as wrong about the clock.
+                self.node.state.lock().free.clear();
                 let mut again = self.node.send(self.holder.as_ref(), make)?;
                 // Refused requests did not run.
-                let may_have_run = !replies.iter().all(Reply::is_logged_out);
+                let may_have_run = !replies.iter().all(Reply::is_refused_here);
                 again.read().map(|replies| (replies, may_have_run))
             }
             outcome => outcome.map(|replies| (replies, false)),
