@@ -111,8 +111,7 @@ fn a_name_server_that_hangs_costs_no_hold_in_postgres() {
     let server = Postgres::shared();
     let proxy = Proxy::before_postgres_on_a_port(&server);
     let gate = Gate::names("pg.slow-names.test");
-    let url = server.url();
-    let database = url.rsplit('/').next().unwrap();
+    let database = &server.texts("SELECT current_database()")[0];
     let url = format!("postgres://leasehold@pg.slow-names.test:{}/{database}?sslmode=disable", proxy.port());
     outlasts(LockClient::builder().url(url).client_name("leasehold"), &gate, || proxy.cut_all());
     drop(proxy);

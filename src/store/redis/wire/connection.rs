@@ -33,9 +33,6 @@ pub(crate) struct Connection {
     after_pause: bool,
 }
 
-/// As long as keepalive waits before it asks for a sign of life.
-const LONG_PAUSE: Duration = KEEPALIVE_PAUSE;
-
 /// An unread reply.
 struct Due {
     shape: Shape,
@@ -113,7 +110,7 @@ impl Connection {
         if self.due.is_empty() && (self.facts.is_outdated() || self.transport.has_input()) {
             return Err(self.ended_while_idle());
         }
-        self.after_pause = sent_at.since(self.last_sent) > LONG_PAUSE;
+        self.after_pause = sent_at.since(self.last_sent) > KEEPALIVE_PAUSE;
         self.last_sent = sent_at;
         self.out.clear();
         let connection_args = self.facts.connection_args(sent_at, self.io_timeout);
