@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::aside::{Answer, Aside, Wanted};
+use super::question::{Answer, Question, Wanted};
 use super::waits::LateName;
 use crate::base::traffic::Traffic;
 
@@ -39,7 +39,7 @@ type Found = Result<Arc<[SocketAddr]>, String>;
 /// nothing about the server. Those of a name that has moved meanwhile do no harm that the name
 /// itself could not do: the handshake checks who answers there.
 #[derive(Default)]
-pub(super) struct Names(Mutex<HashMap<String, Arc<Aside<Found>>>>);
+pub(super) struct Names(Mutex<HashMap<String, Arc<Question<Found>>>>);
 
 impl Names {
     /// The addresses of a host. Blocks until `until` at most; if earlier addresses are known, for a
@@ -78,10 +78,10 @@ impl Names {
         Ok(found.iter().map(|address| with_port(*address, port)).collect())
     }
 
-    fn name(&self, host: &str) -> Arc<Aside<Found>> {
+    fn name(&self, host: &str) -> Arc<Question<Found>> {
         let is_found = |found: &Found| found.as_ref().is_ok_and(|addresses| !addresses.is_empty());
         let mut names = self.0.lock();
-        names.entry(host.to_owned()).or_insert_with(|| Arc::new(Aside::new("lh-name", is_found))).clone()
+        names.entry(host.to_owned()).or_insert_with(|| Arc::new(Question::new("lh-name", is_found))).clone()
     }
 }
 

@@ -9,7 +9,7 @@ use super::reply::{Reply, ServerError};
 use super::request::Request;
 use crate::base::credentials::{Credentials, CredentialsProvider};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::net::{Answer, Aside, Wanted};
+use crate::store::net::{Answer, Question, Wanted};
 
 /// Who logs in.
 #[derive(Clone)]
@@ -31,13 +31,13 @@ pub(super) enum Password {
 pub(crate) struct Provider {
     source: Arc<dyn CredentialsProvider>,
     /// The kept ones are those that a server accepted last.
-    answers: Aside<Result<Credentials>>,
+    answers: Question<Result<Credentials>>,
 }
 
 impl Provider {
     /// For one client: a forked child would wait for the parent's threads.
     pub(crate) fn new(source: &Arc<dyn CredentialsProvider>) -> Arc<Self> {
-        Arc::new(Self { source: source.clone(), answers: Aside::new("lh-credentials", |_| false) })
+        Arc::new(Self { source: source.clone(), answers: Question::new("lh-credentials", |_| false) })
     }
 
     /// The credentials, until `until`. Those that were accepted last if the answer is late: the

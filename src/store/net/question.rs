@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// One question, which several threads may ask.
-pub(crate) struct Aside<T> {
+pub(crate) struct Question<T> {
     /// The name of its threads.
     thread: &'static str,
     shared: Arc<Shared<T>>,
@@ -62,7 +62,7 @@ pub(crate) struct Answer<T> {
     pub(crate) kept: Option<T>,
 }
 
-impl<T: Clone + Send + 'static> Aside<T> {
+impl<T: Clone + Send + 'static> Question<T> {
     pub(crate) fn new(thread: &'static str, keeps: fn(&T) -> bool) -> Self {
         let state = State { asked: 0, under_way: None, last: None, kept: None };
         Self { thread, shared: Arc::new(Shared { keeps, state: Mutex::new(state), answered: Condvar::new() }) }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     /// A question, and how to answer it. Without an answer the thread panics.
-    fn question() -> (Sender<u32>, impl FnOnce() -> u32 + Send + 'static) {
+    fn hanging() -> (Sender<u32>, impl FnOnce() -> u32 + Send + 'static) {
         let (answer, answers) = channel();
         (answer, move || answers.recv().unwrap())
     }
@@ -174,13 +174,13 @@ mod tests {
 
     #[test]
     fn while_a_question_hangs_it_has_one_thread_and_nobody_waits_for_longer_than_it_can() {
-        let aside = Aside::new("lh-test", |_| false);
-        let (answer, first) = question();
-        assert_eq!(aside.ask(Wanted::Next, soon(), first).came, None);
+        let question = Question::new("lh-test", |_| false);
+        let (answer, first) = hanging();
+        assert_eq!(question.ask(Wanted::Next, soon(), first).came, None);
         let asked = Arc::new(AtomicU32::new(0));
         let ask = |until| {
             let asked = asked.clone();
-            aside.ask(Wanted::Next, until, move || 8 + asked.fetch_add(1, Ordering::SeqCst)).came
+            question.ask(Wanted::Next, until, move || 8 + asked.fetch_add(1, Ordering::SeqCst)).came
         };
         std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(|| assert_eq!(ask(soon()), None)))));
         assert_eq!(asked.load(Ordering::SeqCst), 0);
@@ -194,24 +194,24 @@ mod tests {
 
     #[test]
     fn an_answer_that_nobody_waited_for_is_kept() {
-        let aside = Aside::new("lh-test", |&answer| answer != 0);
-        let (answer, first) = question();
-        assert!(aside.ask(Wanted::Next, soon(), first).came.is_none());
+        let question = Question::new("lh-test", |&answer| answer != 0);
+        let (answer, first) = hanging();
+        assert!(question.ask(Wanted::Next, soon(), first).came.is_none());
         answer.send(7).unwrap();
-        let second = aside.ask(Wanted::Anew, later(), || 0);
+        let second = question.ask(Wanted::Anew, later(), || 0);
         assert_eq!((second.came, second.kept), (Some(0), Some(7)), "and one that is worth nothing is not");
-        aside.revise(|kept| *kept = None);
-        assert_eq!(aside.ask(Wanted::Next, later(), || 0).kept, None);
+        question.revise(|kept| *kept = None);
+        assert_eq!(question.ask(Wanted::Next, later(), || 0).kept, None);
     }
 
     /// With a kept answer a hanging question costs a quarter of the time, and only once.
     #[test]
     fn with_a_kept_answer_nobody_waits_for_one_that_hangs() {
-        let aside = Aside::new("lh-test", |_| true);
-        assert_eq!(aside.ask(Wanted::Next, later(), || 7).came, Some(7));
-        let (_hangs, second) = question();
+        let question = Question::new("lh-test", |_| true);
+        assert_eq!(question.ask(Wanted::Next, later(), || 7).came, Some(7));
+        let (_hangs, second) = hanging();
         let began = Instant::now();
-        let late = aside.ask(Wanted::Next, Instant::now() + 8 * SHORT, second);
+        let late = question.ask(Wanted::Next, Instant::now() + 8 * SHORT, second);
         assert_eq!((late.came, late.kept), (None, Some(7)));
         assert!(began.elapsed() >= 2 * SHORT);
         while began.elapsed() < 4 * SHORT {
@@ -219,19 +219,19 @@ mod tests {
         }
         let began = Instant::now();
         for _ in 0..100 {
-            assert_eq!(aside.ask(Wanted::Next, Instant::now() + 8 * SHORT, unasked).kept, Some(7));
+            assert_eq!(question.ask(Wanted::Next, Instant::now() + 8 * SHORT, unasked).kept, Some(7));
         }
         assert!(began.elapsed() < 100 * 2 * SHORT, "{:?}", began.elapsed());
-        assert_eq!(aside.ask(Wanted::Anew, soon(), unasked).came, None, "that one has not begun yet");
+        assert_eq!(question.ask(Wanted::Anew, soon(), unasked).came, None, "that one has not begun yet");
     }
 
     #[test]
     fn an_answer_that_is_wanted_anew_is_to_a_later_question() {
-        let aside = Aside::new("lh-test", |_| false);
-        let (answer, first) = question();
-        assert!(aside.ask(Wanted::Next, soon(), first).came.is_none());
+        let question = Question::new("lh-test", |_| false);
+        let (answer, first) = hanging();
+        assert!(question.ask(Wanted::Next, soon(), first).came.is_none());
         std::thread::scope(|scope| {
-            let anew = scope.spawn(|| aside.ask(Wanted::Anew, later(), || 8).came);
+            let anew = scope.spawn(|| question.ask(Wanted::Anew, later(), || 8).came);
             answer.send(7).unwrap();
             assert_eq!(anew.join().unwrap(), Some(8));
         });
@@ -239,10 +239,10 @@ mod tests {
 
     #[test]
     fn a_question_that_panics_ends_for_all() {
-        let aside = Aside::new("lh-test", |_| false);
-        let (answer, first) = question();
+        let question = Question::new("lh-test", |_| false);
+        let (answer, first) = hanging();
         drop(answer);
-        assert_eq!(aside.ask(Wanted::Next, later(), first).came, None);
-        assert_eq!(aside.ask(Wanted::Next, later(), || 8).came, Some(8));
+        assert_eq!(question.ask(Wanted::Next, later(), first).came, None);
+        assert_eq!(question.ask(Wanted::Next, later(), || 8).came, Some(8));
     }
 }
