@@ -135,7 +135,7 @@ fn side_by_side<X: Send, T: Send>(items: Vec<X>, ask: impl Fn(X) -> T + Sync) ->
     let ask = &|item: &Mutex<Option<X>>| ask(item.lock().take().expect("it is asked once"));
     std::thread::scope(|scope| {
         let start = |item| {
-            let thread = std::thread::Builder::new().name("lh-connect".into());
+            let thread = std::thread::Builder::new().name("lh-master".into());
             (item, thread.spawn_scoped(scope, move || ask(item)))
         };
         let threads: Vec<_> = items.iter().map(start).collect();
