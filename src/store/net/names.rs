@@ -36,8 +36,8 @@ type Found = Result<Arc<[SocketAddr]>, String>;
 ///
 /// They are looked up again for each connect, because a name may lead to another server now. The
 /// last addresses are used when the answer is late or is an error: a name server that is away says
-/// nothing about the server. Those of a name that has moved meanwhile do no harm that the name
-/// itself could not do: the handshake checks who answers there.
+/// nothing about the server. For a name that has moved meanwhile they are what a name server with a
+/// cache would have answered.
 #[derive(Default)]
 pub(super) struct Names(Mutex<HashMap<String, Arc<Question<Found>>>>);
 
@@ -68,7 +68,7 @@ impl Names {
         let found = match name.ask(Wanted::Next, until, question) {
             Answer { came: Some(Ok(found)), .. } if !found.is_empty() => found,
             Answer { came, kept: Some(Ok(kept)) } => {
-                let why = came.map_or("the name server has not answered yet".to_owned(), |came| why_not(came));
+                let why = came.map_or("the name server has not answered yet".to_owned(), why_not);
                 log::debug!("{host:?} was not looked up, its last addresses are used: {why}");
                 kept
             }
