@@ -56,8 +56,8 @@ use crate::wait::client_state::{ClientState, Config};
 impl LockClient {
     /// Connects to a [URL](Builder::url) such as `redis://user:password@host:6379/0` with the
     /// default settings, and checks the server and the user's permissions. Blocks for at most the
-    /// I/O timeout of 2 s, however many addresses the host has and however slowly it answers;
-    /// looking up a host name is not bounded.
+    /// I/O timeout of 2 s, however many addresses the host has and however slowly it, or the name
+    /// server, answers.
     ///
     /// # Errors
     /// [`InvalidInput`](crate::ErrorKind::InvalidInput): some part of the URL is unknown or
@@ -223,9 +223,10 @@ impl Builder {
         self
     }
 
-    /// The limit for each connect (including TLS, the login and the checks of the server), each
-    /// write and each reply. A call to a hung server can run into two or three of them in a row.
-    /// The addresses of a host share the limit of one connect; looking up its name is not bounded.
+    /// The limit for each connect (including the look-up of the host name, the answer of a
+    /// [credentials provider](crate::CredentialsProvider), TLS, the login and the checks of the
+    /// server), each write and each reply. A call to a hung server can run into two or three of
+    /// them in a row. The addresses of a host share the limit of one connect.
     /// Must be shorter than the lease. Defaults to 2 s, or a quarter of the lease if that is less;
     /// renewals never wait longer than a quarter of the lease.
     pub fn io_timeout(mut self, timeout: Duration) -> Self {

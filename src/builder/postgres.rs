@@ -11,6 +11,7 @@ use crate::base::error::Result;
 #[cfg(feature = "tls-core")]
 use crate::base::tls::Tls;
 use crate::store::LockStore;
+use crate::store::net::Network;
 use crate::store::postgres::url::PostgresUrl;
 #[cfg(feature = "tls-core")]
 use crate::store::postgres::url::{Ssl, SslMode};
@@ -74,7 +75,7 @@ impl Servers for Postgres {
             #[cfg(feature = "tls-core")]
             tls,
             known: Known::default(),
-            traffic: client.traffic.clone(),
+            network: Network::counted_in(&client.traffic),
         };
         let store = PostgresStore::new(PostgresSettings {
             server,

@@ -11,8 +11,9 @@ use super::settings::{NewClient, invalid};
 use crate::base::credentials::{Credentials, CredentialsProvider};
 use crate::base::error::Result;
 use crate::store::LockStore;
+use crate::store::net::Network;
 use crate::store::redis::script::WaiterTimeouts;
-use crate::store::redis::wire::{BusyPoll, Connector, Endpoint, Target};
+use crate::store::redis::wire::{BusyPoll, Connector, Endpoint, Provider, Target};
 use crate::store::redis::{RedisSettings, RedisStore, script};
 
 /// Redisson's default.
@@ -198,6 +199,7 @@ impl fmt::Debug for Address<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Only with a provider may a URL have a user without a password.
         let nobody: Arc<dyn CredentialsProvider> = Arc::new(|| Ok(Credentials::password("")));
+        let nobody = Provider::new(&nobody);
         match Endpoint::parse(self.0, None).or_else(|_| Endpoint::parse(self.0, Some(&nobody))) {
             Ok(endpoint) => endpoint.fmt(f),
             Err(_) => f.write_str("a URL that is not understood"),
@@ -229,9 +231,11 @@ impl NewClient<'_> {
         urls: &[String],
         credentials: Option<&Arc<dyn CredentialsProvider>>,
     ) -> Result<Vec<Endpoint>> {
-        let parse = |url: &String| Endpoint::parse(url, credentials);
+        let provider = credentials.map(Provider::new);
+        let parse = |url: &String| Endpoint::parse(url, provider.as_ref());
         let mut endpoints: Vec<Endpoint> = urls.iter().map(parse).collect::<Result<_>>()?;
-        endpoints.iter_mut().for_each(|endpoint| endpoint.count_in(&self.traffic));
+        let network = Network::counted_in(&self.traffic);
+        endpoints.iter_mut().for_each(|endpoint| endpoint.join(&network));
         #[cfg(feature = "tls-core")]
         if let Some(tls) = self.tls(endpoints.iter().any(Endpoint::is_secure), "rediss")? {
             endpoints.iter_mut().for_each(|endpoint| endpoint.secure_with(&tls));

@@ -12,8 +12,9 @@ use crate::base::error::Result;
 #[cfg(feature = "tls-core")]
 use crate::base::tls::Tls;
 use crate::store::LockStore;
+use crate::store::net::Network;
 use crate::store::redis::sentinel::{Providers, SentinelUrls, Sentinels};
-use crate::store::redis::wire::Target;
+use crate::store::redis::wire::{Provider, Target};
 #[cfg(feature = "tls-core")]
 use crate::store::tls::TlsClient;
 
@@ -127,8 +128,9 @@ impl Sentinel {
     }
 
     fn urls(&self) -> Result<SentinelUrls> {
-        let (of_servers, of_sentinels) = (self.options.credentials.as_ref(), self.sentinel_credentials.as_ref());
-        let providers = Providers { of_servers, of_sentinels };
+        let of_servers = self.options.credentials.as_ref().map(Provider::new);
+        let of_sentinels = self.sentinel_credentials.as_ref().map(Provider::new);
+        let providers = Providers { of_servers: of_servers.as_ref(), of_sentinels: of_sentinels.as_ref() };
         match &self.named {
             Named::Each { urls, master } => SentinelUrls::of_each(urls, master, providers),
             Named::InOne(url) => SentinelUrls::of_one(url, providers),
@@ -161,8 +163,10 @@ from_url!(Sentinel, |url| Sentinel::named(Named::InOne(url)));
 impl Servers for Sentinel {
     fn store(&self, client: &NewClient<'_>) -> Result<Arc<dyn LockStore>> {
         let mut urls = self.urls()?;
+        urls.server.join(&Network::counted_in(&client.traffic));
         // Requests to sentinels do not count as traffic of locks.
-        urls.server.count_in(&client.traffic);
+        let of_sentinels = Arc::default();
+        urls.sentinels.iter_mut().for_each(|sentinel| sentinel.join(&of_sentinels));
         #[cfg(feature = "tls-core")]
         self.secure(&mut urls, client.settings.tls.as_ref())?;
         // The watchdog waits for the sentinels as well.

@@ -9,6 +9,7 @@ use super::servers::{Servers, from_url};
 use super::settings::{NewClient, invalid};
 use crate::base::error::Result;
 use crate::store::LockStore;
+use crate::store::net::Network;
 use crate::store::zookeeper::url::ZooKeeperUrl;
 use crate::store::zookeeper::wire::{Acl, Servers as Addresses};
 use crate::store::zookeeper::{ClientSettings, ZooKeeperSettings, ZooKeeperStore};
@@ -93,7 +94,7 @@ impl Servers for ZooKeeper {
             addresses: url.hosts,
             digest: url.digest,
             clock: client.clock.clone(),
-            traffic: client.traffic.clone(),
+            network: Network::counted_in(&client.traffic),
         };
         let settings = ClientSettings {
             servers,

@@ -83,7 +83,10 @@
 //! | [`java_waiter_timeout`](crate::Redis::java_waiter_timeout) | 5 minutes | the timeout of Java waiters in a fair queue | only beside Java: see [`redisson`](crate::guide::redisson) |
 //! | [`longest_lease`](crate::Redlock::longest_lease) | the lease, or 30 s if that is more | with Redlock: the longest lease of any client of these masters, and so the quarantine of a master that restarted | the same on all clients |
 //!
-//! `io_timeout` does not bound the lookup of a host name.
+//! A connect includes the look-up of the host name and the answer of a [credentials
+//! provider](crate::CredentialsProvider). If one of these is late, the last addresses, or the last
+//! credentials that the server accepted, are used after a quarter of that time: a name server that
+//! is away costs no lock.
 //!
 //! # Permits
 //!

@@ -180,7 +180,10 @@
 //! | Upstash | `url` | `rediss://` | it is not Redis but a server of Upstash's own: run your tests against it first |
 //!
 //! Where `CLIENT KILL` is not permitted, a request whose reply was lost is resolved by a time
-//! limit, which takes an I/O timeout longer. Nothing else changes.
+//! limit, which takes an I/O timeout longer. The limit is a time of the server's clock. After that
+//! was stepped forward, the first call on each connection makes a new one. After it was set back, a
+//! request whose reply was lost just before is resolved up to ten seconds later; if it should reach
+//! the server after that, the lock stays taken for one lease.
 //!
 //! # When the server fails
 //!

@@ -11,7 +11,7 @@ mod findings;
 mod listing;
 pub(crate) mod memory;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "zookeeper"))]
-mod net;
+pub(crate) mod net;
 mod owners;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;

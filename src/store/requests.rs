@@ -8,6 +8,7 @@ use crate::base::lease::SessionTerm;
 use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::base::limits::TAKEN_TTL;
 use crate::base::lock_name::LockName;
+use crate::base::log;
 use crate::store::unknown_outcomes::UnknownOutcomes;
 use std::sync::Arc;
 use std::time::Duration;

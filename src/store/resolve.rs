@@ -2,6 +2,7 @@
 
 use crate::base::clock::Clock;
 use crate::base::error::Result;
+use crate::base::log;
 use crate::store::Undo;
 
 /// Undos resolved in one write.

@@ -135,3 +135,50 @@ fn a_waiter_that_gives_up_says_after_how_long_and_why() {
     });
     drop(held);
 }
+
+/// A server closes idle connections (`timeout`), or a proxy does. No byte of the request was sent,
+/// so also one that must not run twice is sent again.
+#[test]
+fn every_call_works_after_the_idle_connections_were_closed() {
+    let server = Server::start();
+    let client = server.client();
+    let holder = server.client();
+    let _held = holder.lock("job").unwrap();
+    let close = || {
+        let mut admin = server.connect();
+        redis::cmd("CLIENT").arg(&["KILL", "TYPE", "normal"]).exec(&mut admin).unwrap();
+    };
+    for _ in 0..3 {
+        client.try_lock("warm").unwrap().unwrap().unlock().unwrap();
+        close();
+        client.mutex("job").force_unlock().unwrap();
+        close();
+        client.mutex("job").is_locked().unwrap();
+        close();
+        client.try_lock("warm").unwrap().unwrap().unlock().unwrap();
+    }
+}
+
+/// A NAT that has forgotten a connection, or a host that is gone, swallows what is sent, and nobody
+/// says so. Keepalive finds it only later.
+#[test]
+fn a_call_after_a_long_pause_outlives_a_connection_that_was_cut_in_silence() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let client = LockClient::builder().url(proxy.url()).io_timeout(ms(500)).build().unwrap();
+    let guard = client.lock("job").unwrap();
+    std::thread::sleep(ms(5_200));
+    proxy.inject("job", Fault::BlackHoleReply);
+    guard.unlock().unwrap();
+    std::thread::sleep(ms(5_200));
+    proxy.inject("job", Fault::BlackHoleReply);
+    let guard = client.try_lock("job").unwrap().unwrap();
+    assert!(guard.is_held());
+    guard.unlock().unwrap();
+    // A server that hangs is no such connection: the next call fails after its timeout.
+    proxy.inject("job", Fault::BlackHoleReply);
+    assert!(client.try_lock("job").is_err());
+    drop(client);
+    drop(proxy);
+    server.assert_clean();
+}

@@ -56,7 +56,10 @@ mod scripts;
 mod scripts_twice;
 mod semaphore;
 mod sentinel;
+mod server_clock;
 mod shared_reads;
+#[cfg(feature = "testing")]
+mod slow_names;
 mod snapshot;
 #[cfg(feature = "tracing")]
 mod spans;

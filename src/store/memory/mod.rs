@@ -36,6 +36,7 @@ use crate::base::diagnosis::{Check, Finding};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
+use crate::base::log;
 use crate::base::node_status::{NodeState, NodeStatus};
 use crate::os::{
     MutexGuard,

@@ -7,10 +7,12 @@ compile_error!("leasehold connects to servers on Unix and on Windows only: it ne
 mod address;
 mod aside;
 mod batch;
+mod names;
 mod pace;
 mod places;
 mod pool;
 mod pooled;
+mod question;
 mod stream;
 #[cfg(feature = "tls-core")]
 mod tls_stream;
@@ -22,8 +24,15 @@ pub(crate) use address::Address;
 pub(crate) use address::NO_UNIX_SOCKETS;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
 pub(crate) use address::{decode, try_each};
+pub(crate) use names::Network;
+#[cfg(feature = "testing")]
+pub(crate) use names::stand_ins;
 pub(crate) use pool::Pool;
 pub(crate) use pooled::{Outcome, PooledConnector};
+#[cfg(feature = "redis")]
+pub(crate) use question::{Answer, Question, Wanted};
+#[cfg(feature = "redis")]
+pub(crate) use stream::KEEPALIVE_PAUSE;
 pub(crate) use stream::Stream;
 pub(crate) use waits::readable;
 pub(crate) use waits::{is_timeout, no_answer};

@@ -3,24 +3,37 @@
 //! is full), and restarts its read timeout with every byte.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 #[cfg(unix)]
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::address::Address;
+use super::names::Network;
 #[cfg(feature = "tls-core")]
 use super::tls_stream::TlsStream;
 use super::waits::{is_readable, is_timeout, read_in_time, read_now, time_left, within_limit};
 use super::waker::Waker;
-use crate::base::traffic::{Meter, Traffic};
+use crate::base::traffic::Meter;
 #[cfg(feature = "tls-core")]
 use crate::store::tls::TlsClient;
 
-/// Keepalive probes find a peer that is gone without closing the connection.
+/// After so long a pause keepalive probes look for a peer that is gone without closing the
+/// connection, every [`PROBES_EVERY`].
+pub(crate) const KEEPALIVE_PAUSE: Duration = Duration::from_secs(5);
+const PROBES_EVERY: Duration = Duration::from_secs(2);
+
 fn keepalive() -> socket2::TcpKeepalive {
-    socket2::TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(2))
+    socket2::TcpKeepalive::new().with_time(KEEPALIVE_PAUSE).with_interval(PROBES_EVERY)
+}
+
+/// How long a connection lives without a sign of the peer while it owes one. On Linux this also
+/// replaces the number of keepalive probes: as the I/O timeout alone it would end an idle
+/// connection when a single probe, or its answer, is lost. So three of them may be. Whoever waits
+/// for a reply gives up after its I/O timeout in any case.
+#[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+fn user_timeout(io_timeout: Duration) -> Duration {
+    io_timeout.max(KEEPALIVE_PAUSE + 3 * PROBES_EVERY)
 }
 
 /// A socket, and the meter of its traffic.
@@ -40,43 +53,45 @@ enum Socket {
 }
 
 impl Socket {
-    fn connect(address: &Address, timeout: Duration) -> io::Result<(Self, Instant)> {
+    fn connect(address: &Address, timeout: Duration, deadline: Instant, network: &Network) -> io::Result<Self> {
         match address {
             Address::Tcp { host, port } => {
-                let addresses: Vec<SocketAddr> = (host.as_str(), *port).to_socket_addrs()?.collect();
-                let deadline = Instant::now() + timeout;
+                let addresses = network.names.resolve(host, *port, deadline)?;
                 let stream = connect_tcp(&addresses, deadline)?;
                 #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-                socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(timeout))?;
-                Ok((Self::Tcp(stream), deadline))
+                socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(user_timeout(timeout)))?;
+                Ok(Self::Tcp(stream))
             }
             #[cfg(unix)]
             Address::Unix(path) => {
-                let deadline = Instant::now() + timeout;
                 let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
                 // On Linux this also limits the connect; elsewhere a full accept queue refuses at
                 // once.
-                socket.set_write_timeout(Some(timeout))?;
+                socket.set_write_timeout(Some(time_left(deadline)?))?;
                 socket.connect(&socket2::SockAddr::unix(path)?)?;
-                Ok((Self::Unix(UnixStream::from(std::os::fd::OwnedFd::from(socket))), deadline))
+                Ok(Self::Unix(UnixStream::from(std::os::fd::OwnedFd::from(socket))))
             }
         }
     }
 }
 
 impl Stream {
-    /// Connects, and returns the deadline of the handshake: the connect and all handshakes share
-    /// `timeout`. It starts after the host name is resolved, because otherwise a slow name server
-    /// would leave no time for the server.
-    pub(crate) fn connect(address: &Address, timeout: Duration, traffic: &Arc<Traffic>) -> io::Result<(Self, Instant)> {
-        let (socket, deadline) = within_limit(Socket::connect(address, timeout), timeout)?;
-        Ok((Self { socket, meter: Meter::opened(traffic), limit: timeout }, deadline))
+    /// Looks the host name up and connects, until `deadline`, which is that of all handshakes as
+    /// well. `timeout`: the I/O timeout, for errors and for what the system limits by it.
+    pub(crate) fn connect(
+        address: &Address,
+        timeout: Duration,
+        deadline: Instant,
+        network: &Network,
+    ) -> io::Result<Self> {
+        let socket = within_limit(Socket::connect(address, timeout, deadline, network), timeout)?;
+        Ok(Self { socket, meter: Meter::opened(&network.traffic), limit: timeout })
     }
 
     /// A stream over a socket that is already connected.
     #[cfg(all(test, unix))]
     pub(crate) fn of_unix(socket: UnixStream) -> Self {
-        Self { socket: Socket::Unix(socket), meter: Meter::opened(&Arc::default()), limit: Duration::ZERO }
+        Self { socket: Socket::Unix(socket), meter: Meter::opened(&std::sync::Arc::default()), limit: Duration::ZERO }
     }
 
     /// Counts the traffic of the connection, without what TLS adds to it.
@@ -477,6 +492,25 @@ mod tests {
         let none = connect_tcp(&[full.1; 8], start + Duration::from_millis(400)).unwrap_err();
         assert_eq!(none.kind(), io::ErrorKind::TimedOut);
         assert!(start.elapsed() < Duration::from_millis(8 * 400), "{:?}", start.elapsed());
+    }
+
+    /// The kernel ends a connection when a probe is unanswered and the user timeout has passed since
+    /// the last sign of the peer.
+    #[test]
+    fn an_idle_connection_outlives_lost_keepalive_probes() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = Address::Tcp { host: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() };
+        for (io_timeout, at_least) in
+            [(2, 11), (60, 60)].map(|(io, least)| (Duration::from_secs(io), Duration::from_secs(least)))
+        {
+            let stream =
+                Stream::connect(&address, io_timeout, Instant::now() + io_timeout, &Network::default()).unwrap();
+            let socket = socket2::SockRef::from(&stream);
+            assert!(socket.keepalive().unwrap());
+            let first = socket.tcp_keepalive_time().unwrap();
+            assert!(first + 3 * socket.tcp_keepalive_interval().unwrap() <= at_least);
+            assert!(socket.tcp_user_timeout().unwrap().unwrap() >= at_least);
+        }
     }
 
     /// A process that is stopped while it waits finds the deadline passed, and the reply in the

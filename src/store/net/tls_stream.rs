@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use rustls::ClientConnection;
 
 use super::waits::{read_in_time, read_now, time_left};
+use crate::base::log;
 use crate::store::tls::{TlsClient, TlsFailure};
 
 /// The size of one read of the socket. A record has up to 16 KiB, but replies are short.
@@ -37,7 +38,7 @@ impl TlsStream {
         let mut session =
             Session { tls: client.session(host)?, raw: Vec::new(), start: 0, has_ended: false, has_identity };
         session.shake_hands(&socket, deadline).map_err(TlsFailure::in_handshake)?;
-        if let (true, Ok(address)) = (log::log_enabled!(log::Level::Debug), socket.peer_addr()) {
+        if let (true, Ok(address)) = (log::wants(log::Level::Debug), socket.peer_addr()) {
             let (version, kind) = (session.tls.protocol_version(), session.tls.handshake_kind());
             let resumed = matches!(kind, Some(rustls::HandshakeKind::Resumed));
             let how = if resumed { "a resumed session" } else { "a full handshake" };

@@ -130,6 +130,24 @@ impl fmt::Display for Limit {
 
 impl std::error::Error for Limit {}
 
+/// A name that was not looked up in this time. Its look-up goes on.
+#[derive(Debug)]
+pub(super) struct LateName(pub(super) Duration);
+
+impl fmt::Display for LateName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "was not found within {} (io_timeout): the name server has not answered", Limit(self.0))
+    }
+}
+
+impl std::error::Error for LateName {}
+
+impl From<LateName> for io::Error {
+    fn from(late: LateName) -> Self {
+        Self::new(io::ErrorKind::TimedOut, late)
+    }
+}
+
 pub(crate) fn is_timeout(e: &io::Error) -> bool {
     matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
@@ -137,7 +155,7 @@ pub(crate) fn is_timeout(e: &io::Error) -> bool {
 /// The same outcome, but an error because of the limit states what the limit was.
 pub(super) fn within_limit<T>(outcome: io::Result<T>, limit: Duration) -> io::Result<T> {
     match outcome {
-        Err(e) if is_timeout(&e) => Err(io::Error::new(io::ErrorKind::TimedOut, Limit(limit))),
+        Err(e) if is_timeout(&e) && e.get_ref().is_none() => Err(io::Error::new(io::ErrorKind::TimedOut, Limit(limit))),
         outcome => outcome,
     }
 }
@@ -148,7 +166,11 @@ pub(crate) fn no_answer(e: &io::Error) -> Option<String> {
     if !is_timeout(e) {
         return None;
     }
-    let limit = e.get_ref().and_then(|e| e.downcast_ref::<Limit>());
+    let why = e.get_ref();
+    if let Some(late) = why.and_then(|e| e.downcast_ref::<LateName>()) {
+        return Some(late.to_string());
+    }
+    let limit = why.and_then(|e| e.downcast_ref::<Limit>());
     Some(limit.map_or_else(
         || "did not answer within the I/O timeout (io_timeout)".to_owned(),
         |limit| format!("did not answer within {limit} (io_timeout)"),

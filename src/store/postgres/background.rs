@@ -8,6 +8,7 @@ use super::requests;
 use super::server::{end_backends, into_error};
 use super::wire::{Answer, Connection, Connector, Pool, PostgresFailure, Request, UnknownOutcome};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::log;
 use crate::store::resolve::Resolution;
 use crate::store::{Renewal, Renewed, Undo};
 

@@ -11,6 +11,7 @@ use super::{PostgresStore, requests};
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
+use crate::base::log;
 use crate::store::{
     Announced, Found, FoundHolder, FoundWaiter, ListingStore, MOST_CLIENTS, MOST_LISTED, OwnerStore, Wanted,
 };

@@ -31,6 +31,7 @@ use crate::base::diagnosis::Finding;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};
+use crate::base::log;
 use crate::base::node_status::{NodeState, NodeStatus};
 use crate::store::resolve::resolve_first;
 use crate::store::{

@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 
 use crate::base::error::Result;
 use crate::base::lease::Moment;
+use crate::base::log;
 use crate::store::Undo;
 use crate::store::redis::script;
 use crate::store::redis::wire::{

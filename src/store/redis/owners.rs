@@ -14,6 +14,7 @@ use super::script;
 use super::wire::{Reply, Request, Shape, fail_on_error};
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::log;
 use crate::store::{Announced, MOST_CLIENTS, OwnerStore};
 
 /// The text, and the entry in the index. Also used for the masters of Redlock. Each may run without

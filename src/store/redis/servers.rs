@@ -90,10 +90,21 @@ impl Servers {
 
     /// A request that must not run twice.
     pub(super) fn ask_once(&self, slot: Slot, request: impl Fn() -> Request) -> Result<Reply> {
-        let call = |server: &Server, request: Request| match server.pool.call(request) {
-            Ok(answer) => Ok(Answered { reply: answer.reply, sent_at: answer.sent_at, repeated: false }),
-            Err(RedisFailure::NotSent(error)) => Err(Unanswered::NotSent(error)),
-            Err(RedisFailure::Unknown { error, .. }) => Err(Unanswered::Unknown(error)),
+        let call = |server: &Server, request: Request| {
+            let mut outcome = server.pool.call(request.clone());
+            // The server has closed its idle connections, perhaps all. One that ends after the
+            // request was sent may have brought it there.
+            for _ in 0..server.pool.most() {
+                if !matches!(&outcome, Err(RedisFailure::Unknown { unknown, .. }) if !unknown.was_sent()) {
+                    break;
+                }
+                outcome = server.pool.call(request.clone());
+            }
+            match outcome {
+                Ok(answer) => Ok(Answered { reply: answer.reply, sent_at: answer.sent_at, repeated: false }),
+                Err(RedisFailure::NotSent(error)) => Err(Unanswered::NotSent(error)),
+                Err(RedisFailure::Unknown { error, .. }) => Err(Unanswered::Unknown(error)),
+            }
         };
         let cluster = match &self.kind {
             Kind::One(server) => {

@@ -110,7 +110,7 @@ impl RedlockStore {
                 }
                 Ok(Some(NodeReply::Gone)) => count.gone += 1,
                 Ok(Some(NodeReply::Quarantined)) => self.quarantine.begin(&self.nodes[index], index),
-                Ok(Some(NodeReply::TooLate) | None) | Err(_) => {}
+                Ok(None) | Err(_) => {}
             }
         }
         count
@@ -233,7 +233,6 @@ fn in_words(vote: &Vote) -> &str {
         Ok(Some(NodeReply::Quarantined)) => {
             "has no vote yet, because it is new or may have forgotten holds (Redlock::admit_fresh_nodes)"
         }
-        Ok(Some(NodeReply::TooLate)) => "was reached too late",
         Ok(None) => "no answer yet when the round ended",
         Err(error) => error.message(),
     }

@@ -112,7 +112,7 @@ impl ListingStore for RedlockStore {
 
 impl RedlockStore {
     /// Each master's replies, or why there are none.
-    fn ask_each(&self, requests: impl Fn() -> Vec<Request>) -> Vec<Result<Vec<Reply>>> {
+    fn ask_each(&self, requests: impl Fn() -> Vec<Request> + Sync) -> Vec<Result<Vec<Reply>>> {
         let round = ask_all(&self.nodes, None, |_, _, _| requests(), self.all_nodes(), |_| false);
         let replies = |outcome: NodeOutcome| match outcome {
             NodeOutcome::Replies(replies) => Ok(replies),

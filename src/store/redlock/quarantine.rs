@@ -25,6 +25,7 @@ use super::scatter::{NodeOutcome, ask_all};
 use super::supported::too_long;
 use crate::base::error::Result;
 use crate::base::lease::{Moment, margin};
+use crate::base::log;
 use crate::base::random;
 use crate::store::redis::script::{self, Memory};
 use crate::store::redis::wire::{Connection, Request, Shape, server_time};

@@ -6,6 +6,7 @@ use super::quorum::{is_final, majority};
 use super::scatter::{NodeOutcome, ask_all};
 use super::store::RedlockStore;
 use crate::base::lease::Moment;
+use crate::base::log;
 use crate::store::redis::script;
 use crate::store::redis::wire::Connection;
 use crate::store::{Acquire, Renewal, Renewed, TokenRule, Waiting};

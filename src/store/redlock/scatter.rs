@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::node::{Evidence, Node, NodeCall, has_run};
 use super::quorum::NodeSet;
 use super::quorum::{grace, majority};
@@ -38,69 +40,119 @@ impl NodeOutcome {
 pub(super) struct Round {
     /// The instant before the first byte was sent to any master.
     pub(super) sent_at: Moment,
+    has_sent: bool,
     pub(super) outcomes: Vec<NodeOutcome>,
     /// The masters that were asked twice, because their connection had ended while idle: the first
     /// request may have run as well.
     pub(super) repeated: NodeSet,
 }
 
+type Sending<'n> = std::result::Result<NodeCall<'n>, RedisFailure>;
+
 /// Sends each of the masters in `asked` the requests that `ask` makes from its index, the
 /// connection, and the run_id of the process at the other end. Reads until all have answered, until
 /// `decided` returns that the rest cannot change the outcome, or until the timeout.
+///
+/// All masters that have a connection are asked before it waits for one that has none: that may
+/// take the whole timeout (a slow name, a hung server), and the others work meanwhile.
 ///
 /// Without a `holder` it waits for all: an unread reply can only be kept for its holder's next
 /// request.
 pub(super) fn ask_all(
     nodes: &[Node],
     holder: Option<&Holder>,
-    ask: impl Fn(usize, &Connection, &str) -> Vec<Request>,
+    ask: impl Fn(usize, &Connection, &str) -> Vec<Request> + Sync,
     asked: NodeSet,
     decided: impl Fn(&[NodeOutcome]) -> bool,
 ) -> Round {
-    let mut sent_at = None;
     let outcomes = nodes.iter().map(|_| NodeOutcome::Skipped).collect();
-    let mut round = Round { sent_at: nodes[0].connector.clock.now(), outcomes, repeated: NodeSet::default() };
+    let sent_at = nodes[0].connector.clock.now();
+    let mut round = Round { sent_at, has_sent: false, outcomes, repeated: NodeSet::default() };
     let mut calls: Vec<Option<NodeCall<'_>>> = nodes.iter().map(|_| None).collect();
-    // Masters that need a connect come last, so that the others already work meanwhile.
-    let mut order: Vec<usize> = (0..nodes.len()).filter(|&index| asked.contains(index)).collect();
-    order.sort_by_key(|&index| !nodes[index].has_connection());
+    let order: Vec<usize> = (0..nodes.len()).filter(|&index| asked.contains(index)).collect();
     let quorum = majority(nodes.len());
-    for anyway in [false, true] {
-        for &index in &order {
-            let make = |connection: &Connection, run_id: &str| ask(index, connection, run_id);
-            let call = match (&round.outcomes[index], anyway) {
-                (NodeOutcome::Skipped, false) => nodes[index].send(holder, make),
-                (NodeOutcome::Failed(RedisFailure::NotSent(_)), true) => nodes[index].send_anyway(holder, make),
-                _ => continue,
-            };
-            match call {
-                Ok(call) => {
-                    round.sent_at = *sent_at.get_or_insert(call.sent_at());
-                    calls[index] = Some(call);
-                    round.outcomes[index] = NodeOutcome::Skipped;
-                }
-                Err(failure) => round.outcomes[index] = NodeOutcome::Failed(failure),
-            }
-        }
-        // Masters that are slow to answer earlier requests are asked only if a majority needs them:
-        // at once if too few others can be asked, or when too few of the others have answered.
-        let enough = |masters: usize| order.len() < quorum || masters >= quorum;
-        if !anyway && !enough(calls.iter().flatten().count()) {
-            continue;
-        }
-        gather(nodes, &mut calls, &mut round, &ask, holder.is_some(), &decided);
+    let ask = &ask;
+    let make = |index: usize| move |connection: &Connection, run_id: &str| ask(index, connection, run_id);
+
+    let now = |&index: &usize| (index, nodes[index].send_now(holder, make(index)));
+    let (now, later): (Vec<_>, Vec<_>) = order.iter().map(now).partition(|(_, sent)| sent.is_some());
+    round.enter(&mut calls, now.into_iter().filter_map(|(index, sent)| Some((index, sent?))));
+    let connected = side_by_side(later, |(index, _)| (index, nodes[index].send(holder, make(index))));
+    round.enter(&mut calls, connected.into_iter());
+    // Masters that are slow to answer earlier requests are asked only if a majority needs them: at
+    // once if too few others can be asked, or when too few of the others have answered.
+    let enough = |masters: usize| order.len() < quorum || masters >= quorum;
+    if enough(calls.iter().flatten().count()) {
+        gather(nodes, &mut calls, &mut round, ask, holder.is_some(), &decided);
         if enough(round.outcomes.iter().filter(|outcome| outcome.has_run()).count()) {
-            break;
+            return round;
         }
     }
+    let is_unasked = |index: &usize| matches!(round.outcomes[*index], NodeOutcome::Failed(RedisFailure::NotSent(_)));
+    let unasked: Vec<usize> = order.into_iter().filter(is_unasked).collect();
+    let anyway = side_by_side(unasked, |index| (index, nodes[index].send_anyway(holder, make(index))));
+    round.enter(&mut calls, anyway.into_iter());
+    gather(nodes, &mut calls, &mut round, ask, holder.is_some(), &decided);
     round
+}
+
+impl Round {
+    fn finished(&mut self, index: usize, outcome: std::result::Result<(Vec<Reply>, bool), RedisFailure>) {
+        self.outcomes[index] = match outcome {
+            Ok((replies, repeated)) => {
+                if repeated {
+                    self.repeated.insert(index);
+                }
+                NodeOutcome::Replies(replies)
+            }
+            Err(failure) => NodeOutcome::Failed(failure),
+        };
+    }
+
+    /// Notes what came of sending to each of these masters.
+    fn enter<'n>(&mut self, calls: &mut [Option<NodeCall<'n>>], sent: impl Iterator<Item = (usize, Sending<'n>)>) {
+        for (index, sent) in sent {
+            match sent {
+                Ok(call) => {
+                    // Connects before the first byte take nothing from the lease.
+                    let earliest = if self.has_sent { self.sent_at } else { call.sent_at() };
+                    (self.sent_at, self.has_sent) = (earliest.min(call.sent_at()), true);
+                    self.outcomes[index] = NodeOutcome::Skipped;
+                    calls[index] = Some(call);
+                }
+                Err(failure) => self.outcomes[index] = NodeOutcome::Failed(failure),
+            }
+        }
+    }
+}
+
+/// Does this for each of the items, on threads of their own if there are several: each may take the
+/// whole timeout, and together they must not take more.
+fn side_by_side<X: Send, T: Send>(items: Vec<X>, ask: impl Fn(X) -> T + Sync) -> Vec<T> {
+    if items.len() < 2 {
+        return items.into_iter().map(ask).collect();
+    }
+    let items: Vec<Mutex<Option<X>>> = items.into_iter().map(|item| Mutex::new(Some(item))).collect();
+    let ask = &|item: &Mutex<Option<X>>| ask(item.lock().take().expect("it is asked once"));
+    std::thread::scope(|scope| {
+        let start = |item| {
+            let thread = std::thread::Builder::new().name("lh-master".into());
+            (item, thread.spawn_scoped(scope, move || ask(item)))
+        };
+        let threads: Vec<_> = items.iter().map(start).collect();
+        let join = |(item, thread): (_, std::io::Result<std::thread::ScopedJoinHandle<'_, T>>)| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(_) => ask(item),
+        };
+        threads.into_iter().map(join).collect()
+    })
 }
 
 fn gather(
     nodes: &[Node],
     calls: &mut [Option<NodeCall<'_>>],
     round: &mut Round,
-    ask: &impl Fn(usize, &Connection, &str) -> Vec<Request>,
+    ask: &(impl Fn(usize, &Connection, &str) -> Vec<Request> + Sync),
     may_leave: bool,
     decided: &impl Fn(&[NodeOutcome]) -> bool,
 ) {
@@ -109,10 +161,11 @@ fn gather(
     let timeout = nodes.iter().map(|node| node.connector.io_timeout).max().unwrap_or_default();
     let mut until = started.plus(timeout);
     let mut is_decided = false;
+    let mut repeats = Vec::new();
     loop {
         let waiting: Vec<usize> = (0..calls.len()).filter(|&index| calls[index].is_some()).collect();
         if waiting.is_empty() {
-            return;
+            break;
         }
         if !is_decided && may_leave && decided(&round.outcomes) {
             is_decided = true;
@@ -130,15 +183,12 @@ fn gather(
             }
             is_news = true;
             let call = calls[index].take().expect("it waits");
-            round.outcomes[index] = match call.finish(|connection, run_id| ask(index, connection, run_id)) {
-                Ok((replies, repeated)) => {
-                    if repeated {
-                        round.repeated.insert(index);
-                    }
-                    NodeOutcome::Replies(replies)
-                }
-                Err(failure) => NodeOutcome::Failed(failure),
-            };
+            // Its repeat connects and waits: only when the replies of the others have been read.
+            if call.must_repeat() {
+                repeats.push((index, call));
+                continue;
+            }
+            round.finished(index, call.finish(|connection, run_id| ask(index, connection, run_id)));
         }
         if left == Duration::ZERO && !is_news {
             break;
@@ -153,4 +203,8 @@ fn gather(
             NodeOutcome::Failed(call.give_up(Error::new(ErrorKind::Unreachable, why)))
         };
     }
+    let finish = |(index, call): (usize, NodeCall<'_>)| {
+        (index, call.finish(|connection, run_id| ask(index, connection, run_id)))
+    };
+    side_by_side(repeats, finish).into_iter().for_each(|(index, outcome)| round.finished(index, outcome));
 }

@@ -197,7 +197,7 @@ impl RedlockStore {
     /// Asks all masters, waits for all of them, and needs valid answers from a majority.
     pub(super) fn ask_majority<T>(
         &self,
-        request: impl Fn() -> Request,
+        request: impl Fn() -> Request + Sync,
         parse: impl Fn(Reply) -> Result<T>,
     ) -> Result<Vec<T>> {
         let round = ask_all(&self.nodes, None, |_, _, _| vec![request()], self.all_nodes(), |_| false);

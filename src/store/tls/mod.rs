@@ -15,6 +15,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use self::lenient::Lenient;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::log;
 use crate::base::tls::{Identity, Pem, Tls, Verify};
 
 #[cfg(feature = "postgres")]

@@ -19,6 +19,7 @@ use super::{ZooKeeperStore, names};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lock_name::{Kind, LockName};
+use crate::base::log;
 use crate::store::{Topic, UnknownOutcomes};
 
 /// How often a request is repeated because the directory, or the node that was waited for, was made

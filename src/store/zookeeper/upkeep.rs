@@ -10,6 +10,7 @@ use super::nodes::Node;
 use super::wire::{Code, Request};
 use crate::base::error::{Error, Result};
 use crate::base::lock_name::Kind;
+use crate::base::log;
 use crate::store::{Renewal, Renewed, Undo};
 
 /// Maximum number of requests whose answers the background waits for at once.

@@ -15,6 +15,7 @@ use super::transport::{ENDED, MessageReader, Transport, malformed};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
+use crate::base::log;
 use crate::store::net::{Address, Stream};
 
 /// A live connection. Any error is final: after a timeout the next answer could belong to an

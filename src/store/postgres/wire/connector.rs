@@ -15,8 +15,8 @@ use super::startup::{Refusal, log_in};
 use super::transport::{Transport, malformed, to_error};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::traffic::Traffic;
-use crate::store::net::{Address, Stream, try_each};
+use crate::base::log;
+use crate::store::net::{Address, Network, Stream, try_each};
 use crate::store::postgres::url::PostgresUrl;
 #[cfg(feature = "tls-core")]
 use crate::store::postgres::url::SslMode;
@@ -36,8 +36,7 @@ pub(crate) struct Server {
     #[cfg(feature = "tls-core")]
     pub(crate) tls: Option<Arc<TlsClient>>,
     pub(crate) known: Known,
-    /// The traffic of all connections of the client.
-    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) network: Arc<Network>,
 }
 
 impl Server {
@@ -93,8 +92,8 @@ impl Connector {
         self.server.known.boot.lock().is_none_or(|boot| boot == connection.boot())
     }
 
-    /// A connection to the host that takes writes. All hosts share the I/O timeout; looking up
-    /// their names is not bounded.
+    /// A connection to the host that takes writes. All hosts share the I/O timeout, also
+    /// for looking up their names.
     pub(crate) fn connect(&self) -> Result<Connection> {
         let hosts = &self.server.url.hosts;
         let first = self.server.known.host.load(Ordering::Relaxed);
@@ -176,8 +175,9 @@ impl Connector {
         timeout: Duration,
         with_tls: bool,
     ) -> std::result::Result<(Transport, i32), Refusal> {
-        let (stream, deadline) =
-            Stream::connect(address, timeout, &self.server.traffic).map_err(|e| to_error(e, address))?;
+        let deadline = Instant::now() + timeout;
+        let stream = Stream::connect(address, timeout, deadline, &self.server.network);
+        let stream = stream.map_err(|e| to_error(e, address))?;
         let stream = if with_tls { self.secure(stream, address, deadline)? } else { stream };
         let mut transport = Transport::new(stream, address.clone(), self.io_timeout, deadline);
         let pid = log_in(&mut transport, &self.server.url, &self.server.client_name)

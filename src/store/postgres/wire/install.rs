@@ -6,6 +6,7 @@ use super::connection::Connection;
 use super::server_error::ServerError;
 use super::transport::Transport;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::log;
 
 /// The version of the tables that this release knows.
 pub(crate) const TABLES: u32 = 1;

@@ -6,6 +6,7 @@ use super::connection::Connection;
 use super::connector::{Connector, OWN_PATH};
 use super::transport::malformed;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::log;
 use crate::store::net::Address;
 
 /// The longest time that the first connection of a client takes to ask the other hosts which

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::base::log;
 use crate::store::net::Address;
 use crate::store::postgres::url::PostgresUrl;
 

@@ -11,6 +11,7 @@ use super::map::Route;
 use super::nodes::Cluster;
 use super::topology::NodeAddress;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::log;
 use crate::base::random::Backoff;
 use crate::store::redis::keys::Slot;
 use crate::store::redis::server::{Answered, Unanswered};

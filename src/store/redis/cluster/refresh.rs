@@ -14,6 +14,7 @@ use super::map::Primary;
 use super::nodes::Cluster;
 use super::topology::{NodeAddress, SlotRange, slot_ranges};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::log;
 use crate::base::random::{self, Backoff};
 use crate::store::redis::wire::{Connector, RedisFailure, Request, Shape, ask_all, fail_on_error};
 

@@ -11,6 +11,7 @@ use super::map::{Primary, Route};
 use super::nodes::Cluster;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
+use crate::base::log;
 use crate::store::Undo;
 use crate::store::redis::background::Resolution;
 use crate::store::redis::keys::Slot;

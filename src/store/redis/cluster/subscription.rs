@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use super::nodes::Cluster;
 use super::topology::NodeAddress;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::log;
 use crate::base::random::Backoff;
 use crate::store::net::Waker;
 use crate::store::redis::keys::Slot;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::base::error::{ErrorKind, Result};
+use crate::base::log;
 use crate::store::redis::keys::{LOCK_CHANNEL, untagged};
 use crate::store::redis::wire::{Publishing, Reply, Request, Shape, fail_on_error};
 

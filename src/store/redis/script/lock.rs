@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{
     COUNT_ACQUIRE, COUNT_RELEASE, FAIR_ACQUIRE, FAIR_HAND_OVER, FAIR_KEEP, FAIR_RELEASE, LEASE_RENEW, LOCK_KEEP,
     MUTEX_ACQUIRE, MUTEX_ACQUIRE_RUN, MUTEX_RELEASE, PERMIT_ACQUIRE, PERMIT_RELEASE, PERMIT_RENEW, READ_ACQUIRE,
-    RW_RELEASE, RW_RENEW, WRITE_ACQUIRE, fail_on_error, pair, too_late, unexpected,
+    RW_RELEASE, RW_RENEW, WRITE_ACQUIRE, fail_on_error, pair, unexpected,
 };
 use crate::base::deadline::ceil_millis;
 use crate::base::error::Result;
@@ -101,7 +101,6 @@ pub(crate) fn acquire_answer(reply: Reply, sent_at: Moment) -> Result<Acquired> 
         (1, token) => Ok(granted(token, None)),
         (0, ttl) => Ok(Acquired::Busy { ttl: positive_millis(ttl) }),
         (2, _) => Ok(Acquired::Gone),
-        (3, _) => Err(too_late()),
         (4, permits) => Ok(Acquired::TooFew { permits: u64::try_from(permits).unwrap_or(0) }),
         other => Err(unexpected("an acquire", &format!("{other:?}"))),
     }

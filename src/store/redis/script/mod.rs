@@ -68,11 +68,6 @@ fn pair(reply: Reply, asked: &str) -> Result<(i64, i64)> {
 }
 
 #[cold]
-fn too_late() -> Error {
-    Error::new(ErrorKind::Unreachable, "the request reached the server after the I/O timeout")
-}
-
-#[cold]
 fn unexpected(asked: &str, answer: &str) -> Error {
     Error::new(ErrorKind::Protocol, format!("the reply to {asked} was {answer}, which no script of leasehold returns"))
 }

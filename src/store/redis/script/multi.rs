@@ -1,7 +1,7 @@
 //! Scripts that acquire and release several locks as one.
 
 use super::lock::{positive_millis, with_token};
-use super::{MULTI_ACQUIRE, MULTI_RELEASE, fail_on_error, too_late, unexpected};
+use super::{MULTI_ACQUIRE, MULTI_RELEASE, fail_on_error, unexpected};
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
@@ -44,7 +44,6 @@ pub(crate) fn acquire_all_answer(reply: Reply, asked: &AcquireAll<'_>, sent_at: 
             }
             None => None,
         },
-        Some([3, ..]) => return Err(too_late()),
         _ => None,
     };
     outcome.ok_or_else(|| unexpected(ASKED, &format!("{answer:?}")))

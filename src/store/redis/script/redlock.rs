@@ -28,8 +28,6 @@ pub(crate) enum NodeReply {
     },
     /// The holder has lost it at this master.
     Gone,
-    /// The request reached the master after its not-after time.
-    TooLate,
     /// The master restarted, was flushed, or is new.
     Quarantined,
 }
@@ -55,7 +53,6 @@ pub(crate) fn acquire_on_node_answer(reply: Reply) -> Result<NodeReply> {
             NodeReply::Busy { ttl: positive_millis(*ttl), holder: rest.first().map(text).unwrap_or_default() }
         }
         [Reply::Int(2), ..] => NodeReply::Gone,
-        [Reply::Int(3), ..] => NodeReply::TooLate,
         [Reply::Int(5), ..] => NodeReply::Quarantined,
         other => return Err(unexpected("an acquire from one master", &format!("{other:?}"))),
     })

@@ -3,7 +3,7 @@
 
 use super::{
     COUNT_ADD, COUNT_SET, FENCE_CLAIM, FENCE_WRITE, LATCH_COUNT_DOWN, LATCH_DELETE, LATCH_LOOK, PERMIT_COUNT,
-    PERMIT_DELETE, fail_on_error, pair, too_late, unexpected,
+    PERMIT_DELETE, fail_on_error, pair, unexpected,
 };
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -48,7 +48,6 @@ pub(crate) fn count_answer(reply: Reply) -> Result<CountAnswer> {
     match pair(reply, "a change of a count")? {
         (0, value) => Ok(CountAnswer { done: false, value }),
         (1, value) => Ok(CountAnswer { done: true, value }),
-        (3, _) => Err(too_late()),
         (5, value) => Err(Error::new(
             ErrorKind::InvalidInput,
             format!("with {value} permits free now, the result would not be within 2^31 - 1"),

@@ -11,6 +11,7 @@ use super::known::{Known, Sentinel};
 use super::question::NamedMaster;
 use super::verdict::{is_settled, judge, nobody_is_missing};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::log;
 use crate::store::redis::wire::{Endpoint, Epoch, Master, ask_all};
 
 pub(super) struct Inquiry {

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::base::credentials::CredentialsProvider;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::store::redis::wire::Endpoint;
+use crate::store::redis::wire::{Endpoint, Provider};
 
 const SHAPE: &str = "a URL of sentinels is redis+sentinel://[user:password@]host[:port][,host[:port]..]/master[/db], or \
                      the same with rediss+sentinel:// (TLS); user and password are the server's";
@@ -21,8 +20,8 @@ pub(crate) struct SentinelUrls {
 /// The sources of the passwords that the URLs do not contain.
 #[derive(Clone, Copy)]
 pub(crate) struct Providers<'p> {
-    pub(crate) of_servers: Option<&'p Arc<dyn CredentialsProvider>>,
-    pub(crate) of_sentinels: Option<&'p Arc<dyn CredentialsProvider>>,
+    pub(crate) of_servers: Option<&'p Arc<Provider>>,
+    pub(crate) of_sentinels: Option<&'p Arc<Provider>>,
 }
 
 fn scheme_of(url: &str) -> Option<String> {

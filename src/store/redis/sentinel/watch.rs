@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use super::inquiry::Inquiry;
 use super::known::Listening;
 use crate::base::error::{ErrorKind, Result};
+use crate::base::log;
 use crate::store::net::Waker;
 use crate::store::redis::wire::{Frame, PubSubReader, PubSubWriter, ask_all, listen_at, wait_for_input};
 

@@ -69,7 +69,7 @@ impl Line {
     }
 
     /// Sends requests that may be repeated, and reads their replies. Takes at most one I/O timeout,
-    /// or two if a kept connection has ended; looking up the host name is not bounded.
+    /// or two if a kept connection has ended.
     ///
     /// # Errors
     /// Those of any connect; also if an earlier question has hung for longer than an I/O timeout,

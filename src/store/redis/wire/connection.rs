@@ -13,7 +13,8 @@ use super::unknown_outcome::{Facts, RedisFailure, Remedy, UnknownOutcome};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
-use crate::store::net::readable;
+use crate::base::log;
+use crate::store::net::{KEEPALIVE_PAUSE, readable};
 
 /// A live connection. Any error is final: after a timeout the next reply could belong to an earlier
 /// request.
@@ -30,6 +31,11 @@ pub(crate) struct Connection {
     clock: Arc<dyn Clock>,
     /// It has carried a request before and has been idle since.
     was_idle: bool,
+    /// When its last requests were sent.
+    last_sent: Moment,
+    /// They were sent after so long a pause that the connection may have been cut in silence (by a
+    /// NAT that has forgotten it, a host that is gone) before.
+    after_pause: bool,
 }
 
 /// A request, and its earlier attempts, which must have ended before it runs.
@@ -61,6 +67,15 @@ struct Due {
     replicas: Option<Replicas>,
     /// The reply to an `ASKING` comes first.
     asking: bool,
+    /// The script may refuse to run because it is too late.
+    limited: bool,
+}
+
+impl Due {
+    /// The reply, or an error if the script did not run because it was too late.
+    fn judge(&self, reply: Reply) -> Reply {
+        if self.limited { reply.unless_too_late() } else { reply }
+    }
 }
 
 /// Sent and not yet answered: the unknown outcome of the requests until their replies are read.
@@ -73,8 +88,9 @@ impl Connection {
     /// A connection after the handshake, in which `facts` were learned.
     pub(super) fn new(transport: Box<Transport>, facts: Facts, io_timeout: Duration, clock: Arc<dyn Clock>) -> Self {
         let facts = Arc::new(facts);
-        let (out, kills, due) = (Vec::new(), Vec::new(), VecDeque::new());
-        Self { transport, facts, out, kills, due, awaits_replicas: false, io_timeout, clock, was_idle: false }
+        let (out, kills, due, last_sent) = (Vec::new(), Vec::new(), VecDeque::new(), facts.answered_at);
+        let (awaits_replicas, was_idle, after_pause) = (false, false, false);
+        Self { transport, facts, out, kills, due, awaits_replicas, io_timeout, clock, was_idle, last_sent, after_pause }
     }
 
     /// Which process of the server is at the other end.
@@ -128,6 +144,8 @@ impl Connection {
         if self.due.is_empty() && (self.facts.is_outdated() || self.transport.has_input()) {
             return Err(self.ended_while_idle());
         }
+        self.after_pause = sent_at.since(self.last_sent) > KEEPALIVE_PAUSE;
+        self.last_sent = sent_at;
         self.out.clear();
         let mut kills = Vec::new();
         let connection_args = self.facts.connection_args(sent_at, self.io_timeout);
@@ -137,7 +155,8 @@ impl Connection {
             self.kill(earlier, &mut kills, sent_at);
             request.write(&mut self.out, connection_args);
             let (shape, replicas, asking) = (request.shape(), request.replicas(), request.is_asking());
-            self.due.push_back(Due { earlier: earlier.to_vec(), shape, replicas, asking });
+            let limited = request.has_limit();
+            self.due.push_back(Due { earlier: earlier.to_vec(), shape, replicas, asking, limited });
             commands += 1 + u64::from(asking);
             wait = replicas.map(|own| wait.map_or(own, |others| others.and(own))).or(wait);
             if request.has_limit() {
@@ -155,7 +174,7 @@ impl Connection {
             commands += 1;
         }
         self.transport.stream().meter().requests(commands + self.kills.len() as u64);
-        Ok(InFlight { sent_at, unknown: UnknownOutcome { facts: self.facts.clone(), not_after } })
+        Ok(InFlight { sent_at, unknown: UnknownOutcome { facts: self.facts.clone(), not_after, sent: true } })
     }
 
     /// Appends the kills that the earlier attempts of a request need; one for each connection.
@@ -184,7 +203,7 @@ impl Connection {
         // Everything that was sent on it has been answered, so nothing can run late.
         RedisFailure::Unknown {
             error,
-            unknown: UnknownOutcome { facts: self.facts.clone(), not_after: 0 },
+            unknown: UnknownOutcome { facts: self.facts.clone(), not_after: 0, sent: false },
             stale: true,
         }
     }
@@ -257,7 +276,7 @@ impl Connection {
         if due.asking {
             self.read(Shape::Text, flight, busy_poll)?;
         }
-        let reply = self.read(due.shape, flight, busy_poll)?;
+        let reply = due.judge(self.read(due.shape, flight, busy_poll)?);
         if let Some(busy_poll) = busy_poll.filter(|busy_poll| busy_poll.is_alone()) {
             busy_poll.measured(self.clock.now().since(flight.sent_at));
         }
@@ -284,7 +303,8 @@ impl Connection {
     }
 
     fn next_due(&mut self) -> Due {
-        self.due.pop_front().unwrap_or(Due { earlier: Vec::new(), shape: Shape::Any, replicas: None, asking: false })
+        let none = Due { earlier: Vec::new(), shape: Shape::Any, replicas: None, asking: false, limited: false };
+        self.due.pop_front().unwrap_or(none)
     }
 
     /// A reply that has already arrived. `fresh`: [`answered`](Self::answered) has reported input.
@@ -297,8 +317,9 @@ impl Connection {
             return Ok(None);
         };
         // Only Redlock reads in this way, and it has neither replicas nor clusters.
-        let shape = self.next_due().shape;
-        fitting(shape, reply).map(Some).map_err(|error| self.as_unknown(error, flight))
+        let due = self.next_due();
+        let fitted = fitting(due.shape, reply).map(|reply| due.judge(reply));
+        fitted.map(Some).map_err(|error| self.as_unknown(error, flight))
     }
 
     /// Sends all requests in one write and reads all replies. A script that the server does not
@@ -346,7 +367,9 @@ impl Connection {
     fn as_unknown(&self, error: Error, flight: &InFlight) -> RedisFailure {
         // Counted after a timeout as well, because the connection is closed then.
         self.transport.stream().meter().broke();
-        let stale = self.was_idle && error.kind() == ErrorKind::Unreachable && error.message() == ENDED;
+        let is_silent = || self.after_pause && self.clock.now().since(flight.sent_at) >= self.io_timeout;
+        let has_ended = error.kind() == ErrorKind::Unreachable && (error.message() == ENDED || is_silent());
+        let stale = self.was_idle && has_ended;
         RedisFailure::Unknown { error, unknown: flight.unknown.clone(), stale }
     }
 

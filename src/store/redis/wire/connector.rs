@@ -16,6 +16,7 @@ use super::transport::{Transport, handshake_failed, the_reason};
 use super::unknown_outcome::Facts;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::log;
 
 /// Makes connections to one server, or to the current master.
 #[derive(Debug, Clone)]

@@ -4,13 +4,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::log_in::{Attempt, LogIn, Password};
-use crate::base::credentials::CredentialsProvider;
+use super::log_in::{Attempt, LogIn, Password, Provider};
 use crate::base::error::Result;
 #[cfg(feature = "tls-core")]
 use crate::base::tls::Tls;
-use crate::base::traffic::Traffic;
-use crate::store::net::{Address, Stream};
+use crate::store::net::{Address, Network, Stream};
 #[cfg(feature = "tls-core")]
 use crate::store::tls::TlsClient;
 
@@ -22,8 +20,8 @@ pub(crate) struct Endpoint {
     pub(super) db: u32,
     /// Who told the address, if the settings do not have it.
     named_by: Option<&'static str>,
-    /// The traffic of all connections of the client.
-    traffic: Arc<Traffic>,
+    /// What it shares with all connections of the client.
+    network: Arc<Network>,
     /// The TLS client for the connections, for `rediss://`.
     #[cfg(feature = "tls-core")]
     pub(super) tls: Option<Arc<TlsClient>>,
@@ -37,14 +35,14 @@ impl std::fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// Connects, with TLS if it is set. Also returns the deadline of the handshake.
-    pub(super) fn dial(&self, timeout: Duration) -> io::Result<(Stream, Instant)> {
-        let (stream, deadline) = Stream::connect(&self.address, timeout, &self.traffic)?;
+    /// Connects, with TLS if it is set, until `deadline`. `timeout`: see [`Stream::connect`].
+    pub(super) fn dial(&self, timeout: Duration, deadline: Instant) -> io::Result<Stream> {
+        let stream = Stream::connect(&self.address, timeout, deadline, &self.network)?;
         #[cfg(feature = "tls-core")]
         if let (Some(tls), Address::Tcp { host, .. }) = (&self.tls, &self.address) {
-            return Ok((stream.secure(tls, host, deadline)?, deadline));
+            return stream.secure(tls, host, deadline);
         }
-        Ok((stream, deadline))
+        Ok(stream)
     }
 
     /// For an address that is not in the settings: errors of its connects say who named it.
@@ -85,7 +83,7 @@ impl Endpoint {
             log_in,
             db,
             named_by: None,
-            traffic: Arc::default(),
+            network: Arc::default(),
             #[cfg(feature = "tls-core")]
             tls: secure.then(|| Arc::new(TlsClient::new(Tls::new()))),
         }
@@ -113,9 +111,9 @@ impl Endpoint {
         Self { tls: client.cloned(), ..self }
     }
 
-    /// Its connections add to this traffic.
-    pub(crate) fn count_in(&mut self, traffic: &Arc<Traffic>) {
-        self.traffic = traffic.clone();
+    /// Its connections share this with the others of the client.
+    pub(crate) fn join(&mut self, network: &Arc<Network>) {
+        self.network = network.clone();
     }
 
     pub(crate) fn is_same_address(&self, other: &Self) -> bool {
@@ -131,7 +129,7 @@ impl Endpoint {
     }
 
     /// The same endpoint, logged in as the provider says; without a provider, without a log-in.
-    pub(crate) fn logged_in_by(self, provider: Option<&Arc<dyn CredentialsProvider>>) -> Self {
+    pub(crate) fn logged_in_by(self, provider: Option<&Arc<Provider>>) -> Self {
         let log_in = provider.map(|provider| LogIn { user: None, password: Password::Provided(provider.clone()) });
         Self { log_in, ..self }
     }
@@ -140,8 +138,9 @@ impl Endpoint {
         matches!(self.address, Address::Tcp { .. })
     }
 
-    /// The log-in of a new connection, if it needs one.
-    pub(super) fn begin_log_in(&self) -> Result<Option<Attempt<'_>>> {
-        self.log_in.as_ref().map(LogIn::begin).transpose()
+    /// The log-in of a new connection, if it needs one. It ends at `deadline`, also if the provider
+    /// does not answer.
+    pub(super) fn begin_log_in(&self, deadline: Instant) -> Result<Option<Attempt<'_>>> {
+        self.log_in.as_ref().map(|log_in| log_in.begin(deadline)).transpose()
     }
 }

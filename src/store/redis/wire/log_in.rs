@@ -3,11 +3,14 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::reply::{Reply, ServerError};
 use super::request::Request;
 use crate::base::credentials::{Credentials, CredentialsProvider};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::log;
+use crate::store::net::{Answer, Question, Wanted};
 
 /// Who logs in.
 #[derive(Clone)]
@@ -21,7 +24,49 @@ pub(super) enum Password {
     /// The URL has only a user.
     Missing,
     Said(String),
-    Provided(Arc<dyn CredentialsProvider>),
+    Provided(Arc<Provider>),
+}
+
+/// The user's source of credentials. It is the user's code, so it is asked on a thread of its own:
+/// one that hangs must not stop the renewals.
+pub(crate) struct Provider {
+    source: Arc<dyn CredentialsProvider>,
+    /// The kept ones are those that a server accepted last.
+    answers: Question<Result<Credentials>>,
+}
+
+impl Provider {
+    /// For one client: a forked child would wait for the parent's threads.
+    pub(crate) fn new(source: &Arc<dyn CredentialsProvider>) -> Arc<Self> {
+        Arc::new(Self { source: source.clone(), answers: Question::new("lh-credentials", |_| false) })
+    }
+
+    /// The credentials, until `until`. Those that were accepted last if the answer is late: the
+    /// server decides whether they are still good.
+    fn credentials(&self, wanted: Wanted, until: Instant) -> Result<Credentials> {
+        let source = self.source.clone();
+        match (self.answers.ask(wanted, until, move || provided_by(&*source)), wanted) {
+            (Answer { came: Some(answer), .. }, _) => answer,
+            (Answer { kept: Some(accepted), .. }, Wanted::Next) => {
+                log::debug!("the credentials provider has not answered yet: logging in with its last credentials");
+                accepted
+            }
+            _ => Err(Error::new(
+                ErrorKind::Unreachable,
+                "the credentials provider has not answered in time (io_timeout)",
+            )),
+        }
+    }
+
+    /// What a server said about credentials. Refused ones are not kept, because some servers lock
+    /// out users after repeated refusals.
+    fn judged(&self, credentials: Credentials, accepted: bool) {
+        self.answers.revise(|kept| match kept {
+            _ if accepted => *kept = Some(Ok(credentials)),
+            Some(Ok(last)) if *last == credentials => *kept = None,
+            _ => {}
+        });
+    }
 }
 
 impl PartialEq for LogIn {
@@ -40,22 +85,23 @@ impl PartialEq for LogIn {
 pub(super) struct Attempt<'l> {
     log_in: &'l LogIn,
     credentials: Credentials,
+    deadline: Instant,
 }
 
 impl LogIn {
-    /// Asks the provider, if there is one: before the connect, so that its time is not taken from
-    /// the server's.
-    pub(super) fn begin(&self) -> Result<Attempt<'_>> {
-        Ok(Attempt { log_in: self, credentials: self.credentials()? })
+    /// Asks the provider, if there is one: before the connect, so that the server does not wait for
+    /// it.
+    pub(super) fn begin(&self, deadline: Instant) -> Result<Attempt<'_>> {
+        Ok(Attempt { log_in: self, credentials: self.credentials(Wanted::Next, deadline)?, deadline })
     }
 
-    fn credentials(&self) -> Result<Credentials> {
+    fn credentials(&self, wanted: Wanted, deadline: Instant) -> Result<Credentials> {
         let user = self.user.clone();
         match &self.password {
             Password::Missing => Ok(Credentials { user, password: String::new() }),
             Password::Said(password) => Ok(Credentials { user, password: password.clone() }),
             Password::Provided(provider) => {
-                let provided = provided_by(&**provider)?;
+                let provided = provider.credentials(wanted, deadline)?;
                 Ok(Credentials { user: provided.user.or(user), password: provided.password })
             }
         }
@@ -68,7 +114,7 @@ fn provided_by(provider: &dyn CredentialsProvider) -> Result<Credentials> {
     match catch_unwind(AssertUnwindSafe(|| provider.credentials())) {
         Ok(Ok(credentials)) => Ok(credentials),
         Ok(Err(error)) => {
-            Err(Error::new(ErrorKind::Denied, "the credentials provider has no credentials").caused_by(Provider(error)))
+            Err(Error::new(ErrorKind::Denied, "the credentials provider has no credentials").caused_by(Reason(error)))
         }
         Err(_) => Err(Error::new(ErrorKind::Denied, "the credentials provider panicked")),
     }
@@ -76,15 +122,15 @@ fn provided_by(provider: &dyn CredentialsProvider) -> Result<Credentials> {
 
 /// A boxed error does not implement `Error` itself.
 #[derive(Debug)]
-struct Provider(Box<dyn std::error::Error + Send + Sync>);
+struct Reason(Box<dyn std::error::Error + Send + Sync>);
 
-impl std::fmt::Display for Provider {
+impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl std::error::Error for Provider {
+impl std::error::Error for Reason {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.0.source()
     }
@@ -95,19 +141,40 @@ impl Attempt<'_> {
     /// they may just have been replaced, so the provider is asked once more; the same ones are not
     /// sent twice, because some servers lock out users after repeated refusals.
     pub(super) fn log_in(self, mut ask: impl FnMut(&Request) -> Result<Reply>) -> Result<()> {
-        let Self { log_in, credentials } = self;
-        let Reply::Error(refused) = answer(&credentials, &mut ask)? else { return Ok(()) };
-        if matches!(log_in.password, Password::Provided(_)) && (refused.says("WRONGPASS") || refused.says("NOAUTH")) {
-            let fresh = log_in.credentials()?;
+        let Self { log_in, credentials, deadline } = self;
+        let Some(refused) = log_in.refused(&credentials, &mut ask)? else { return Ok(()) };
+        if matches!(log_in.password, Password::Provided(_)) && is_of_credentials(&refused) {
+            let fresh = log_in.credentials(Wanted::Anew, deadline)?;
             if fresh != credentials {
-                return match answer(&fresh, &mut ask)? {
-                    Reply::Error(refused) => Err(refusal(refused, &fresh)),
-                    _ => Ok(()),
-                };
+                let again = log_in.refused(&fresh, &mut ask)?;
+                return again.map_or(Ok(()), |refused| Err(refusal(refused, &fresh)));
             }
         }
         Err(refusal(refused, &credentials))
     }
+}
+
+impl LogIn {
+    /// Logs in with these credentials; `None` if the server accepts them.
+    fn refused(
+        &self,
+        credentials: &Credentials,
+        ask: &mut impl FnMut(&Request) -> Result<Reply>,
+    ) -> Result<Option<ServerError>> {
+        let refused = if let Reply::Error(refused) = answer(credentials, ask)? { Some(refused) } else { None };
+        if let Password::Provided(provider) = &self.password
+            && refused.as_ref().is_none_or(is_of_credentials)
+        {
+            // Another URL with the same provider may have another user.
+            let user = credentials.user.clone().filter(|user| self.user.as_ref() != Some(user));
+            provider.judged(Credentials { user, ..credentials.clone() }, refused.is_none());
+        }
+        Ok(refused)
+    }
+}
+
+fn is_of_credentials(refused: &ServerError) -> bool {
+    refused.says("WRONGPASS") || refused.says("NOAUTH")
 }
 
 /// Sends `AUTH`. The reply is `OK` or an error.
@@ -136,17 +203,22 @@ fn refusal(mut refused: ServerError, credentials: &Credentials) -> Error {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
 
     use super::*;
 
     fn provided(provider: impl CredentialsProvider + 'static) -> LogIn {
-        LogIn { user: Some("url".into()), password: Password::Provided(Arc::new(provider)) }
+        LogIn { user: Some("url".into()), password: Password::Provided(Provider::new(&(Arc::new(provider) as _))) }
+    }
+
+    fn begin(log_in: &LogIn) -> Result<Attempt<'_>> {
+        log_in.begin(Instant::now() + Duration::from_secs(60))
     }
 
     /// What was sent, and how the log-in ended; the server answers the attempts in this order.
     fn run(log_in: &LogIn, replies: &[&str]) -> (Vec<String>, Result<()>) {
         let (mut sent, mut replies) = (Vec::new(), replies.iter());
-        let outcome = log_in.begin().and_then(|attempt| {
+        let outcome = begin(log_in).and_then(|attempt| {
             attempt.log_in(|request| {
                 let mut bytes = Vec::new();
                 request.write_plain(&mut bytes);
@@ -188,10 +260,10 @@ mod tests {
             let error = run(&log_in, &[reply]).1.unwrap_err();
             assert!(!format!("{error} {error:?}").contains("s3cr3"), "{error:?}");
         }
-        let echo = log_in.begin().unwrap().log_in(|_| Ok(Reply::Bytes(b"s3cr3t".to_vec()))).unwrap_err();
+        let echo = begin(&log_in).unwrap().log_in(|_| Ok(Reply::Bytes(b"s3cr3t".to_vec()))).unwrap_err();
         assert!(!format!("{echo:?}").contains("s3cr3t"), "{echo:?}");
         let panics = provided(|| panic!("s3cr3t"));
-        let error = panics.begin().err().unwrap();
+        let error = begin(&panics).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Denied);
         assert!(!format!("{error:?}").contains("s3cr3t"));
         assert!(!format!("{:?}", Credentials::new("me", "s3cr3t")).contains("s3cr3t"));

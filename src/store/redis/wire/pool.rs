@@ -137,15 +137,16 @@ impl Pool {
 
     /// Returns the answer, unless the server does not know the script. Then the request is sent
     /// again with the source, which the server keeps; NOSCRIPT guarantees that nothing ran. It is
-    /// also sent again where the server has forgotten who asks, which guarantees the same: that
-    /// connection is closed, so this ends with one that has just logged in.
+    /// also sent again where the server has forgotten who asks, or where the connection was wrong
+    /// about the server's clock, which guarantees the same: that connection is closed, so this ends
+    /// with one that has just logged in.
     fn loaded(&self, asked: &RequestAfter, answer: Answer) -> Outcome {
         if answer.reply.is_error("NOSCRIPT")
             && let Some(whole) = asked.request.whole()
         {
             return self.call(RequestAfter { request: whole, earlier: asked.earlier.clone() });
         }
-        if answer.reply.is_logged_out() && !answer.is_first {
+        if answer.reply.is_refused_here() && !answer.is_first {
             return self.call(asked.clone());
         }
         Ok(answer)

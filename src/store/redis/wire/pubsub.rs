@@ -159,8 +159,9 @@ pub(crate) fn listen_at(
 
 fn open_socket(endpoint: &Endpoint, client_name: &str, io_timeout: Duration) -> Result<(Socket, SendHalf)> {
     let fail = |e: io::Error| to_error(e, endpoint);
-    let log_in = endpoint.begin_log_in()?;
-    let (stream, deadline) = endpoint.dial(io_timeout).map_err(fail)?;
+    let deadline = Instant::now() + io_timeout;
+    let log_in = endpoint.begin_log_in(deadline)?;
+    let stream = endpoint.dial(io_timeout, deadline).map_err(fail)?;
     let twin = stream.try_clone().map_err(fail)?;
     let mut socket = Socket { stream, reader: ReplyReader::default(), endpoint: endpoint.clone() };
     let send_half = SendHalf { stream: twin, endpoint: endpoint.clone() };

@@ -61,10 +61,11 @@ impl Reply {
     }
 
     /// The connection has become less useful: the server is a replica now, or no longer knows its
-    /// user. A new connection may reach the primary, and logs in.
+    /// user, or has another time than the connection was made with. A new connection may reach the
+    /// primary, logs in, and asks for the time.
     pub(crate) fn is_demotion(&self) -> bool {
         match self {
-            Self::Error(e) => e.says("READONLY") || self.is_logged_out(),
+            Self::Error(e) => e.says("READONLY") || self.is_refused_here(),
             Self::Array(parts) => parts.iter().any(Self::is_demotion),
             _ => false,
         }
@@ -74,6 +75,20 @@ impl Reply {
     /// request did not run.
     pub(crate) fn is_logged_out(&self) -> bool {
         self.is_error("NOAUTH")
+    }
+
+    /// Nothing ran, and on a connection that is made now it may run: this one is logged out, or was
+    /// wrong about the server's clock.
+    pub(crate) fn is_refused_here(&self) -> bool {
+        self.is_logged_out() || self.is_error(TOO_LATE)
+    }
+
+    /// The reply to a request with a not-after time: an error if the script refused it for that.
+    pub(super) fn unless_too_late(self) -> Self {
+        if self.status() != Some(3) {
+            return self;
+        }
+        Self::Error(ServerError::from(TOO_LATE))
     }
 }
 
@@ -111,6 +126,11 @@ const NON_LOCAL_KEY: &str = "access a non local key";
 
 /// Leasehold's own error code for a write that too few replicas acknowledged.
 pub(super) const TOO_FEW_REPLICAS: &str = "TOOFEWREPLICAS";
+
+/// Leasehold's own error code for a script that refused to run after its not-after time. A reply
+/// that arrives is never late by itself, because its caller would have given up: the server's clock
+/// was stepped forward since the connection learned it, or has run faster than ours for long.
+const TOO_LATE: &str = "TOOLATE";
 
 /// An error reply: its code word, and its whole text including the code.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,6 +180,10 @@ impl ServerError {
     pub(crate) fn into_error(self) -> Error {
         if self.code == TOO_FEW_REPLICAS {
             return Error::new(ErrorKind::NotReplicated, self.text[TOO_FEW_REPLICAS.len() + 1..].to_owned());
+        }
+        if self.code == TOO_LATE {
+            let why = "the request reached the server after the I/O timeout, by the server's clock";
+            return Error::new(ErrorKind::Unreachable, why);
         }
         let (kind, advice) = if self.says("WRONGPASS") {
             (

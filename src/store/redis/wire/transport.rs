@@ -30,8 +30,11 @@ pub(super) struct Transport {
 
 impl Transport {
     pub(super) fn connect(endpoint: &Endpoint, io_timeout: Duration) -> Result<Self> {
-        let log_in = endpoint.begin_log_in()?;
-        let (stream, deadline) = endpoint.dial(io_timeout).map_err(|e| not_reached(endpoint, to_error(e, endpoint)))?;
+        // One limit for everything that a connection needs, also for the name and the provider: the
+        // caller may be a thread that renews.
+        let deadline = Instant::now() + io_timeout;
+        let log_in = endpoint.begin_log_in(deadline)?;
+        let stream = endpoint.dial(io_timeout, deadline).map_err(|e| not_reached(endpoint, to_error(e, endpoint)))?;
         let (reader, endpoint_of_wire) = (ReplyReader::default(), endpoint.clone());
         let mut wire = Self { stream, reader, endpoint: endpoint_of_wire, io_timeout, handshake: Some(deadline) };
         if let Some(log_in) = log_in {

@@ -10,6 +10,10 @@ use super::target::Epoch;
 use crate::base::error::Error;
 use crate::base::lease::Moment;
 
+/// By how much the server's clock may fall behind ours while a connection lives, if nobody sets it
+/// back.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(10);
+
 /// What the handshake of a connection learned about the server.
 #[derive(Debug)]
 pub(super) struct Facts {
@@ -46,6 +50,11 @@ impl Facts {
         self.server_micros.saturating_add(micros(now.since(self.answered_at)))
     }
 
+    /// When the server's clock has passed `micros`, by our clock, unless that is set back.
+    fn has_passed(&self, micros: u64) -> Moment {
+        self.answered_at.plus(Duration::from_micros(micros.saturating_sub(self.server_micros)))
+    }
+
     fn server_now_at_most(&self, now: Moment) -> u64 {
         self.server_micros.saturating_add(micros(now.since(self.asked_at)))
     }
@@ -74,14 +83,16 @@ pub(crate) struct UnknownOutcome {
     pub(super) facts: Arc<Facts>,
     /// Server time in microseconds after which the request refuses to run; 0: no limit.
     pub(super) not_after: u64,
+    /// False if no byte of it was sent, because the connection was found to have ended.
+    pub(super) sent: bool,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum RedisFailure {
     /// No byte of it has reached the server.
     NotSent(Error),
-    /// It may have run, or may still run. `stale`: the connection had ended while idle, or its
-    /// server is no longer the master, so the server (or the new master) can probably be reached
+    /// It may have run, or may still run. `stale`: the connection had ended while idle, or did not
+    /// answer after so long a pause that it may have been cut in silence, or its server is no longer the master, so the server (or the new master) can probably be reached
     /// and asked again at once.
     Unknown { error: Error, unknown: UnknownOutcome, stale: bool },
 }
@@ -108,7 +119,7 @@ impl UnknownOutcome {
             epoch: None,
             ended: AtomicBool::new(true),
         };
-        Self { facts: Arc::new(facts), not_after: 0 }
+        Self { facts: Arc::new(facts), not_after: 0, sent: true }
     }
 
     /// A real connection always knows the server's clock.
@@ -133,8 +144,12 @@ impl UnknownOutcome {
         if let Some(id) = self.facts.kill {
             return Remedy::Kill(Request::plain(&["CLIENT", "KILL", "ID"]).number(id));
         }
-        let late = self.not_after.saturating_sub(here.server_now_at_least(now));
-        if late == 0 { Remedy::None } else { Remedy::Wait(Duration::from_micros(late)) }
+        let late = Duration::from_micros(self.not_after.saturating_sub(here.server_now_at_least(now)));
+        // If the server's clock was set back by an hour, the script would run within that hour. A
+        // request that has been under way for so much longer than its caller waited does not
+        // arrive any more; one that does nevertheless leaves a lock that ends with its lease.
+        let late = late.min(self.facts.has_passed(self.not_after).plus(CLOCKS_DIFFER).since(now));
+        if late.is_zero() { Remedy::None } else { Remedy::Wait(late) }
     }
 
     /// Whether it has ended for sure, so that a repeat or an undo needs no remedy.
@@ -155,10 +170,72 @@ impl UnknownOutcome {
     /// From now on also covers an earlier request on the same connection.
     pub(crate) fn includes(&mut self, earlier: &Self) {
         self.not_after = self.not_after.max(earlier.not_after);
+        self.sent |= earlier.sent;
+    }
+
+    /// Whether a byte of it may have been sent.
+    pub(crate) fn was_sent(&self) -> bool {
+        self.sent
     }
 
     /// Whether both were sent on one connection: then one kill resolves both.
     pub(crate) fn same_connection(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.facts, &other.facts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    /// What a connection learns that is made at this second of our clock and of the server's.
+    fn facts(ours: u64, server: u64) -> Facts {
+        let now = Moment::from_nanos(ours * 1_000_000_000);
+        let (run_id, publishing) = (Some("same".to_owned()), Publishing::Classic);
+        Facts {
+            kill: None,
+            run_id,
+            server_micros: server * SECOND,
+            asked_at: now,
+            answered_at: now,
+            publishing,
+            by_source: false,
+            epoch: None,
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    /// How long after the request a connection that is made `later` waits for its not-after time,
+    /// if the server's clock was set to `server` by then.
+    fn wait(later: u64, server: u64) -> Option<Duration> {
+        let (sent_at, io_timeout) = (Moment::from_nanos(100 * 1_000_000_000), Duration::from_secs(2));
+        let there = facts(50, 1050);
+        let not_after = there.connection_args(sent_at, io_timeout).not_after;
+        assert_eq!(not_after, (1100 + 2) * SECOND);
+        let unknown = UnknownOutcome { facts: Arc::new(there), not_after, sent: true };
+        match unknown.remedy(&facts(100 + later, server), Moment::from_nanos((100 + later) * 1_000_000_000)) {
+            Remedy::Wait(wait) => Some(wait),
+            Remedy::None => None,
+            Remedy::Kill(_) => panic!("the user may not kill"),
+        }
+    }
+
+    #[test]
+    fn a_request_that_cannot_be_killed_is_waited_for_by_the_servers_clock() {
+        assert_eq!(wait(0, 1100), Some(Duration::from_secs(2)));
+        assert_eq!(wait(1, 1101), Some(Duration::from_secs(1)));
+        assert_eq!(wait(2, 1102), None);
+        // The server's clock is slower than ours.
+        assert_eq!(wait(2, 1099), Some(Duration::from_secs(3)));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_is_not_waited_for() {
+        assert_eq!(wait(2, 10), Some(CLOCKS_DIFFER));
+        assert_eq!(wait(2 + CLOCKS_DIFFER.as_secs(), 20), None);
+        // Nor one that is set forward: the script refuses what comes late.
+        assert_eq!(wait(0, 5000), None);
     }
 }

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use redis::IntoConnectionInfo;
 
 use super::endpoint::Endpoint;
-use super::log_in::{LogIn, Password};
-use crate::base::credentials::CredentialsProvider;
+use super::log_in::{LogIn, Password, Provider};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::net::{Address, NO_UNIX_SOCKETS};
 
@@ -20,16 +19,16 @@ const SHAPES: &str = "the URL is not one of redis://[user:password@]host[:port][
 
 impl Endpoint {
     /// The server of a URL. `provider`: supplies the password, which the URL must then not contain.
-    pub(crate) fn parse(url: &str, provider: Option<&Arc<dyn CredentialsProvider>>) -> Result<Self> {
+    pub(crate) fn parse(url: &str, provider: Option<&Arc<Provider>>) -> Result<Self> {
         Self::parse_with(url, provider, REDIS_PORT)
     }
 
     /// The sentinel of a URL.
-    pub(crate) fn parse_sentinel(url: &str, provider: Option<&Arc<dyn CredentialsProvider>>) -> Result<Self> {
+    pub(crate) fn parse_sentinel(url: &str, provider: Option<&Arc<Provider>>) -> Result<Self> {
         Self::parse_with(url, provider, SENTINEL_PORT)
     }
 
-    fn parse_with(url: &str, provider: Option<&Arc<dyn CredentialsProvider>>, port: u16) -> Result<Self> {
+    fn parse_with(url: &str, provider: Option<&Arc<Provider>>, port: u16) -> Result<Self> {
         let mut endpoint = parse(url, port)?;
         let invalid = |why| Err(Error::new(ErrorKind::InvalidInput, why));
         match (&mut endpoint.log_in, provider) {

@@ -2,7 +2,7 @@
 
 use super::evidence::Evidence;
 use super::exchange::Exchange;
-use super::{Node, UnreadReply};
+use super::{Effort, Node, UnreadReply};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
@@ -32,10 +32,27 @@ impl Node {
         holder: Option<&Holder>,
         make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<NodeCall<'_>, RedisFailure> {
-        match self.send_once(holder, false, &make) {
+        match self.send_once(holder, Effort::Connect, &make) {
             // The connection had ended while it was idle, which says nothing about the master.
-            Err(RedisFailure::Unknown { stale: true, .. }) => self.send_once(holder, false, &make),
+            Err(RedisFailure::Unknown { stale: true, .. }) => self.send_once(holder, Effort::Connect, &make),
             outcome => outcome,
+        }
+    }
+
+    /// Like [`send`](Self::send), but never waits: `None` if a connection has to be made first.
+    pub(crate) fn send_now(
+        &self,
+        holder: Option<&Holder>,
+        make: impl Fn(&Connection, &str) -> Vec<Request>,
+    ) -> Option<std::result::Result<NodeCall<'_>, RedisFailure>> {
+        if !self.has_connection() {
+            return None;
+        }
+        match self.send_once(holder, Effort::Open, make) {
+            // It had ended while it was idle, or another thread has just taken it.
+            Err(RedisFailure::Unknown { stale: true, .. }) => None,
+            Err(RedisFailure::NotSent(_)) if !self.has_connection() => None,
+            outcome => Some(outcome),
         }
     }
 
@@ -47,16 +64,16 @@ impl Node {
         make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<NodeCall<'_>, RedisFailure> {
         self.probe();
-        self.send_once(holder, true, make)
+        self.send_once(holder, Effort::Anyway, make)
     }
 
     fn send_once(
         &self,
         holder: Option<&Holder>,
-        anyway: bool,
+        effort: Effort,
         make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<NodeCall<'_>, RedisFailure> {
-        let (mut connection, missing, earlier) = self.take(holder, anyway).map_err(RedisFailure::NotSent)?;
+        let (mut connection, missing, earlier) = self.take(holder, effort).map_err(RedisFailure::NotSent)?;
         let unknowns: Vec<UnknownOutcome> =
             self.state.lock().unknowns.iter().map(|(unknown, _)| unknown.clone()).collect();
         let kills = match connection.kills_for(unknowns.iter()) {
@@ -115,6 +132,11 @@ impl NodeCall<'_> {
         })
     }
 
+    /// Whether [`finish`](Self::finish) connects again and waits for a reply.
+    pub(crate) fn must_repeat(&self) -> bool {
+        matches!(self.failed, Some(RedisFailure::Unknown { stale: true, .. }))
+    }
+
     /// Waits for the replies that have not been read yet. `make`: as for [`send`](Node::send). True
     /// if the replies answer a repeat and the first attempt may have run as well.
     pub(crate) fn finish(
@@ -130,10 +152,12 @@ impl NodeCall<'_> {
                 let may_have_run = again.connection().may_have_run(&unknown);
                 again.read().map(|replies| (replies, may_have_run))
             }
-            Ok(replies) if replies.iter().any(Reply::is_logged_out) => {
+            Ok(replies) if replies.iter().any(Reply::is_refused_here) => {
+                // The idle connections are logged out as well, or as wrong about the clock.
+                self.node.state.lock().free.clear();
                 let mut again = self.node.send(self.holder.as_ref(), make)?;
                 // Refused requests did not run.
-                let may_have_run = !replies.iter().all(Reply::is_logged_out);
+                let may_have_run = !replies.iter().all(Reply::is_refused_here);
                 again.read().map(|replies| (replies, may_have_run))
             }
             outcome => outcome.map(|replies| (replies, false)),

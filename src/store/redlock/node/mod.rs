@@ -112,6 +112,17 @@ struct Down {
     pause: Backoff,
 }
 
+/// What is done for a connection to a master.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effort {
+    /// Nothing: only an open one is used.
+    Open,
+    /// It is made, if the master does not look slow or down.
+    Connect,
+    /// It is made in any case.
+    Anyway,
+}
+
 /// Whether the replies of a master count.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Voting {
@@ -173,7 +184,7 @@ impl Node {
 
     /// A connection for the next request of `holder`, how many replies to earlier requests come
     /// before its own, and the unknown outcome of those requests.
-    fn take(&self, holder: Option<&Holder>, anyway: bool) -> Result<(Connection, usize, Option<UnknownOutcome>)> {
+    fn take(&self, holder: Option<&Holder>, effort: Effort) -> Result<(Connection, usize, Option<UnknownOutcome>)> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(Error::new(ErrorKind::Closed, "the client was closed"));
@@ -193,12 +204,15 @@ impl Node {
         }
         // The master is slow: a connect would most likely take as long.
         if let Some(oldest) = state.unread.iter().map(|unread| unread.since).min()
-            && !anyway
+            && effort != Effort::Anyway
         {
             let silent = self.clock().now().since(oldest);
             return Err(Error::new(ErrorKind::Unreachable, format!("it has not answered for {silent:?}")));
         }
         drop(state);
+        if effort == Effort::Open {
+            return Err(Error::new(ErrorKind::Unreachable, "no connection to it is open"));
+        }
         self.connect().inspect_err(|e| self.mark_down(e)).map(|connection| (connection, 0, None))
     }
 

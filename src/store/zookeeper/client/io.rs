@@ -9,6 +9,7 @@ use super::state::{Link, Phase, Then};
 use super::watches::Fired;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
+use crate::base::log;
 use crate::base::random::Backoff;
 use crate::store::net::{Stream, is_timeout};
 use crate::store::zookeeper::lease::{Rhythm, SessionLease};

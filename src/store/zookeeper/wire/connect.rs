@@ -12,8 +12,7 @@ use super::request::{AUTH_XID, Request, SessionId, connect_frame};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
-use crate::base::traffic::Traffic;
-use crate::store::net::{Address, Stream, no_answer, try_each};
+use crate::store::net::{Address, Network, Stream, no_answer, try_each};
 #[cfg(feature = "tls-core")]
 use crate::store::tls::{TlsClient, TlsFailure};
 
@@ -25,8 +24,7 @@ pub(crate) struct Servers {
     #[cfg(feature = "tls-core")]
     pub(crate) tls: Option<Arc<TlsClient>>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// The traffic of all connections of the client.
-    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) network: Arc<Network>,
     /// The server to begin with: that of the last connection, or the next one after that has
     /// failed.
     pub(crate) next: AtomicUsize,
@@ -84,9 +82,16 @@ impl Servers {
         }
     }
 
+    /// A connection without a session, with TLS if the URL asks for it, and the deadline of its
+    /// handshake.
+    pub(super) fn dial(&self, address: &Address, within: Duration) -> Result<(Stream, Instant)> {
+        let deadline = Instant::now() + within;
+        let stream = Stream::connect(address, within, deadline, &self.network).map_err(|e| to_error(e, address))?;
+        Ok((self.secure(stream, address, deadline)?, deadline))
+    }
+
     fn connect_to(&self, address: &Address, asked: Asked, within: Duration) -> Result<Option<Greeting>> {
-        let (stream, deadline) = Stream::connect(address, within, &self.traffic).map_err(|e| to_error(e, address))?;
-        let mut stream = self.secure(stream, address, deadline)?;
+        let (mut stream, deadline) = self.dial(address, within)?;
         let mut reader = FrameReader::default();
         let timeout_ms = i32::try_from(asked.timeout.as_millis()).unwrap_or(i32::MAX);
         let sent_at = self.clock.now();
@@ -127,7 +132,7 @@ impl Servers {
     }
 
     #[cfg(feature = "tls-core")]
-    pub(super) fn secure(&self, stream: Stream, address: &Address, deadline: Instant) -> Result<Stream> {
+    fn secure(&self, stream: Stream, address: &Address, deadline: Instant) -> Result<Stream> {
         match (&self.tls, address) {
             (Some(tls), Address::Tcp { host, .. }) => {
                 stream.secure(tls, host, deadline).map_err(|e| to_error(e, address))
@@ -138,7 +143,7 @@ impl Servers {
 
     #[cfg(not(feature = "tls-core"))]
     #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "with TLS it is needed")]
-    pub(super) fn secure(&self, stream: Stream, _address: &Address, _deadline: Instant) -> Result<Stream> {
+    fn secure(&self, stream: Stream, _address: &Address, _deadline: Instant) -> Result<Stream> {
         Ok(stream)
     }
 

@@ -8,7 +8,7 @@ use super::connect::{Servers, to_error};
 use crate::base::diagnosis::Finding;
 use crate::base::error::Result;
 use crate::store::findings::secured;
-use crate::store::net::{Address, Stream};
+use crate::store::net::Address;
 
 /// The answer is a dozen lines.
 const LONGEST: u64 = 16 * 1024;
@@ -23,8 +23,7 @@ impl Servers {
     /// Asks one server. Blocks for `within` at most.
     pub(crate) fn status(&self, address: &Address, within: Duration) -> Result<ServerStatus> {
         let began = Instant::now();
-        let (stream, deadline) = Stream::connect(address, within, &self.traffic).map_err(|e| to_error(e, address))?;
-        let mut stream = self.secure(stream, address, deadline)?;
+        let (mut stream, deadline) = self.dial(address, within)?;
         let connected_in = began.elapsed();
         let security = secured(&stream, &*self.clock);
         let mut answer = Vec::new();

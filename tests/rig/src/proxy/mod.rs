@@ -157,6 +157,11 @@ impl Proxy {
         Self::listen(address, accept, to_socket(server.socket()), carries(Protocol::Postgres, Peer::Client))
     }
 
+    /// On a port of its own.
+    pub fn before_postgres_on_a_port(server: &crate::Postgres) -> Self {
+        Self::listen_on_a_port(to_socket(server.socket()), carries(Protocol::Postgres, Peer::Client))
+    }
+
     /// A proxy on a port of its own, which a server that will run in a group can announce.
     pub fn before(server: &Server) -> Self {
         Self::listen_on_a_port(to_socket(server.socket()), carries(Protocol::Redis, Peer::Unknown))
