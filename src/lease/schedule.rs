@@ -123,7 +123,9 @@ mod tests {
             [("a", ms(30_000)), ("b", ms(20))].map(|(name, span)| tenure(name, &clock, span).store_hold.clone());
         let mut schedule = Schedule::default();
         let due = Moment::from_nanos(0);
-        [&long, &short, &short].into_iter().for_each(|hold| drop(schedule.enter(hold, due)));
+        for hold in [&long, &short, &short] {
+            schedule.enter(hold, due);
+        }
         assert_eq!(schedule.tick(), ms(2));
         assert!(schedule.leave(&short));
         assert_eq!(schedule.tick(), ms(1000));

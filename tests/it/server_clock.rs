@@ -22,12 +22,14 @@ fn steps_forward(server: &Server, proxy: &Proxy) {
     proxy.inject("TIME", Fault::Reply(Box::leak(reply.into_bytes().into_boxed_slice())));
 }
 
+type Call = fn(&LockClient);
+
 #[test]
 fn after_a_step_forward_every_call_works() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let url = url(&server, &proxy);
-    let calls: [(&str, fn(&LockClient)); 6] = [
+    let calls: [(&str, Call); 6] = [
         ("a mutex", |client| client.try_lock("m").unwrap().unwrap().unlock().unwrap()),
         ("a fair lock", |client| client.fair("f").try_lock().unwrap().unwrap().unlock().unwrap()),
         ("a reader", |client| client.rw_lock("rw").try_read().unwrap().unwrap().unlock().unwrap()),
