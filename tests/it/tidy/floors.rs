@@ -96,3 +96,19 @@ fn few_files_know_the_redis_crate() {
         assert_eq!(first.is_some(), KNOW_REDIS.contains(&&*file.path), "src/{}: {first:?}", file.path);
     }
 }
+
+/// A logger is code of the user and may panic. The macros of `base/log.rs` catch that, those of the
+/// crate `log` do not, and the two look alike where they are called.
+#[test]
+fn log_lines_are_written_by_the_macros_that_catch_panics() {
+    let of_the_library = |file: &&Source| file.module != "cli" && file.path != "base/log.rs";
+    let mut writers = 0;
+    for file in Source::all().iter().filter(of_the_library) {
+        let writes = file.words_after("log::").any(|(_, word)| ["warn", "info", "debug", "line"].contains(&word));
+        let imports = file.code.iter().any(|(_, line)| line == "use crate::base::log;");
+        assert!(!writes || imports, "src/{} writes to the log: use crate::base::log", file.path);
+        writers += u32::from(writes);
+        ["log::error!", "log::trace!", "log::log!", "log_enabled!", " ::log::"].iter().for_each(|own| file.lacks(own));
+    }
+    assert!(writers > 20, "the log lines are found");
+}
