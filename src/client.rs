@@ -168,9 +168,8 @@ impl LockClient {
     ///
     /// Servers are asked side by side, over separate connections that end with the call. It usually
     /// takes some milliseconds, and blocks for at most ten I/O timeouts (20 s with the default of 2
-    /// s), and three more where the servers have to be found first (sentinels, a cluster). It may be
-    /// repeated and called by several threads, even while
-    /// locks are held: it takes no lock, writes no key, and makes no table. (With
+    /// s), and three more where the servers have to be found first (sentinels, a cluster). It may
+    /// be repeated and called by several threads, even while locks are held: it takes no lock, writes no key, and makes no table. (With
     /// [Redlock](crate::Redlock), the client's background thread writes its usual marks.) On
     /// servers older than Redis 7, missing rights are found by trying, which the `ACL LOG` shows.
     ///
@@ -392,8 +391,11 @@ impl LockClient {
 
     /// Ends the client for all its handles: wakes waiters with
     /// [`Closed`](crate::ErrorKind::Closed), releases what is held, resolves unknown outcomes, and
-    /// joins the threads. Blocks for at most `timeout`, plus a few I/O timeouts if a request is
-    /// under way when that ends.
+    /// joins the two threads that renew and that receive messages. Blocks for at most `timeout`,
+    /// plus a few I/O timeouts if a request is under way when that ends. The threads that ask
+    /// sentinels and the nodes of a cluster, and those that look up a name or ask for credentials,
+    /// end by themselves, an I/O timeout later at most, or when the name server or your provider
+    /// answers.
     ///
     /// Guards that still exist hold nothing from then on, and somebody else may have their locks.
     /// Before the first lock is given up, everybody who waits for the loss of one of them is

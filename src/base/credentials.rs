@@ -47,10 +47,11 @@ pub trait CredentialsProvider: Send + Sync {
     /// Called before every log-in, on a thread of its own (`lh-credentials`); connects that begin
     /// meanwhile share the answer. The [I/O timeout](crate::Builder::io_timeout) of the connect
     /// includes it. If the answer is late, the client logs in with the last credentials that the
-    /// server accepted, or without any the connect fails with
-    /// [`Unreachable`](crate::ErrorKind::Unreachable). A call that hangs keeps that one thread, also
-    /// after the client was closed, and a client does not call again before it returns. So **answer
-    /// from memory**: refresh tokens on a thread of your own, and return the latest here.
+    /// server accepted; without any, the connect fails with
+    /// [`Unreachable`](crate::ErrorKind::Unreachable). A call that hangs keeps that one thread,
+    /// also after the client was closed, and a client does not call again before it returns. So
+    /// **answer from memory**: refresh tokens on a thread of your own, and return the latest here.
+    ///
     /// # Errors
     /// The connect fails with [`Denied`](crate::ErrorKind::Denied), and what you return is its
     /// [`source`](StdError::source): it can end up in logs, so it must not contain the password.

@@ -17,6 +17,7 @@ use crate::os::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub(crate) struct ClientId {
     text: Arc<str>,
+    waiter_timeout: Duration,
     next: AtomicU64,
 }
 
@@ -25,7 +26,7 @@ const TIMEOUT_DIGITS: u128 = 0xff_ffff;
 
 impl ClientId {
     pub(crate) fn random(waiter_timeout: Duration) -> Self {
-        Self::from_bits(random::id(), ceil_millis(waiter_timeout))
+        Self { waiter_timeout, ..Self::from_bits(random::id(), ceil_millis(waiter_timeout)) }
     }
 
     fn from_bits(bits: u128, waiter_timeout: u64) -> Self {
@@ -33,11 +34,16 @@ impl ClientId {
         let bits = bits | (u128::from(waiter_timeout) & TIMEOUT_DIGITS);
         let hex = format!("{bits:032x}");
         let text = format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
-        Self { text: text.into(), next: AtomicU64::new(1) }
+        Self { text: text.into(), waiter_timeout: Duration::from_millis(waiter_timeout), next: AtomicU64::new(1) }
     }
 
     pub(crate) fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// How long what a waiter has left in the store keeps others out without a sign of it.
+    pub(crate) fn waiter_timeout(&self) -> Duration {
+        self.waiter_timeout
     }
 
     /// A holder id that no other acquisition of any client ever has.

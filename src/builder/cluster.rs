@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use super::redis::{Address, RedisOptions, log_in_settings, redis_settings};
+use super::redis::{Address, RedisOptions, address_map, log_in_settings, redis_settings};
 use super::servers::{Servers, from_url};
 use super::settings::{NewClient, invalid};
 use crate::base::error::Result;
@@ -90,6 +90,7 @@ impl Cluster {
 }
 
 redis_settings!(Cluster);
+address_map!(Cluster, "a node");
 from_url!(Cluster, |url: String| Cluster::new([url]));
 
 impl Servers for Cluster {
@@ -101,7 +102,8 @@ impl Servers for Cluster {
         }
         let cluster = Some(Arc::new(publishing));
         let memory_seen = Arc::default();
-        let seed = |endpoint: Endpoint| {
+        let seed = |mut endpoint: Endpoint| {
+            endpoint.map_by(self.options.address_map.as_ref());
             let (cluster, memory_seen) = (cluster.clone(), Arc::clone(&memory_seen));
             let handshake = script::handshake_in_cluster(&client.settings.key_prefix);
             let connector = Connector { cluster, memory_seen, handshake, ..client.connector(endpoint.into()) };

@@ -13,7 +13,7 @@ use crate::base::error::Result;
 use crate::store::LockStore;
 use crate::store::net::Network;
 use crate::store::redis::script::WaiterTimeouts;
-use crate::store::redis::wire::{BusyPoll, Connector, Endpoint, Provider, Target};
+use crate::store::redis::wire::{AddressMap, BusyPoll, Connector, Endpoint, Provider, Target};
 use crate::store::redis::{RedisSettings, RedisStore, script};
 
 /// Redisson's default.
@@ -106,7 +106,35 @@ macro_rules! redis_settings {
     };
 }
 
-pub(super) use {log_in_settings, redis_settings};
+/// The method for servers whose addresses are learned.
+macro_rules! address_map {
+    ($servers:ident, $who:literal) => {
+        impl $servers {
+            #[doc = concat!("Where to connect to, for an address that ", $who, " has named.")]
+            /// Behind NAT and in containers, servers name addresses that only they can use. `map`
+            /// gets host and port as they were named, and returns those to connect to: the same if
+            /// they are right. Redisson calls this `natMapper`.
+            ///
+            /// It is not asked for the addresses in the URLs. It is called for each connect, on the
+            /// thread that connects, within no time limit: look the address up in a table and do no
+            /// I/O. Defaults to using the addresses as they are.
+            ///
+            /// ```
+            #[doc = concat!("use leasehold::", stringify!($servers), ";")]
+            #[doc = concat!("# fn mapped(servers: ", stringify!($servers), ") -> ", stringify!($servers), " {")]
+            /// // Each server is published at the gateway, under its own port.
+            /// servers.map_addresses(|_host, port| ("gateway.example".to_owned(), port))
+            /// # }
+            /// ```
+            pub fn map_addresses(mut self, map: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static) -> Self {
+                self.options.address_map = Some(std::sync::Arc::new(map));
+                self
+            }
+        }
+    };
+}
+
+pub(super) use {address_map, log_in_settings, redis_settings};
 
 /// One server of Redis or Valkey, for [`Builder::redis`](crate::Builder::redis).
 ///
@@ -162,11 +190,12 @@ pub(super) struct RedisOptions {
     pub(super) credentials: Option<Arc<dyn CredentialsProvider>>,
     pub(super) replicas: Option<u32>,
     pub(super) java_waiter_timeout: Duration,
+    pub(super) address_map: Option<AddressMap>,
 }
 
 impl Default for RedisOptions {
     fn default() -> Self {
-        Self { credentials: None, replicas: None, java_waiter_timeout: DEFAULT_JAVA_WAITER_TIMEOUT }
+        Self { credentials: None, replicas: None, java_waiter_timeout: DEFAULT_JAVA_WAITER_TIMEOUT, address_map: None }
     }
 }
 
@@ -189,6 +218,7 @@ impl RedisOptions {
             .field("credentials", &self.credentials.is_some())
             .field("replicas", &self.replicas)
             .field("java_waiter_timeout", &self.java_waiter_timeout)
+            .field("map_addresses", &self.address_map.is_some())
     }
 }
 

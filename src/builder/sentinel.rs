@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::redis::{PasswordFile, RedisOptions, log_in_settings, redis_settings};
+use super::redis::{PasswordFile, RedisOptions, address_map, log_in_settings, redis_settings};
 use super::servers::{Servers, from_url};
 use super::settings::NewClient;
 use crate::base::credentials::CredentialsProvider;
@@ -158,6 +158,7 @@ impl Sentinel {
 }
 
 redis_settings!(Sentinel);
+address_map!(Sentinel, "a sentinel");
 from_url!(Sentinel, |url| Sentinel::named(Named::InOne(url)));
 
 impl Servers for Sentinel {
@@ -167,6 +168,8 @@ impl Servers for Sentinel {
         // Requests to sentinels do not count as traffic of locks.
         let of_sentinels = Arc::default();
         urls.sentinels.iter_mut().for_each(|sentinel| sentinel.join(&of_sentinels));
+        let map = self.options.address_map.as_ref();
+        urls.sentinels.iter_mut().chain([&mut urls.server]).for_each(|endpoint| endpoint.map_by(map));
         #[cfg(feature = "tls-core")]
         self.secure(&mut urls, client.settings.tls.as_ref())?;
         // The watchdog waits for the sentinels as well.

@@ -15,10 +15,10 @@ use crate::os::{self, thread::ThreadId};
 use crate::store::{Acquire, Acquired, Granted, TokenRule, UnknownOutcomes, Waiting};
 use crate::wait::attempt::{AcquireAttempt, Tried};
 use crate::wait::client_state::ClientState;
+use crate::wait::contend::contend;
 use crate::wait::contender::{Contender, Helped};
 use crate::wait::piggyback::Piggyback;
 use crate::wait::record::{CallRecord, recorded};
-use crate::wait::wait_loop::contend;
 
 /// Re-enters the hold of the calling thread, or takes the lock for it. `None` if it could not be
 /// taken by the deadline. The caller has checked that the client is usable.

@@ -36,6 +36,7 @@ impl ClientState {
 
     fn close_until(self: &Arc<Self>, deadline: Instant) -> Result<()> {
         self.local_queues.end_waits();
+        let holds = self.holds.live();
         let mut unconfirmed = self.release_holds(deadline);
         unconfirmed.extend(self.give_back_permits(deadline));
         let mut also = Vec::new();
@@ -49,7 +50,8 @@ impl ClientState {
         }
         let watchdog_ended = self.watchdog.stop(deadline);
         if watchdog_ended && os::now() < deadline {
-            self.watchdog.withdraw();
+            let answers = holds > 0 && unconfirmed.is_empty() && self.watchdog.unresolved().0.is_empty();
+            self.watchdog.withdraw(answers);
         }
         let subscriber_ended = self.notifications.stop(deadline);
         self.loss_callbacks.stop();

@@ -201,11 +201,12 @@ impl Announcer {
         }
     }
 
-    /// Deletes it, if it still exists. After a failure it is left to expire: a server that hangs
-    /// would delay whoever closes the client.
-    pub(crate) fn withdraw(&self, store: &dyn LockStore, now: Moment) {
+    /// Deletes it, if it may still exist. After a failure, which may have had its effect at the
+    /// server, only if that `answers` again: otherwise it is left to expire, because a server that
+    /// hangs would delay whoever closes the client.
+    pub(crate) fn withdraw(&self, store: &dyn LockStore, now: Moment, answers: bool) {
         let state = self.state.lock();
-        let stands = state.stands.is_some_and(|until| now < until) && !state.failed;
+        let stands = state.stands.is_some_and(|until| now < until) && (answers || !state.failed);
         drop(state);
         if let Some(owners) = store.owners().filter(|_| stands)
             && let Err(error) = owners.withdraw(&self.key_of(&self.client))

@@ -217,9 +217,9 @@ impl RenewalThread {
     }
 
     /// Removes the announcement of this client, if there is one.
-    pub(super) fn withdraw(&self) {
+    pub(super) fn withdraw(&self, answers: bool) {
         if let Some(announcer) = &self.announcer {
-            announcer.withdraw(&*self.store, self.clock.now());
+            announcer.withdraw(&*self.store, self.clock.now(), answers);
         }
     }
 

@@ -178,9 +178,10 @@ impl Watchdog {
     }
 
     /// Removes the announcement of this client. Called after the thread has ended, because the
-    /// thread could write it anew. Blocks for the I/O timeout of renewals if the server hangs.
-    pub(crate) fn withdraw(&self) {
-        self.inner.withdraw();
+    /// thread could write it anew. `answers`: the server has just answered other requests. Blocks
+    /// for the I/O timeout of renewals if the server hangs.
+    pub(crate) fn withdraw(&self, answers: bool) {
+        self.inner.withdraw(answers);
     }
 
     /// A call of this client waits where others can see it: announces who the client is, if it does

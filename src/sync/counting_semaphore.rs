@@ -17,9 +17,9 @@ use crate::sync::remote_counter::Counter;
 use crate::sync::semaphore::SetPermits;
 use crate::wait::attempt::{AcquireAttempt, Tried};
 use crate::wait::client_state::ClientState;
+use crate::wait::contend::contend;
 use crate::wait::contender::Contender;
 use crate::wait::record::{Taken, recorded};
-use crate::wait::wait_loop::contend;
 
 /// A number of permits without leases: **a process that dies leaks its permits**. So use
 /// [`Semaphore`](crate::Semaphore), unless you share this one with Java processes that use

@@ -13,9 +13,9 @@ use crate::sync::handle::{Handle, handle_methods};
 use crate::sync::remote_counter::Counter;
 use crate::wait::attempt::{AcquireAttempt, Tried};
 use crate::wait::client_state::ClientState;
+use crate::wait::contend::contend;
 use crate::wait::contender::Contender;
 use crate::wait::record::recorded;
-use crate::wait::wait_loop::contend;
 
 /// A count that many can wait for and many can count down: threads, processes, machines, and Java
 /// processes with Redisson's `RCountDownLatch`. At zero all waiters continue.

@@ -196,7 +196,7 @@ impl Drop for ClientState {
         let deadline = os::now() + self.config.io_timeout;
         self.life.end();
         if self.watchdog.stop(deadline) {
-            self.watchdog.withdraw();
+            self.watchdog.withdraw(false);
         }
         self.notifications.stop(deadline);
         self.loss_callbacks.stop();

@@ -3,6 +3,7 @@
 
 pub(crate) mod attempt;
 pub(crate) mod client_state;
+pub(crate) mod contend;
 pub(crate) mod contender;
 pub(crate) mod fairness;
 mod leader;
@@ -17,6 +18,6 @@ mod reading;
 pub(crate) mod record;
 mod subscriber;
 mod undoing;
-pub(crate) mod wait_loop;
+mod wait_loop;
 mod waiter;
 pub(crate) mod waits;

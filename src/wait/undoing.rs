@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::base::holder::Holder;
 use crate::base::limits::TAKEN_TTL;
+use crate::base::lock_name::Kind;
 use crate::base::log;
 use crate::store::{Release, Spent, Undo, UnknownOutcomes};
 use crate::wait::attempt::fresh_holder;
@@ -67,7 +68,12 @@ impl AcquireAttempt<'_> {
     /// the old holder would be undone with the rest.
     pub(crate) fn give_up(&mut self) {
         // A queue entry may outlive the lease of its waiter.
-        let stands = if self.traces.has_marker { LONGEST_MARKER.max(self.wanted.lease) } else { self.wanted.lease };
+        let marker = match self.name.kind {
+            _ if !self.traces.has_marker => Duration::ZERO,
+            Kind::Write => self.client.who.id.waiter_timeout(),
+            _ => LONGEST_MARKER,
+        };
+        let stands = marker.max(self.wanted.lease);
         let holder = self.take_fresh_holder();
         let unknowns = std::mem::take(&mut self.traces.unknowns);
         let expires = self.client.clock.now().plus(stands + self.client.config.io_timeout);

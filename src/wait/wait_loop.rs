@@ -11,150 +11,23 @@ use crate::base::event::{Awaited, Event};
 use crate::base::lock_name::Kind;
 use crate::os;
 use crate::store::Topic;
-use crate::wait::attempt::{AcquireAttempt, Tried, begin_wait};
+use crate::wait::attempt::{AcquireAttempt, Tried};
 use crate::wait::client_state::ClientState;
 use crate::wait::contender::Contender;
 use crate::wait::leader::Leader;
-use crate::wait::local_queue::{EnqueueOutcome, Entry};
 use crate::wait::machine::{Answer, Happened, Sight, Step, Wait, WaitTerms};
 use crate::wait::notifications::Listening;
 use crate::wait::piggyback::PiggybackOutcome;
 
-/// Blocks until the contender has won, or until the deadline (`None`).
-///
-/// # Errors
-/// `Closed` and `Cancelled` when its wait was ended, among others. A grant that arrives at the same
-/// moment wins.
-pub(crate) fn contend<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> Result<Option<C::Won>> {
-    let outcome = try_or_wait(contender, deadline);
-    contender.attempt().end(outcome)
-}
-
-fn try_or_wait<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> Result<Option<C::Won>> {
-    let AcquireAttempt { client, name, .. } = *contender.attempt();
-    if deadline == Deadline::Now {
-        return match contender.try_once(false)? {
-            Tried::Won(won) => Ok(Some(won)),
-            Tried::Busy(_) => Ok(None),
-        };
-    }
-    let mut first = None;
-    // Shared locks can have several holders: if no thread of this client waits, there is no reason
-    // to queue. A latch is read in any case: the caller can later notice that the latch was opened
-    // in between only by comparing with what it saw at first.
-    let queues = !is_shared(name.kind) || contender.helped().is_some_and(|helped| helped.queues_with_others());
-    let at_once = name.kind == Kind::Latch || !queues && !client.local_queues.is_occupied(&name.key);
-    if at_once && client.holds.blocks(name).is_none() {
-        match try_first(contender)? {
-            Tried::Won(won) => return Ok(Some(won)),
-            Tried::Busy(ttl) => first = Some(ttl),
-        }
-    }
-    queue_up(contender, deadline, first)
-}
-
-/// Blocks in the local queue of the name that the attempt waits for. `first`: how long the lock is
-/// taken, as far as is known, if a request was just sent.
-pub(crate) fn queue_up<'a, C: Contender<'a>>(
-    contender: &mut C,
-    deadline: Deadline,
-    mut first: Option<Option<Duration>>,
-) -> Result<Option<C::Won>> {
-    let AcquireAttempt { client, name, cancel, .. } = *contender.attempt();
-    let mut entry = Entry::AtTheEnd;
-    loop {
-        let primitive = contender.attempt().primitive();
-        let is_listed = contender.attempt().is_waiting() || contender.attempt().must_announce();
-        let mut wait = None;
-        let queued = match contender.attempt().has_place() {
-            true => EnqueueOutcome::Leader(client.local_queues.at_server(&contender.attempt().holder)),
-            false => {
-                let prepare = || {
-                    contender.attempt().announce(deadline);
-                    Some(contender.helped()?.piggyback())
-                };
-                let enters = || wait = (!is_listed).then(|| begin_wait(client, name, primitive, deadline));
-                client.local_queues.queue(name, entry, (deadline, cancel), prepare, enters)
-            }
-        };
-        contender.attempt().note_wait(wait);
-        match queued {
-            EnqueueOutcome::Leader(mut leader) => {
-                // A reply from before the caller waited in the queue is too old.
-                let first = first.take().filter(|_| !leader.has_waited);
-                let outcome = lead(contender, &mut leader, deadline, first);
-                let outcome = match outcome {
-                    Ok(LeadEnd::Announces) => {
-                        // The role passes on first: code of the user may block, and would hold up
-                        // every thread behind this one.
-                        drop(leader);
-                        contender.attempt().announce(deadline);
-                        entry = Entry::AtTheFront;
-                        continue;
-                    }
-                    Ok(LeadEnd::Over(won)) => Ok(won),
-                    Err(error) => Err(error),
-                };
-                // A call that was ended does not wait for a server: what it left there is removed
-                // in the background at once.
-                if !matches!(outcome, Ok(Some(_))) && !contender.attempt().is_ended() {
-                    contender.attempt().leave();
-                }
-                return outcome;
-            }
-            EnqueueOutcome::Joined(admission) => {
-                let helped = contender.helped();
-                if let Some(won) = helped.and_then(|helped| helped.take_over(admission).transpose()) {
-                    return won.map(Some);
-                }
-                first = None;
-                continue;
-            }
-            EnqueueOutcome::TimedOut(event) => return timed_out(contender, &event),
-            EnqueueOutcome::Ended => contender.attempt().ensure_waits()?,
-            EnqueueOutcome::Unknown(error) => return Err(error),
-            EnqueueOutcome::Outage => {}
-        }
-        // A call that has had a reply knows already that the server can be asked.
-        if first.is_none() {
-            match try_first(contender)? {
-                Tried::Won(won) => return Ok(Some(won)),
-                Tried::Busy(ttl) => first = Some(ttl),
-            }
-        }
-        client.local_queues.outage_is_over(&name.key);
-    }
-}
-
-/// The deadline passed while the call waited in the local queue.
-fn timed_out<'a, C: Contender<'a>>(contender: &mut C, event: &Event) -> Result<Option<C::Won>> {
-    let AcquireAttempt { client, name, .. } = *contender.attempt();
-    if has_answer(client, event) || client.holds.blocks(name).is_some() {
-        return Ok(None);
-    }
-    // The leader may be sleeping on an old reply, or waiting in vain for its first one.
-    match contender.try_once(false)? {
-        Tried::Won(won) => Ok(Some(won)),
-        Tried::Busy(_) => {
-            event.answered();
-            Ok(None)
-        }
-    }
-}
-
 /// Whether the last reply in a queue is recent enough to return `None` because of it. If the server
 /// has hung since an older reply, `None` would claim without evidence that another holder has the
 /// lock.
-fn has_answer(client: &ClientState, event: &Event) -> bool {
+pub(super) fn has_answer(client: &ClientState, event: &Event) -> bool {
     event.is_answered_within(client.config.io_timeout)
 }
 
-fn is_shared(kind: Kind) -> bool {
-    matches!(kind, Kind::Read | Kind::Semaphore | Kind::CountingSemaphore | Kind::Latch)
-}
-
 /// Why a call no longer leads its local queue.
-enum LeadEnd<W> {
+pub(super) enum LeadEnd<W> {
     Over(Option<W>),
     /// It has to wait, and the user has to be told first.
     Announces,
@@ -162,13 +35,13 @@ enum LeadEnd<W> {
 
 /// A request of a call that will wait if the lock is busy. It leaves something in the store for
 /// that only once the user knows of the wait.
-fn try_first<'a, C: Contender<'a>>(contender: &mut C) -> Result<Tried<C::Won>> {
+pub(super) fn try_first<'a, C: Contender<'a>>(contender: &mut C) -> Result<Tried<C::Won>> {
     let waits = !contender.attempt().must_announce();
     contender.try_once(waits)
 }
 
 /// Leads a local queue until the call is over, or has to announce that it waits.
-fn lead<'a, C: Contender<'a>>(
+pub(super) fn lead<'a, C: Contender<'a>>(
     contender: &mut C,
     leader: &mut Leader<'_>,
     deadline: Deadline,

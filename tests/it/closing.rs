@@ -186,6 +186,27 @@ fn a_close_that_runs_out_of_time_leaves_no_socket() {
     server.assert_clean();
 }
 
+/// The marker of a waiting writer keeps readers out for the waiter timeout, and not for the time
+/// that a place in a fair queue can last.
+#[test]
+fn a_close_beside_a_waiting_writer_says_for_how_long_its_marker_lasts() {
+    let server = Server::start();
+    let short = LockClient::builder().url(server.url()).lease(ms(3000)).waiter_timeout(ms(4000)).io_timeout(ms(300));
+    let client = short.build().unwrap();
+    let reader = server.client().rw_lock("rw").read_owned().unwrap();
+    std::thread::scope(|s| {
+        let writes = s.spawn(|| client.rw_lock("rw").write().map(drop));
+        wait_until("it waits", || server.lock_keys().len() > 2);
+        server.suspend();
+        let error = client.close(ms(300)).unwrap_err().to_string();
+        server.resume();
+        assert_eq!(writes.join().unwrap().unwrap_err().kind(), ErrorKind::Closed);
+        let seconds: f64 = error.split("for ").find_map(|rest| rest.split_once(" s at most")?.0.parse().ok()).unwrap();
+        assert!(seconds <= 4.5, "{error}");
+    });
+    drop(reader);
+}
+
 #[test]
 fn guards_that_a_close_released_are_dropped_silently() {
     let server = Server::start();

@@ -6,7 +6,8 @@ use leasehold::observe::LockHolder;
 use leasehold::{Builder, LockClient, Redlock, ReentrantMutex, Sentinel};
 
 use crate::rig::{
-    CAP, Child, Cluster, MASTER_NAME, PROMPT, Proxy, Sentinels, Server, acl_rule, logged, ms, record_logs, wait_until,
+    CAP, Child, Cluster, Fault, MASTER_NAME, PROMPT, Proxy, Sentinels, Server, acl_rule, logged, ms, record_logs,
+    wait_until,
 };
 use crate::support::{Clients, Masters};
 
@@ -206,6 +207,25 @@ fn it_is_gone_with_the_client() {
     }
     drop(seen);
     server.assert_clean();
+}
+
+/// The reply to its announcement is lost, so it may be there.
+#[test]
+fn it_is_gone_with_a_client_whose_announcement_had_no_answer() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let client = LockClient::builder().url(proxy.url()).build().unwrap();
+    let key = format!("leasehold_client:{{{}}}", client.id());
+    proxy.inject(&key, Fault::CutAfterApplied);
+    let guard = client.mutex("job").lock_owned().unwrap();
+    let seen = server.client();
+    // Somebody asks who holds it, or waits: it is announced after a tick in any case.
+    proxy.wait_hits(1);
+    assert!(seen.mutex("job").is_locked().unwrap());
+    wait_until("it is there", || !server.client_keys().is_empty());
+    client.close(CAP).unwrap();
+    drop(guard);
+    assert!(server.client_keys().is_empty());
 }
 
 #[test]

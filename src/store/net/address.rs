@@ -37,7 +37,7 @@ impl fmt::Debug for Address {
 
 /// Tries every one of `count` hosts at most once, beginning with the host at `first`, until
 /// `attempt` succeeds: then the place of the host and the result. Each attempt gets an equal share
-/// of the time that is left of `within`.
+/// of the time that is left of `within`; a single host has exactly `within`, which errors name.
 ///
 /// # Errors
 /// The errors of all hosts, in the order of the attempts.
@@ -53,7 +53,7 @@ pub(crate) fn try_each<T>(
     for untried in (1..=count).rev() {
         let place = (first + count - untried) % count;
         let left = deadline.saturating_duration_since(Instant::now());
-        let share = left / u32::try_from(untried).unwrap_or(1);
+        let share = if count == 1 { within } else { left / u32::try_from(untried).unwrap_or(1) };
         match attempt(place, share.max(Duration::from_millis(1))) {
             Ok(done) => return Ok((place, done)),
             Err(error) => failed.push(error),
@@ -113,7 +113,7 @@ mod rotation_tests {
     }
 
     #[test]
-    fn hosts_share_the_time() {
+    fn hosts_share_the_time_and_a_single_one_has_all_of_it() {
         let within = Duration::from_secs(60);
         let mut shares = Vec::new();
         let _ = try_each(3, 0, within, |place, share| {
@@ -123,5 +123,6 @@ mod rotation_tests {
         // Nothing was waited for, so the time that is left is shared anew.
         assert!(shares[0] <= within / 3 && shares[1] <= within / 2 && shares[1] > shares[0], "{shares:?}");
         assert!(shares[2] > shares[1], "{shares:?}");
+        assert_eq!(try_each(1, 0, within, |_, share| Ok(share)).unwrap(), (0, within));
     }
 }

@@ -155,7 +155,10 @@ pub(crate) fn is_timeout(e: &io::Error) -> bool {
 /// The same outcome, but an error because of the limit states what the limit was.
 pub(super) fn within_limit<T>(outcome: io::Result<T>, limit: Duration) -> io::Result<T> {
     match outcome {
-        Err(e) if is_timeout(&e) && e.get_ref().is_none() => Err(io::Error::new(io::ErrorKind::TimedOut, Limit(limit))),
+        // A late name has its own words.
+        Err(e) if is_timeout(&e) && !e.get_ref().is_some_and(|why| why.is::<LateName>()) => {
+            Err(io::Error::new(io::ErrorKind::TimedOut, Limit(limit)))
+        }
         outcome => outcome,
     }
 }

@@ -20,9 +20,9 @@ use crate::store::{AcquireAll, AcquiredAll, Granted, Part};
 use crate::sync::guard::HeldLock;
 use crate::wait::attempt::{AcquireAttempt, Tried, never_held};
 use crate::wait::client_state::ClientState;
+use crate::wait::contend::queue_up;
 use crate::wait::contender::Contender;
 use crate::wait::record::{CallRecord, recorded};
-use crate::wait::wait_loop::queue_up;
 
 /// Takes all of the names, which are sorted and unique. `None` if the deadline passed; then none of
 /// them is taken.

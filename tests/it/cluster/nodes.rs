@@ -129,6 +129,26 @@ fn an_address_that_only_the_cluster_names_is_said_to_be_its() {
     // One of the settings is not.
     let e = of(&["redis://127.0.0.1:1/".to_owned()]).build().unwrap_err();
     assert!(!e.to_string().contains("named"), "{e}");
+
+    let (announced, reachable) = (port.parse::<u16>().unwrap(), node.port());
+    let mapped = move |to: u16| {
+        let nodes = leasehold::Cluster::new([node.url()]);
+        LockClient::builder().cluster(nodes.map_addresses(move |host, port| match port == announced {
+            true => (host.to_owned(), to),
+            false => (host.to_owned(), port),
+        }))
+    };
+    let (client, other) = (mapped(reachable).build().unwrap(), mapped(reachable).build().unwrap());
+    let held = client.lock("job").unwrap();
+    std::thread::scope(|s| {
+        // Release messages and renewals use the map, too.
+        let waits = s.spawn(|| other.try_lock_for("job", PATIENT).unwrap().expect("it is freed").unlock());
+        wait_until("it waits", || other.snapshot().waits().len() == 1);
+        held.unlock().unwrap();
+        waits.join().unwrap().unwrap();
+    });
+    let e = mapped(1).build().and_then(|client| client.lock("job").map(drop)).unwrap_err();
+    assert!(e.to_string().contains("map_addresses made 127.0.0.1:1 of it"), "{e}");
 }
 
 /// Removes the slot of one name from all nodes.

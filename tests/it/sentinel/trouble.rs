@@ -9,7 +9,7 @@ use leasehold::observe::NodeState;
 use leasehold::{ErrorKind, LockClient, Sentinel};
 
 use super::{address, assert_left, builder, client, works};
-use crate::rig::{MASTER_NAME, Sentinels, free_port, logged, record_logs, sentinel_of, wait_until};
+use crate::rig::{MASTER_NAME, Sentinels, Server, free_port, logged, record_logs, sentinel_of, wait_until};
 
 /// Far longer than anything takes that does not wait for it.
 const PATIENT: Duration = Duration::from_secs(10);
@@ -46,10 +46,21 @@ fn one_that_hangs_or_is_dead_costs_nothing() {
 #[test]
 fn an_address_that_the_sentinels_name_is_said_to_be_theirs() {
     let port = free_port();
-    let (_sentinel, url) = sentinel_of(port);
+    let (process, url) = sentinel_of(port);
     let e = LockClient::builder().url(url).build().unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Unreachable, "{e}");
     assert!(e.to_string().contains(&format!("127.0.0.1:{port}; the sentinels named this address")), "{e}");
+
+    let (server, sentinel) = (Server::start_tcp(&[]), format!("redis://127.0.0.1:{}/", process.port()));
+    let mapped = |to: u16| {
+        let sentinels = Sentinel::new([&sentinel], format!("master-{port}"));
+        LockClient::builder().sentinel(
+            sentinels.map_addresses(move |host, named| (host.to_owned(), if named == port { to } else { named })),
+        )
+    };
+    works(&mapped(server.port()).build().unwrap(), "job");
+    let e = mapped(1).build().unwrap_err();
+    assert!(e.to_string().contains("map_addresses made 127.0.0.1:1 of it"), "{e}");
 }
 
 /// A majority of the sentinels is enough, and so is a single one, after the I/O timeout for the

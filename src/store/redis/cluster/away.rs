@@ -7,26 +7,10 @@
 //! at all, because others wait behind it for that name alone. The record is removed by the answer
 //! to such a request, so a node that is back costs one of them.
 
-use std::collections::HashMap;
-
-use parking_lot::Mutex;
-
 use super::nodes::Cluster;
-use super::topology::NodeAddress;
+use super::records::Place;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::redis::keys::Slot;
-
-/// For each place that could not be asked, the last error. At most one entry for each node and
-/// slot.
-#[derive(Debug, Default)]
-pub(super) struct AwayPlaces(Mutex<HashMap<Place, Error>>);
-
-#[derive(Debug, PartialEq, Eq, Hash)]
-enum Place {
-    Node(NodeAddress),
-    /// Its node answers, and cannot serve this slot: it is half moved, or has no primary.
-    Slot(Slot),
-}
 
 impl Cluster {
     /// Why the slot could not be asked, if nothing has changed since.

@@ -8,6 +8,7 @@ mod diagnosis;
 mod follow;
 mod map;
 mod nodes;
+mod records;
 mod refresh;
 mod renew;
 mod subscription;

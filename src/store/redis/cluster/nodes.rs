@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 
-use super::away::AwayPlaces;
 use super::map::{Primary, Route, SlotMap};
-use super::refresh::LastRead;
+use super::records::{AwayPlaces, LastRead};
 use super::topology::{NodeAddress, SlotRange};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::node_status::NodeStatus;
@@ -81,6 +80,10 @@ impl Cluster {
 
     pub(super) fn connector_at(&self, address: &NodeAddress) -> Connector {
         self.at(&self.foreground, address)
+    }
+
+    pub(super) fn background_at(&self, address: &NodeAddress) -> Connector {
+        self.at(&self.background, address)
     }
 
     fn at(&self, connector: &Connector, address: &NodeAddress) -> Connector {

@@ -12,53 +12,18 @@ use std::time::{Duration, Instant};
 
 use super::map::Primary;
 use super::nodes::Cluster;
+use super::records::REFRESH_PAUSE;
 use super::topology::{NodeAddress, SlotRange, slot_ranges};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
-use crate::base::random::{self, Backoff};
+use crate::base::random;
 use crate::store::redis::wire::{Connector, RedisFailure, Request, Shape, ask_all, fail_on_error};
 
-/// The map is not read more often than this, no matter how many requests find it wrong.
-const REFRESH_PAUSE: Duration = Duration::from_millis(50);
-/// The pause grows to this while reads because of a node that fails find the map as it was.
-const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// A single slot that has moved is recorded from the redirect; the whole map is read again if it is
 /// older than this.
 const FRESH: Duration = Duration::from_secs(1);
 /// How many primaries are asked over their connections. If none of them answers, all nodes are.
 const ASKED_FIRST: usize = 3;
-
-/// When the map was read, and what was found.
-#[derive(Debug)]
-pub(super) struct LastRead {
-    at: Option<Instant>,
-    /// Which primary had which slots; none after a failure.
-    owners: Vec<(u16, u16, NodeAddress)>,
-    /// The pause before another read because of a node that fails.
-    pause: Duration,
-    pauses: Backoff,
-}
-
-impl LastRead {
-    pub(super) fn none() -> Self {
-        let pauses = Backoff::new(2 * REFRESH_PAUSE, LONGEST_PAUSE);
-        Self { at: None, owners: Vec::new(), pause: REFRESH_PAUSE, pauses }
-    }
-
-    fn note(&mut self, ranges: Option<&[SlotRange]>) {
-        self.at = Some(Instant::now());
-        // Without the replicas, which each node lists in an order of its own.
-        let owners =
-            |ranges: &[SlotRange]| ranges.iter().map(|r| (r.first, r.last, r.primary.clone())).collect::<Vec<_>>();
-        let owners = ranges.map(owners);
-        let is_new = owners.as_ref().is_some_and(|owners| *owners != self.owners);
-        if is_new {
-            self.pauses.reset();
-        }
-        self.pause = if is_new { REFRESH_PAUSE } else { self.pauses.next() };
-        self.owners = owners.unwrap_or_default();
-    }
-}
 
 impl Cluster {
     /// Reads the map from the nodes, unless another thread has done so since version `seen`. The
@@ -103,9 +68,10 @@ impl Cluster {
         if let Ok(ranges) = first_answer(self.connected(without), ask_connected, self.io_timeout() / 4) {
             return Ok(ranges);
         }
-        let connector = self.foreground.clone();
-        let ask = move |address: NodeAddress| ask_anew(&connector, &address);
-        first_answer(self.candidates(without), ask, deadline.saturating_duration_since(Instant::now()))
+        let at = |address: NodeAddress| (self.connector_at(&address), address);
+        let nodes = self.candidates(without).into_iter().map(at).collect();
+        let ask = |(connector, address): (Connector, NodeAddress)| ask_anew(&connector, &address);
+        first_answer(nodes, ask, deadline.saturating_duration_since(Instant::now()))
     }
 
     /// Some primaries with connections.
@@ -163,7 +129,7 @@ fn ask_connected(primary: Arc<Primary>) -> Result<Vec<SlotRange>> {
 }
 
 fn ask_anew(connector: &Connector, address: &NodeAddress) -> Result<Vec<SlotRange>> {
-    let reply = connector.at(&address.host, address.port).ask_once(&Request::plain(&["CLUSTER", "SLOTS"]))?;
+    let reply = connector.ask_once(&Request::plain(&["CLUSTER", "SLOTS"]))?;
     let ranges = slot_ranges(&reply, &address.host)?;
     if ranges.is_empty() { Err(Error::new(ErrorKind::NotReady, NO_SLOTS)) } else { Ok(ranges) }
 }

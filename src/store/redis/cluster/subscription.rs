@@ -294,7 +294,7 @@ impl SharedBranches {
         let shared = self.clone();
         let connect = move || {
             let cluster = &shared.cluster;
-            let opened = cluster.background.at(&to.host, to.port).subscribe_without_waiting();
+            let opened = cluster.background_at(&to).subscribe_without_waiting();
             if opened.is_err() {
                 // Another node may have its slots by now.
                 let _ = cluster.refresh(cluster.version(), Some(&to));

@@ -301,7 +301,6 @@ mod tests {
         for no_hint in [0, -1, -2] {
             assert_eq!(answer(ints(0, no_hint)).unwrap(), Acquired::Busy { ttl: None });
         }
-        assert_eq!(answer(ints(3, 0)).unwrap_err().kind(), ErrorKind::Unreachable);
         assert_eq!(answer(ints(4, -3)).unwrap(), Acquired::TooFew { permits: 0 });
         assert_eq!(answer(ints(9, 0)).unwrap_err().kind(), ErrorKind::Protocol);
         assert_eq!(answer(Reply::Nil).unwrap_err().kind(), ErrorKind::Protocol);

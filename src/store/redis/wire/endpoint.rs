@@ -1,5 +1,6 @@
 //! A server's address and how to log in there.
 
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +13,9 @@ use crate::store::net::{Address, Network, Stream};
 #[cfg(feature = "tls-core")]
 use crate::store::tls::TlsClient;
 
+/// Where to connect to, for an address that the cluster or the sentinels name.
+pub(crate) type AddressMap = Arc<dyn Fn(&str, u16) -> (String, u16) + Send + Sync>;
+
 /// A server's address, parsed and checked; nothing is connected.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
@@ -20,6 +24,8 @@ pub(crate) struct Endpoint {
     pub(super) db: u32,
     /// Who told the address, if the settings do not have it.
     named_by: Option<&'static str>,
+    /// Where such an address leads from here.
+    map: Option<AddressMap>,
     /// What it shares with all connections of the client.
     network: Arc<Network>,
     /// The TLS client for the connections, for `rediss://`.
@@ -37,9 +43,10 @@ impl std::fmt::Debug for Endpoint {
 impl Endpoint {
     /// Connects, with TLS if it is set, until `deadline`. `timeout`: see [`Stream::connect`].
     pub(super) fn dial(&self, timeout: Duration, deadline: Instant) -> io::Result<Stream> {
-        let stream = Stream::connect(&self.address, timeout, deadline, &self.network)?;
+        let address = self.mapped();
+        let stream = Stream::connect(&address, timeout, deadline, &self.network)?;
         #[cfg(feature = "tls-core")]
-        if let (Some(tls), Address::Tcp { host, .. }) = (&self.tls, &self.address) {
+        if let (Some(tls), Address::Tcp { host, .. }) = (&self.tls, &*address) {
             return stream.secure(tls, host, deadline);
         }
         Ok(stream)
@@ -50,10 +57,37 @@ impl Endpoint {
         Self { named_by: Some(who), ..self }
     }
 
+    /// Where to connect to. Runs code of the user, so it is called for each connect and with no
+    /// mutex locked, and not where the address is learned.
+    fn mapped(&self) -> Cow<'_, Address> {
+        match (&self.address, &self.map) {
+            (Address::Tcp { host, port }, Some(map)) if self.named_by.is_some() => {
+                let (host, port) = map(host, *port);
+                Cow::Owned(Address::Tcp { host, port })
+            }
+            (address, _) => Cow::Borrowed(address),
+        }
+    }
+
+    /// Uses this map for addresses that are not in the settings.
+    pub(crate) fn map_by(&mut self, map: Option<&AddressMap>) {
+        self.map = map.cloned();
+    }
+
     /// The end of the message of an error of a connect.
     pub(super) fn whose_address(&self) -> String {
-        let note = |who| format!("; {who} named this address, which may not lead there from here (NAT, containers)");
-        self.named_by.map(note).unwrap_or_default()
+        match (self.named_by, &self.map) {
+            (None, _) => String::new(),
+            (Some(who), None) => {
+                format!(
+                    "; {who} named this address, which may not lead there from here (NAT, containers): map it with \
+                     map_addresses"
+                )
+            }
+            (Some(who), Some(_)) => {
+                format!("; {who} named this address, and map_addresses made {:?} of it", self.mapped())
+            }
+        }
     }
 
     /// The same endpoint at another address.
@@ -83,6 +117,7 @@ impl Endpoint {
             log_in,
             db,
             named_by: None,
+            map: None,
             network: Arc::default(),
             #[cfg(feature = "tls-core")]
             tls: secure.then(|| Arc::new(TlsClient::new(Tls::new()))),

@@ -28,7 +28,7 @@ pub(crate) use bare::Line;
 pub(crate) use busy_poll::BusyPoll;
 pub(crate) use connection::{Connection, InFlight, RequestAfter};
 pub(crate) use connector::{Connector, Handshake, check_server, field};
-pub(crate) use endpoint::Endpoint;
+pub(crate) use endpoint::{AddressMap, Endpoint};
 pub(crate) use log_in::Provider;
 pub(crate) use pool::{Outcome, Pool};
 pub(crate) use pubsub::{Frame, PubSubReader, PubSubWriter, WAKE_REDISSON, listen_at, wait_for_input};
