@@ -169,9 +169,10 @@ impl LockClient {
     /// Servers are asked side by side, over separate connections that end with the call. It usually
     /// takes some milliseconds, and blocks for at most ten I/O timeouts (20 s with the default of 2
     /// s), and three more where the servers have to be found first (sentinels, a cluster). It may
-    /// be repeated and called by several threads, even while locks are held: it takes no lock, writes no key, and makes no table. (With
-    /// [Redlock](crate::Redlock), the client's background thread writes its usual marks.) On
-    /// servers older than Redis 7, missing rights are found by trying, which the `ACL LOG` shows.
+    /// be repeated and called by several threads, even while locks are held: it takes no lock,
+    /// writes no key, and makes no table. (With [Redlock](crate::Redlock), the client's background
+    /// thread writes its usual marks.) On servers older than Redis 7, missing rights are found by
+    /// trying, which the `ACL LOG` shows.
     ///
     /// A server that cannot be asked is a finding, not an error: a problem, or a warning if the
     /// other servers suffice and locks work. To diagnose servers to which a client cannot be
