@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::log_in::{Attempt, LogIn, Password, Provider};
 use crate::base::error::Result;
+use crate::base::log;
 #[cfg(feature = "tls-core")]
 use crate::base::tls::Tls;
 use crate::store::net::{Address, Network, Stream};
@@ -62,7 +63,9 @@ impl Endpoint {
     fn mapped(&self) -> Cow<'_, Address> {
         match (&self.address, &self.map) {
             (Address::Tcp { host, port }, Some(map)) if self.named_by.is_some() => {
-                let (host, port) = map(host, *port);
+                let named = || (host.clone(), *port);
+                // Caught: the thread that connects may be one that renews.
+                let (host, port) = log::without_panics(|| map(host, *port)).unwrap_or_else(named);
                 Cow::Owned(Address::Tcp { host, port })
             }
             (address, _) => Cow::Borrowed(address),
