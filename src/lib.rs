@@ -141,8 +141,8 @@
 //!
 //! The remedy is the **fencing token**: each exclusive hold has a number that is larger than all
 //! earlier ones of its name (for [one exception](fencing::FencingToken), after a forced unlock, the
-//! resource refuses the smaller one), and a resource that remembers the highest number refuses the late
-//! writer. See [`guide::fencing`].
+//! resource refuses the smaller one), and a resource that remembers the highest number refuses the
+//! late writer. See [`guide::fencing`].
 //!
 //! Rule of thumb: where a job that runs twice costs time or money (a cron job, a cache fill), one
 //! Redis and a lock are enough. Where it would corrupt data, check the token at the resource as

@@ -117,7 +117,8 @@ macro_rules! address_map {
             ///
             /// It is not asked for the addresses in the URLs. It is called for each connect, on the
             /// thread that connects, within no time limit: look the address up in a table and do no
-            /// I/O. If it panics, the address is used as it was named. Defaults to using the addresses as they are.
+            /// I/O. If it panics, the address is used as it was named. Defaults to using the
+            /// addresses as they are.
             ///
             /// ```
             #[doc = concat!("use leasehold::", stringify!($servers), ";")]

@@ -6,10 +6,11 @@ use std::str::FromStr;
 
 /// The rank of a holder among all holders of one lock: a later holder has a larger token.
 ///
-/// One case differs where a client draws tokens for several of its threads: after a [`force_unlock`](crate::ReentrantMutex::force_unlock) by
-/// another client, a thread of the client that was forced out may for a third of a lease begin a
-/// turn with a token that its client had drawn before, which is smaller than that of the new
-/// holder. A resource that compares tokens refuses it, and the guard is lost at the next renewal.
+/// One case differs where a client draws tokens for several of its threads: after a
+/// [`force_unlock`](crate::ReentrantMutex::force_unlock) by another client, a thread of the client
+/// that was forced out may for a third of a lease begin a turn with a token that its client had
+/// drawn before, which is smaller than that of the new holder. A resource that compares tokens
+/// refuses it, and the guard is lost at the next renewal.
 ///
 /// A guard returns the token, and the resource compares it. Every token that a guard returns is
 /// below 2<sup>53</sup>, so it survives an SQL `BIGINT`, a JSON number and a double unchanged.

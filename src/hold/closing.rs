@@ -37,7 +37,7 @@ impl ClientState {
     fn close_until(self: &Arc<Self>, deadline: Instant) -> Result<()> {
         self.local_queues.end_waits();
         let holds = self.holds.live();
-        let mut unconfirmed = self.release_holds(deadline);
+        let (closed, mut unconfirmed) = self.release_holds(deadline);
         unconfirmed.extend(self.give_back_permits(deadline));
         let mut also = Vec::new();
         // Before the watchdog is stopped: these calls return what they are granted from now on, and
@@ -56,6 +56,7 @@ impl ClientState {
         let subscriber_ended = self.notifications.stop(deadline);
         self.loss_callbacks.stop();
         self.store.close();
+        self.tell_ends(closed, deadline);
         if !watchdog_ended || !subscriber_ended {
             also.push("a thread is still blocked in I/O and ends afterwards".to_owned());
         }
@@ -79,8 +80,8 @@ impl ClientState {
     }
 
     /// Ends every hold here before the first release is sent: each holder is notified before
-    /// another can get its lock.
-    fn release_holds(self: &Arc<Self>, deadline: Instant) -> Vec<Unconfirmed> {
+    /// another can get its lock. Returns all holds, and those that may still be taken.
+    fn release_holds(self: &Arc<Self>, deadline: Instant) -> (Vec<Hold>, Vec<Unconfirmed>) {
         let holds = self.holds.take_all();
         let closed: Vec<Hold> =
             holds.iter().flat_map(|hold| hold.tenures()).map(|tenure| Hold::of(self, tenure)).collect();
@@ -109,12 +110,12 @@ impl ClientState {
                 has_lease: true,
             });
         }
-        self.tell_ends(closed, deadline);
-        unconfirmed
+        (closed, unconfirmed)
     }
 
-    /// After all releases were sent: a listener or a tracer that blocks must not keep a lock from
-    /// others. And on threads for callbacks: nor may it keep this call beyond its deadline.
+    /// Last of all: a listener or a tracer that blocks must neither keep a lock from others nor use
+    /// up the time that the threads need to end. And on threads for callbacks: nor may it keep this
+    /// call beyond its deadline.
     fn tell_ends(&self, mut closed: Vec<Hold>, deadline: Instant) {
         let observer = &self.seen.observer;
         closed.retain(|hold| observer.has_listener() || hold.has_span());

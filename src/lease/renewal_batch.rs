@@ -158,9 +158,9 @@ impl RenewalThread {
             tenure.wake();
             self.report(tenure, news);
             if hold.leave(tenure) {
-                // A loss by time, as if its own lease had ended. Marked as released, it would count as
-                // one whose release is under way, which the other threads of the client wait for, as
-                // long as its guard lives.
+                // A loss by time, as if its own lease had ended. Marked as released, it would count
+                // as one whose release is under way, which the other threads of the client wait
+                // for, as long as its guard lives.
                 hold.lease.lose(self.clock.now(), LostBy::Time);
                 self.take_back(hold);
             }

@@ -211,8 +211,8 @@ impl Wait {
             self.sleeps_for_local = Some((now(), most));
             return Step::SleepForLocal(self.patience(most, now));
         }
-        // Not one more request: each thread that leads the queue in turn would send one, and the last
-        // of fifty would learn of the outage after fifty I/O timeouts.
+        // Not one more request: each thread that leads the queue in turn would send one, and the
+        // last of fifty would learn of the outage after fifty I/O timeouts.
         if let Some((lasted, error)) = sight.outage.filter(|(lasted, _)| self.is_too_long(*lasted)) {
             return Step::Return(Err(given_up(error, lasted)));
         }

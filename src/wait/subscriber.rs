@@ -225,8 +225,8 @@ impl SubscriberThread {
         let mut pause = Backoff::new(Duration::from_millis(10), Duration::from_millis(500));
         let mut logged = false;
         while self.state.lock().phase == Phase::Running {
-            // A panic ends this connection, and not the thread: nobody would ever start it again, and
-            // every hand-over between clients would be a poll.
+            // A panic ends this connection, and not the thread: nobody would ever start it again,
+            // and every hand-over between clients would be a poll.
             let ended = catch_unwind(AssertUnwindSafe(|| self.listen_once())).unwrap_or_else(|_| {
                 Err(Error::new(ErrorKind::Protocol, "the thread that receives release messages panicked"))
             });

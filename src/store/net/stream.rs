@@ -494,8 +494,8 @@ mod tests {
         assert!(start.elapsed() < Duration::from_millis(8 * 400), "{:?}", start.elapsed());
     }
 
-    /// The kernel ends a connection when a probe is unanswered and the user timeout has passed since
-    /// the last sign of the peer.
+    /// The kernel ends a connection when a probe is unanswered and the user timeout has passed
+    /// since the last sign of the peer.
     #[test]
     fn an_idle_connection_outlives_lost_keepalive_probes() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

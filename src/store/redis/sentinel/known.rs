@@ -21,10 +21,10 @@ pub(super) struct Sentinel {
     /// Whether there is a subscription, or one is being made.
     listening: AtomicBool,
     /// It did not answer the last time, and of the others all that mention it called it down: it is
-    /// not waited for. Sentinels that were replaced are listed until somebody resets the others, and
-    /// an address that swallows packets costs an I/O timeout. Both are needed: those that answer
-    /// first may be a minority that is cut off from the rest, and call it down although it answers
-    /// this client.
+    /// not waited for. Sentinels that were replaced are listed until somebody resets the others,
+    /// and an address that swallows packets costs an I/O timeout. Both are needed: those that
+    /// answer first may be a minority that is cut off from the rest, and call it down although it
+    /// answers this client.
     is_written_off: AtomicBool,
     /// How many questions to it are under way.
     asking: AtomicUsize,

@@ -92,8 +92,9 @@ pub(crate) enum RedisFailure {
     /// No byte of it has reached the server.
     NotSent(Error),
     /// It may have run, or may still run. `stale`: the connection had ended while idle, or did not
-    /// answer after so long a pause that it may have been cut in silence, or its server is no longer the master, so the server (or the new master) can probably be reached
-    /// and asked again at once.
+    /// answer after so long a pause that it may have been cut in silence, or its server is no
+    /// longer the master, so the server (or the new master) can probably be reached and asked again
+    /// at once.
     Unknown { error: Error, unknown: UnknownOutcome, stale: bool },
 }
 
