@@ -52,42 +52,6 @@ fn seeds_may_hang_be_dead_or_be_replicas() {
     cluster.assert_clean();
 }
 
-/// Each call that finds it dead wants to know who has its slots now.
-#[test]
-fn while_a_primary_is_down_the_others_are_asked_over_the_connections_that_there_are() {
-    let options = ClusterOptions { replicas: false, node_timeout: 60_000, ..ClusterOptions::default() };
-    let mut cluster = Cluster::start_with(options);
-    let names = names_on_each_node(&cluster, 1);
-    let client = client(&cluster);
-    names.iter().for_each(|name| works(&client, name));
-    cluster.node_mut(0).kill();
-    let stat = |line: &str, admin: &mut redis::Connection| -> u64 {
-        let info: String = redis::cmd("INFO").arg("everything").query(admin).unwrap();
-        let value = info.lines().find_map(|found| found.strip_prefix(line)).unwrap_or("0");
-        value.split(',').next().unwrap().parse().unwrap()
-    };
-    let mut admins = [1, 2].map(|node| cluster.node(node).connect());
-    let mut all = |line: &str| -> u64 { admins.iter_mut().map(|admin| stat(line, admin)).sum() };
-    let (connections, reads) = ("total_connections_received:", "cmdstat_cluster|slots:calls=");
-    let (connected, read) = (all(connections), all(reads));
-    let end = std::sync::atomic::AtomicBool::new(false);
-    std::thread::scope(|s| {
-        for n in 0..20 {
-            let (client, end, name) = (&client, &end, &names[0]);
-            s.spawn(move || {
-                while !end.load(std::sync::atomic::Ordering::SeqCst) {
-                    assert!(client.try_lock(format!("{{{name}}}-{n}")).is_err());
-                }
-            });
-        }
-        wait_until("the map was read again and again", || all(reads) - read >= 30);
-        end.store(true, std::sync::atomic::Ordering::SeqCst);
-    });
-    let made = all(connections) - connected;
-    assert!(made < 10, "{made} connections for {} reads", all(reads) - read);
-    names[1..].iter().for_each(|name| works(&client, name));
-}
-
 #[test]
 fn without_any_seed_or_slot_it_says_so() {
     let nobody = || of(&["redis://127.0.0.1:1/".to_owned(), "redis://127.0.0.1:2/".to_owned()]);
