@@ -34,7 +34,13 @@ fn a_turn_within_a_client_costs_two_commands() {
                 wait_for_queue(&server, n + 1);
             }
             wait_until("they are subscribed", || server.channels().len() == THREADS);
-            let before = server.call_count("evalsha");
+            // Each asks once more when its subscription is confirmed.
+            let mut before = 0;
+            wait_until("all of them sleep", || {
+                let known = std::mem::replace(&mut before, server.call_count("evalsha"));
+                std::thread::sleep(ms(20));
+                known == server.call_count("evalsha")
+            });
             guard.unlock().unwrap();
             tokens.extend(waiters.into_iter().map(|waiter| waiter.join().unwrap()));
             before
