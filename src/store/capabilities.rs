@@ -47,8 +47,8 @@ pub(crate) trait MultiStore {
     /// Acquires several plain locks, all or none.
     ///
     /// # Errors
-    /// If the locks are at several servers, an outage of one of them is
-    /// [of a part](Error::is_of_a_part): nothing is held at the others meanwhile.
+    /// If the locks are at several servers, an outage of one of them is [of a
+    /// part](crate::base::error::Error::is_of_a_part): nothing is held at the others meanwhile.
     fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll>;
 
     /// Releases several plain locks at once. One outcome for each, in order.

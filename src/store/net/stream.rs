@@ -53,6 +53,10 @@ enum Socket {
 }
 
 impl Socket {
+    #[cfg_attr(
+        not(any(target_os = "android", target_os = "fuchsia", target_os = "linux")),
+        expect(unused_variables, reason = "only Linux can limit by it how long a peer may be silent")
+    )]
     fn connect(address: &Address, timeout: Duration, deadline: Instant, network: &Network) -> io::Result<Self> {
         match address {
             Address::Tcp { host, port } => {
