@@ -86,7 +86,8 @@ impl Connector {
         Self { endpoint, introduced: Arc::default(), ..self.clone() }
     }
 
-    /// The same, for an address that somebody else told; see [`Endpoint::named_by`](super::endpoint::Endpoint::named_by).
+    /// The same, for an address that somebody else told; see
+    /// [`Endpoint::named_by`](super::endpoint::Endpoint::named_by).
     pub(crate) fn named_by(self, who: &'static str) -> Self {
         let endpoint = self.endpoint.fixed().cloned().map(|fixed| fixed.named_by(who).into());
         Self { endpoint: endpoint.unwrap_or_else(|| self.endpoint.clone()), ..self }
