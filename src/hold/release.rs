@@ -23,7 +23,11 @@ impl OnThreadExit for ClientState {
             return;
         }
         let holds: Vec<Hold> = self.holds.all_of(thread).into_iter().map(|tenure| Hold::of(&self, tenure)).collect();
+        // Counted like any release: a close that ended in between would leave a hold to a watchdog
+        // that has stopped.
+        let call = self.life.count_call();
         holds.iter().for_each(Hold::abandon);
+        drop(call);
         // Last: a logger, a listener or a tracer that blocks must not keep a lock from others.
         for hold in holds {
             log::warn!("a thread ended with a hold of {:?}: releasing it", hold.name());

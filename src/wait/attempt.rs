@@ -248,11 +248,15 @@ impl<'a> AcquireAttempt<'a> {
         if self.announced.is_some() {
             return;
         }
-        if self.must_announce() {
+        let calls_user = self.must_announce();
+        if calls_user {
             // People see where a call hangs.
             self.enters_wait(deadline);
         }
-        let _uncounted = self.is_resolved().then(|| self.call.pause());
+        // With something left at the server it counts: a close that ended in this moment would have
+        // stopped the watchdog, and nobody would undo a place or a wait marker.
+        let has_left_nothing = self.is_resolved() && !self.traces.has_marker;
+        let _uncounted = (calls_user && has_left_nothing).then(|| self.call.pause());
         let (observer, primitive) = (&self.client.seen.observer, self.wanted.primitive);
         let since = os::now();
         observer.tell_of(&self.name.name, primitive, |listener, lock| listener.waiting(lock));

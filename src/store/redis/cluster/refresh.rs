@@ -17,7 +17,7 @@ use super::topology::{NodeAddress, SlotRange, slot_ranges};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
 use crate::base::random;
-use crate::store::redis::wire::{Connector, RedisFailure, Request, Shape, ask_all, fail_on_error};
+use crate::store::redis::wire::{Connector, RedisFailure, Reply, Request, Shape, ask_all, fail_on_error};
 
 /// A single slot that has moved is recorded from the redirect; the whole map is read again if it is
 /// older than this.
@@ -125,12 +125,18 @@ fn ask_connected(primary: Arc<Primary>) -> Result<Vec<SlotRange>> {
         Ok(answer) => fail_on_error(answer.reply)?,
         Err(RedisFailure::NotSent(error) | RedisFailure::Unknown { error, .. }) => return Err(error),
     };
-    slot_ranges(&reply, &primary.address.host)
+    ranges_of(&reply, &primary.address)
 }
 
 fn ask_anew(connector: &Connector, address: &NodeAddress) -> Result<Vec<SlotRange>> {
     let reply = connector.ask_once(&Request::plain(&["CLUSTER", "SLOTS"]))?;
-    let ranges = slot_ranges(&reply, &address.host)?;
+    ranges_of(&reply, address)
+}
+
+/// A node that was taken out of the cluster answers that no slot is served. Believed, that would
+/// empty the map, and end the connections to all nodes that are well.
+fn ranges_of(reply: &Reply, address: &NodeAddress) -> Result<Vec<SlotRange>> {
+    let ranges = slot_ranges(reply, &address.host)?;
     if ranges.is_empty() { Err(Error::new(ErrorKind::NotReady, NO_SLOTS)) } else { Ok(ranges) }
 }
 
