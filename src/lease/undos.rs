@@ -66,8 +66,17 @@ impl Undos {
     /// knows, because of a panic.
     pub(super) fn end(&mut self, left: Option<Vec<Undo>>, not_before: Moment) {
         let under_way = std::mem::take(&mut self.under_way);
-        let mut undos = left.unwrap_or(under_way);
+        let mut undos = left.unwrap_or_else(|| after_a_panic(under_way));
         undos.append(&mut self.waiting);
         (self.waiting, self.not_before) = (undos, not_before);
     }
+}
+
+/// If one undo panics each time, it comes to the front at some time and then goes to the end: the
+/// others are not held up by it for ever.
+fn after_a_panic(mut undos: Vec<Undo>) -> Vec<Undo> {
+    if !undos.is_empty() {
+        undos.rotate_left(1);
+    }
+    undos
 }
