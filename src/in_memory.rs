@@ -95,7 +95,7 @@ impl Builder {
 
 pub(crate) fn memory_of(client: &LockClient) -> Result<&Arc<Memory>> {
     MemoryStore::memory_of(&*client.state().store).ok_or_else(|| {
-        let why = "this client is not in memory: make it with LockClient::in_memory, or Builder::build_in_memory";
+        let why = "this client is not in memory: make it with in_memory, or build_in_memory";
         Error::new(ErrorKind::InvalidInput, why)
     })
 }

@@ -233,6 +233,7 @@ mod wait;
 
 pub use crossbeam_channel;
 
+pub use base::advice::Advice;
 pub use base::cancel::CancelToken;
 #[cfg(feature = "redis")]
 pub use base::credentials::{Credentials, CredentialsProvider};

@@ -7,7 +7,7 @@ use crate::text::visible;
 /// Who holds the lock: the owner or, if it is not known, the id.
 pub(crate) fn who(holder: &LockHolder) -> String {
     if holder.is_kept() {
-        return "nobody (min_hold)".to_owned();
+        return "nobody (--min-hold)".to_owned();
     }
     who_or_id(holder.owner(), holder.id())
 }

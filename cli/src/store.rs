@@ -107,6 +107,10 @@ impl StoreArgs {
     /// The same for a subcommand that also takes URLs without `--url`.
     pub(crate) fn builder_at(&self, named: &[String]) -> Result<Builder, Failure> {
         let urls = self.urls(named)?;
+        [&self.password_file, &self.sentinel_password_file]
+            .into_iter()
+            .flatten()
+            .try_for_each(|file| readable(file))?;
         let mut builder = self.servers(&urls)?.client_name("leasehold-cli");
         if let Some(prefix) = &self.key_prefix {
             builder = builder.key_prefix(prefix);
@@ -231,6 +235,12 @@ impl StoreArgs {
         }
         Some(tls)
     }
+}
+
+/// A wrong path is a mistake in the arguments, and not a refusal of the server.
+fn readable(file: &Path) -> Result<(), Failure> {
+    let opened = std::fs::File::open(file).map(drop);
+    opened.map_err(|e| Failure::new(status::USAGE, format!("the password file {}: {e}", file.display())))
 }
 
 /// Whether a URL may contain a password. In doubt, yes: a URL whose `/` or `@` is not escaped is

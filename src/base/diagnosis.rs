@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::base::advice::Advice;
+use crate::base::error::Error;
 use crate::base::lease::margin;
 use crate::base::limits::SHORTEST_LEASE;
 
@@ -146,7 +148,7 @@ pub struct Finding {
     severity: Severity,
     node: Option<String>,
     found: String,
-    advice: Option<String>,
+    advice: Option<Advice>,
 }
 
 impl Finding {
@@ -171,8 +173,13 @@ impl Finding {
     }
 
     /// What to do about it.
-    pub(crate) fn advise(self, advice: impl Into<String>) -> Self {
+    pub(crate) fn advise(self, advice: impl Into<Advice>) -> Self {
         Self { advice: Some(advice.into()), ..self }
+    }
+
+    /// The advice of the error that was found, if it has one.
+    pub(crate) fn advised_by(self, error: &Error) -> Self {
+        Self { advice: error.advice().cloned().or(self.advice), ..self }
     }
 
     /// Lowers the severity to this one if it is worse.
@@ -211,8 +218,8 @@ impl Finding {
 
     /// What to do about it; `None` if there is nothing to do.
     #[must_use]
-    pub fn advice(&self) -> Option<&str> {
-        self.advice.as_deref()
+    pub fn advice(&self) -> Option<&Advice> {
+        self.advice.as_ref()
     }
 }
 
@@ -304,12 +311,12 @@ pub(crate) fn lease_finding(lease: Duration, slowest: Duration) -> Finding {
     let allowed = format!("the slowest round trip of {slowest:.1?} allows a lease of {least:.1?} at least");
     if lease < least {
         return Finding::warning(Check::Lease, format!("the lease of {lease:?} is too short: {allowed}"))
-            .advise("set a longer lease (Builder::lease), or find out what makes the server slow");
+            .advise("set a longer lease, or find out what makes the server slow");
     }
     let outage = survivable_outage(lease);
     let found = format!("a lease of {lease:?} survives an outage of about {outage:.1?}; {allowed}");
     if lease < Duration::from_millis(200) {
-        let advice = "below 200 ms a thread that waits for a core can cost the lock; see guide::choosing_a_lease";
+        let advice = "set a longer lease: below 200 ms a thread that waits for a core can cost the lock";
         return Finding::note(Check::Lease, found).advise(advice);
     }
     Finding::ok(Check::Lease, found)
@@ -324,7 +331,7 @@ pub(crate) fn latency_finding(mut round_trips: Vec<Duration>, io_timeout: Durati
     let found = format!("{count} round trips: p50 {p50:.1?}, p99 {p99:.1?}, max {max:.1?}");
     if p99 > io_timeout / 2 {
         return Finding::warning(Check::Latency, format!("{found}; the I/O timeout is {io_timeout:?}"))
-            .advise("raise Builder::io_timeout, or find out what makes the server slow: calls fail at the timeout");
+            .advise("raise the I/O timeout, or find out what makes the server slow: calls fail at the timeout");
     }
     Finding::ok(Check::Latency, found)
 }

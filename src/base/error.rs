@@ -4,6 +4,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::base::advice::Advice;
+
 /// The result of every fallible call of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -87,7 +89,9 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    pub(crate) const ALL: [Self; 19] = [
+    /// Every kind that this version has, for example for a table of exit statuses, or to announce
+    /// the labels of a metric.
+    pub const ALL: [Self; 19] = [
         Self::InvalidInput,
         Self::Lost,
         Self::Unreachable,
@@ -165,6 +169,7 @@ struct ErrorParts {
     kind: ErrorKind,
     name: Option<String>,
     message: String,
+    advice: Option<Advice>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
     is_of_a_part: bool,
 }
@@ -172,7 +177,8 @@ struct ErrorParts {
 impl Error {
     #[cold]
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self(Arc::new(ErrorParts { kind, name: None, message: message.into(), source: None, is_of_a_part: false }))
+        let message = message.into();
+        Self(Arc::new(ErrorParts { kind, name: None, message, advice: None, source: None, is_of_a_part: false }))
     }
 
     #[cold]
@@ -190,6 +196,18 @@ impl Error {
     #[cold]
     pub(crate) fn and_also(self, more: impl fmt::Display) -> Self {
         self.with(|parts| parts.message = format!("{} ({more})", parts.message))
+    }
+
+    /// The same error with another message, which is made from the present one.
+    #[cold]
+    pub(crate) fn reworded(self, change: impl FnOnce(&str) -> String) -> Self {
+        self.with(|parts| parts.message = change(&parts.message))
+    }
+
+    /// The same error, with what to do about it.
+    #[cold]
+    pub(crate) fn advise(self, advice: impl Into<Advice>) -> Self {
+        self.with(|parts| parts.advice = Some(advice.into()))
     }
 
     #[cold]
@@ -257,8 +275,16 @@ impl Error {
         self.is_outage() || self.kind() == ErrorKind::Full
     }
 
-    pub(crate) fn message(&self) -> &str {
+    /// What went wrong, without the [name](Self::name), the [advice](Self::advice) and the cause.
+    #[must_use]
+    pub fn message(&self) -> &str {
         &self.0.message
+    }
+
+    /// What to do about it, if more can be said than the message does. `Display` ends with it.
+    #[must_use]
+    pub fn advice(&self) -> Option<&Advice> {
+        self.0.advice.as_ref()
     }
 
     /// This error and all its causes, each once, for log lines.
@@ -291,7 +317,8 @@ impl fmt::Display for Error {
         if let Some(name) = &self.0.name {
             write!(f, "{name:?}: ")?;
         }
-        f.write_str(&self.0.message)
+        f.write_str(&self.0.message)?;
+        self.0.advice.as_ref().map_or(Ok(()), |advice| write!(f, "; {advice}"))
     }
 }
 
@@ -301,6 +328,7 @@ impl fmt::Debug for Error {
             .field("kind", &self.0.kind)
             .field("name", &self.0.name)
             .field("message", &self.0.message)
+            .field("advice", &self.0.advice)
             .field("source", &self.0.source)
             .finish()
     }
@@ -323,6 +351,15 @@ mod tests {
         assert_eq!(e.source().unwrap().to_string(), "reset");
         assert_eq!((e.kind(), e.name()), (ErrorKind::Unreachable, Some("job")));
         assert_eq!(size_of::<Error>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn advice_is_shown_and_is_not_part_of_the_message() {
+        let e = Error::named(ErrorKind::WrongType, "max_hold", "something else has it").advise(Advice::ChooseName);
+        assert_eq!(e.to_string(), "\"max_hold\": something else has it; use another name or a key_prefix");
+        assert_eq!((e.message(), e.advice()), ("something else has it", Some(&Advice::ChooseName)));
+        let reworded = e.reworded(|said| format!("refused ({said})"));
+        assert_eq!(reworded.advice(), Some(&Advice::ChooseName), "a new message keeps the advice");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind, Result};
 
 /// A shorter lease would be used up by the margin and one round trip.
@@ -40,13 +41,42 @@ pub(crate) fn check_lease(lease: Duration) -> Result<()> {
     }
     Err(Error::new(
         ErrorKind::InvalidInput,
-        format!("a lease of {lease:?} is not between {SHORTEST_LEASE:?} and 365 days"),
+        format!("a lease of {} is not between {SHORTEST_LEASE:?} and 365 days", in_words(lease)),
     ))
+}
+
+/// The error of a hold that ends at once.
+#[cold]
+pub(crate) fn zero_max_hold() -> Error {
+    let why = "a maximum hold of zero would never let a lock be renewed";
+    Error::new(ErrorKind::InvalidInput, why).advise(Advice::FixLease)
+}
+
+/// A time as people write it: `0 s` and `400 days` where `Debug` has `0ns` and `34560000s`.
+pub(crate) fn in_words(time: Duration) -> String {
+    const DAY: u64 = 86_400;
+    match time.as_secs() {
+        0 if time.is_zero() => "0 s".to_owned(),
+        seconds if seconds >= 2 * DAY && seconds.is_multiple_of(DAY) => format!("{} days", seconds / DAY),
+        _ => format!("{time:?}"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_written_as_people_write_them() {
+        for (time, words) in [
+            (Duration::ZERO, "0 s"),
+            (Duration::from_millis(1500), "1.5s"),
+            (Duration::from_secs(86_401), "86401s"),
+            (Duration::from_secs(400 * 86_400), "400 days"),
+        ] {
+            assert_eq!(in_words(time), words);
+        }
+    }
 
     #[test]
     fn leases_have_a_range() {

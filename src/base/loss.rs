@@ -74,15 +74,16 @@ impl Loss {
         self.held_for
     }
 
-    /// The reason in words, without the cause.
-    pub(crate) fn what(&self) -> &'static str {
+    /// The reason in words, without the cause and the time.
+    #[must_use]
+    pub fn message(&self) -> &'static str {
         match (self.reason, &self.cause) {
             (LossReason::NotRenewed, Some(_)) => "its lease could not be renewed",
             (LossReason::NotRenewed, None) => {
                 "its lease was not renewed in time: the process or the machine was suspended or too busy"
             }
             (LossReason::TakenAway, _) => "it was taken away: somebody freed it by force, or the server forgot it",
-            (LossReason::MaxHold, _) => "its max_hold was over",
+            (LossReason::MaxHold, _) => "its maximum hold was over",
             (LossReason::FixedLease, _) => "its fixed lease ended",
             (LossReason::Closed, _) => "the client was closed",
         }
@@ -91,7 +92,7 @@ impl Loss {
 
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.what())?;
+        f.write_str(self.message())?;
         if let Some(cause) = &self.cause {
             write!(f, ": {}", cause.chain())?;
         }

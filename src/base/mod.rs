@@ -1,5 +1,6 @@
 //! Types that all other modules use. No I/O and no threads; the time is an argument.
 
+pub(crate) mod advice;
 pub(crate) mod cancel;
 pub(crate) mod clock;
 pub(crate) mod counters;

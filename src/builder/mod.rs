@@ -363,7 +363,7 @@ impl Builder {
     pub(crate) fn build_with(self, clock: Arc<dyn Clock>) -> Result<LockClient> {
         let servers = match &self.servers {
             Some(servers) => servers.clone()?,
-            None => return Err(invalid("the client has no server: name it with Builder::url")),
+            None => return Err(invalid("the client has no server: name one, for example by its URL")),
         };
         let io_timeout = self.settings.check(servers.usual_io_timeout())?;
         let new = NewClient {

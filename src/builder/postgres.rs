@@ -108,10 +108,10 @@ fn tls_of(url: &mut PostgresUrl, settings: Option<&Arc<TlsClient>>) -> Result<Op
     let ssl = &mut url.ssl;
     if let Some(tls) = settings {
         if ssl.root.is_some() || ssl.identity.is_some() {
-            return Err(invalid("the URL and Builder::tls both have settings of TLS; leave one out"));
+            return Err(invalid("the URL and the settings both say how TLS is used; leave one out"));
         }
         if ssl.said && ssl.mode != SslMode::VerifyFull {
-            return Err(invalid("Builder::tls checks the server's certificate: with it sslmode is verify-full"));
+            return Err(invalid("settings of TLS check the server's certificate: with them sslmode is verify-full"));
         }
         ssl.mode = SslMode::VerifyFull;
         tls.check()?;

@@ -9,7 +9,7 @@ use super::servers::Servers;
 use super::settings::{DEFAULT_LEASE, NewClient, invalid};
 use crate::base::credentials::CredentialsProvider;
 use crate::base::error::Result;
-use crate::base::limits::check_lease;
+use crate::base::limits::{check_lease, in_words};
 use crate::store::LockStore;
 use crate::store::redis::script;
 use crate::store::redis::wire::Connector;
@@ -108,7 +108,9 @@ impl Redlock {
         check_lease(longest_lease)?;
         if longest_lease < lease {
             return Err(invalid(format!(
-                "a longest_lease of {longest_lease:?} is shorter than the lease of {lease:?}"
+                "the longest lease, {}, is shorter than the lease of {}",
+                in_words(longest_lease),
+                in_words(lease)
             )));
         }
         Ok(QuarantineSettings { longest_lease, fresh: self.admit_fresh_nodes, durable: self.durable_nodes })
@@ -121,8 +123,9 @@ impl Servers for Redlock {
     fn store(&self, client: &NewClient<'_>) -> Result<Arc<dyn LockStore>> {
         let count = self.urls.len();
         if !MASTERS.contains(&count) {
+            let (least, most) = (MASTERS.start(), MASTERS.end());
             return Err(invalid(format!(
-                "Redlock with {count} masters; it needs {MASTERS:?}, none of which is a replica"
+                "Redlock needs {least} to {most} masters, none of which is a replica, and {count} were named"
             )));
         }
         let quarantine = self.quarantine(client.settings.lease)?;

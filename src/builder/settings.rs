@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::ClientId;
-use crate::base::limits::check_lease;
+use crate::base::limits::{check_lease, in_words, zero_max_hold};
 use crate::base::listener::Listener;
 use crate::base::lock_name::MAX_NAME_BYTES;
 use crate::base::owner::{HolderOwner, LONGEST_CLIENT_NAME, is_in_client_name, program_as_client_name};
@@ -101,18 +101,19 @@ impl Settings {
         let io_timeout = self.io_timeout.unwrap_or(usual_io_timeout.min(self.lease / 4));
         if io_timeout < Duration::from_millis(1) || io_timeout >= self.lease {
             return Err(invalid(format!(
-                "an io_timeout of {io_timeout:?} is not between 1 ms and the lease of {:?}",
-                self.lease
+                "an io_timeout of {} is not between 1 ms and the lease of {}",
+                in_words(io_timeout),
+                in_words(self.lease)
             )));
         }
         if let Some(connections) = self.connections.filter(|n| !(1..=MOST_CONNECTIONS).contains(n)) {
             return Err(invalid(format!("{connections} connections are not between 1 and {MOST_CONNECTIONS}")));
         }
         if self.key_prefix.len() >= MAX_NAME_BYTES {
-            return Err(invalid(format!("a key_prefix of {} bytes leaves no room for names", self.key_prefix.len())));
+            return Err(invalid(format!("a key prefix of {} bytes leaves no room for names", self.key_prefix.len())));
         }
         if self.max_hold.is_some_and(|most| most.is_zero()) {
-            return Err(invalid("a max_hold of zero would never let a lock be renewed; use with_lease"));
+            return Err(zero_max_hold());
         }
         if !(Duration::from_millis(200)..=Duration::from_secs(300)).contains(&self.waiter_timeout) {
             return Err(invalid(format!(
@@ -180,7 +181,7 @@ impl NewClient<'_> {
         match (&self.settings.tls, is_wanted) {
             (None, false) => Ok(None),
             (Some(_), false) => Err(invalid(format!(
-                "Builder::tls is for {scheme}:// URLs, and there is none: nothing would be encrypted"
+                "settings of TLS are for {scheme}:// URLs, and there is none: nothing would be encrypted"
             ))),
             (tls, true) => {
                 let tls = tls.clone().unwrap_or_else(|| Arc::new(TlsClient::new(Tls::new())));

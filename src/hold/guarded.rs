@@ -286,7 +286,7 @@ impl Hold {
     #[cold]
     pub(super) fn lost(&self) -> Error {
         let loss = self.tenure.loss_now();
-        let why = format!("this hold is lost, {}; somebody else may have the lock", loss.what());
+        let why = format!("this hold is lost, {}; somebody else may have the lock", loss.message());
         let error = Error::named(ErrorKind::Lost, self.name(), why);
         match loss.cause() {
             Some(cause) => error.caused_by(cause.clone()),

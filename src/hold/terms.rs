@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::base::cancel::CancelToken;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::limits::{LONGEST_LEASE, check_lease};
+use crate::base::limits::{LONGEST_LEASE, check_lease, in_words, zero_max_hold};
 use crate::lease::records::{Owner, StoreHold, User};
 use crate::store::{LockStore, TokenRule};
 use crate::wait::client_state::Config;
@@ -46,10 +46,7 @@ impl Terms {
             check_lease(self.lease)?;
         }
         if self.max_hold.is_some_and(|most| most.is_zero()) {
-            return Err(Error::new(
-                ErrorKind::InvalidInput,
-                "a max_hold of zero would never let a lock be renewed; use with_lease",
-            ));
+            return Err(zero_max_hold());
         }
         if self.min_hold.is_zero() {
             return Ok(());
@@ -62,15 +59,17 @@ impl Terms {
     /// the least time.
     fn check_min_hold(&self) -> Result<()> {
         let least = self.min_hold;
+        let shown = in_words(least);
         let refuse = |why: String| Err(Error::new(ErrorKind::InvalidInput, why));
         match self.max_hold {
-            _ if least > LONGEST_LEASE => refuse(format!("a min_hold of {least:?} is more than 365 days")),
+            _ if least > LONGEST_LEASE => refuse(format!("a minimum hold of {shown} is more than 365 days")),
             _ if !self.renewed && self.lease < least => refuse(format!(
-                "a min_hold of {least:?} is longer than the fixed lease of {:?}: set a lease that is at least as long",
-                self.lease
+                "a minimum hold of {shown} is longer than the fixed lease of {}: set a lease that is at least as long",
+                in_words(self.lease)
             )),
             Some(most) if self.renewed && most < least => refuse(format!(
-                "a min_hold of {least:?} is longer than the max_hold of {most:?}: set a max_hold that is at least as long"
+                "a minimum hold of {shown} is longer than the maximum hold of {}: set a maximum that is at least as long",
+                in_words(most)
             )),
             _ => Ok(()),
         }
@@ -81,7 +80,7 @@ impl Terms {
         if self.min_hold.is_zero() {
             return Ok(());
         }
-        let why = "readers share the lock, and a min_hold would keep writers out for a reader that has left: read \
+        let why = "readers share the lock, and a minimum hold would keep writers out for a reader that has left: read \
                    through a handle without it";
         Err(Error::new(ErrorKind::InvalidInput, why))
     }

@@ -192,7 +192,7 @@ impl Announcer {
         if is_denied {
             log::info!(
                 "others cannot see who holds the locks of client {}: give its user ~leasehold_client:*, or \
-                 turn Builder::announce_owner off ({})",
+                 turn announce_owner off ({})",
                 self.client,
                 error.chain()
             );

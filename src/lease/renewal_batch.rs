@@ -70,7 +70,7 @@ impl RenewalThread {
         let now = self.clock.now();
         for tenure in batch.holds.iter().flat_map(|(hold, _)| hold.end_max_holds(now)) {
             let (name, left) = (&tenure.lock_name().name, tenure.remaining());
-            ended.warn(format!("{name:?} was held for its max_hold: it is no longer renewed, and ends in {left:.1?}"));
+            ended.warn(format!("{name:?} was held for its maximum: it is no longer renewed, and ends in {left:.1?}"));
         }
         let renewals: Vec<Renewal> = batch.holds.iter().map(|(hold, _)| hold.renewal(now)).collect();
         batch.holds.iter().for_each(|(hold, _)| hold.sends_renewal(now));

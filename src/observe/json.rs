@@ -129,7 +129,7 @@ object!(Finding as finding {
     severity: finding.severity(),
     node: finding.node(),
     found: finding.found(),
-    advice: finding.advice(),
+    advice: finding.advice().map(ToString::to_string),
 });
 
 object!(Diagnosis as diagnosis {

@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_secs(14 * 86_400);
 /// Why a server cannot be asked.
 pub(super) fn failed(error: &Error) -> Finding {
     let found = error.message().to_owned();
-    match error.kind() {
+    let finding = match error.kind() {
         ErrorKind::Denied => Finding::problem(Check::LogIn, found)
             .advise("check the user and the password, and whether the server lets this host in"),
         ErrorKind::Tls => Finding::problem(Check::Tls, found),
@@ -28,7 +28,8 @@ pub(super) fn failed(error: &Error) -> Finding {
         ErrorKind::ReadOnly => Finding::problem(Check::Role, found),
         _ => Finding::problem(Check::Reachable, found)
             .advise("check that the server runs, its address and port, and what is in between (a firewall)"),
-    }
+    };
+    finding.advised_by(error)
 }
 
 pub(super) fn reachable(after: Duration) -> Finding {

@@ -28,6 +28,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::base::advice::Advice;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
 use crate::base::random::Backoff;
@@ -317,7 +318,7 @@ impl Wait {
 
 #[cold]
 fn given_up(error: Error, lasted: Duration) -> Error {
-    error.and_also(format!("given up after {lasted:.1?} of waiting for the server, see Builder::outage_timeout"))
+    error.and_also(format!("given up after {lasted:.1?} of waiting for the server")).advise(Advice::RaiseOutageTimeout)
 }
 
 /// A millisecond more than the TTL, which stores may round down.

@@ -94,22 +94,22 @@ fn leases_out_of_range_are_refused_wherever_they_are_given() {
 fn settings_are_checked_against_each_other() {
     let server = Server::start();
     let ok = || server.builder();
-    invalid(LockClient::builder().build(), None, "Builder::url");
-    invalid(LockClient::builder().connect_lazily().build(), None, "Builder::url");
+    invalid(LockClient::builder().build(), None, "by its URL");
+    invalid(LockClient::builder().connect_lazily().build(), None, "by its URL");
     invalid(ok().lease(ms(500)).io_timeout(ms(500)).build(), None, "io_timeout");
     invalid(ok().io_timeout(Duration::from_secs(31)).build(), None, "io_timeout");
     invalid(ok().io_timeout(Duration::ZERO).build(), None, "io_timeout");
     invalid(ok().io_timeout(Duration::MAX).build(), None, "io_timeout");
     invalid(ok().connections(0).build(), None, "connections");
     invalid(ok().connections(1025).build(), None, "connections");
-    invalid(ok().max_hold(Duration::ZERO).build(), None, "max_hold");
+    invalid(ok().max_hold(Duration::ZERO).build(), None, "maximum hold");
     invalid(ok().waiter_timeout(ms(199)).build(), None, "waiter_timeout");
     invalid(ok().waiter_timeout(ms(300_001)).build(), None, "waiter_timeout");
     for wrong in [Duration::ZERO, Duration::MAX] {
         let beside_java = Redis::new(server.url()).java_waiter_timeout(wrong);
         invalid(LockClient::builder().redis(beside_java).build(), None, "java_waiter_timeout");
     }
-    invalid(ok().key_prefix("p".repeat(1024)).build(), None, "key_prefix");
+    invalid(ok().key_prefix("p".repeat(1024)).build(), None, "key prefix");
     for bad in ["", "with space", "line\nfeed", "ümlaut", &"n".repeat(65)] {
         invalid(ok().client_name(bad).build(), None, "client_name");
     }

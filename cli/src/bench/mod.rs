@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 
 use leasehold::LockClient;
 
-use crate::failure::{Failure, by_signal, chain, say};
+use crate::failure::{Failure, by_signal, say};
 use crate::output::{write_json, write_out};
 use crate::run::Signals;
 use crate::store::StoreArgs;
+use crate::words::chain;
 use bare::Bare;
 use parts::{Bench, Outcome};
 use view::BenchView;

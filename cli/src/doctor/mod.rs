@@ -12,7 +12,7 @@ use crate::duration;
 use crate::failure::Failure;
 use crate::output::{write_json, write_out};
 use crate::store::StoreArgs;
-use crate::words::in_words_of_the_command;
+use crate::words;
 use page::Page;
 
 const DETAILS: &str = "\
@@ -77,15 +77,12 @@ pub(crate) fn run(store: &StoreArgs, args: &DoctorArgs) -> Result<u8, Failure> {
     })
 }
 
-/// The diagnosis as the library writes it, with its texts in the words of the command.
+/// The diagnosis as the library writes it, with its advice in the words of the command.
 fn in_json(diagnosis: &Diagnosis) -> Value {
     let mut json = json!(diagnosis);
-    for finding in json["findings"].as_array_mut().into_iter().flatten() {
-        for key in ["found", "advice"] {
-            if let Some(text) = finding[key].as_str() {
-                finding[key] = in_words_of_the_command(text).into();
-            }
-        }
+    let written = json["findings"].as_array_mut().into_iter().flatten();
+    for (written, finding) in written.zip(diagnosis.findings()) {
+        written["advice"] = finding.advice().and_then(words::advice).into();
     }
     json
 }

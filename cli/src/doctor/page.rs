@@ -6,7 +6,7 @@ use std::io::{IsTerminal, stdout};
 use leasehold::observe::{Diagnosis, Finding, Severity};
 
 use crate::platform::columns_of_stdout;
-use crate::words::in_words_of_the_command;
+use crate::words;
 
 /// Widths of the columns of the severity and of the check, each with a space after it.
 const SEVERITY: usize = 8;
@@ -59,13 +59,9 @@ impl Page {
     fn add(&self, finding: &Finding, text: &mut String) {
         let (label, check) = (finding.severity().label(), finding.check().label());
         let label = self.painted(colour(finding.severity()), &format!("{label:<SEVERITY$}"));
-        let _ = writeln!(
-            text,
-            "  {label}{check:<CHECK$}{}",
-            self.wrapped(&in_words_of_the_command(finding.found()), INDENT)
-        );
-        if let Some(advice) = finding.advice() {
-            let _ = writeln!(text, "{:INDENT$}-> {}", "", self.wrapped(&in_words_of_the_command(advice), INDENT + 3));
+        let _ = writeln!(text, "  {label}{check:<CHECK$}{}", self.wrapped(finding.found(), INDENT));
+        if let Some(advice) = finding.advice().and_then(words::advice) {
+            let _ = writeln!(text, "{:INDENT$}-> {}", "", self.wrapped(&advice, INDENT + 3));
         }
     }
 

@@ -11,12 +11,13 @@ use crossbeam_channel::select;
 use leasehold::observe::Severity;
 use leasehold::{ErrorKind, LockClient, Result};
 
-use crate::failure::{Failure, chain, say};
+use crate::failure::{Failure, say};
 use crate::looks::{Look, Looks, asker_has_ended};
 use crate::output::write_out;
 use crate::platform::take_in;
 use crate::shown_url::shown;
 use crate::store::StoreArgs;
+use crate::words::chain;
 pub(crate) use args::ExporterArgs;
 use figures::{Figures, Seen};
 use http::Server;

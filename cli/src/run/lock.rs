@@ -123,7 +123,7 @@ fn describe(holder: &LockHolder) -> String {
     match holder.remaining() {
         // Nobody holds it any more: the last holder has ended.
         Some(left) if holder.is_kept() => {
-            format!("its last holder keeps it taken for {:.0?} more (min_hold)", left)
+            format!("its last holder keeps it taken for {:.0?} more (--min-hold)", left)
         }
         _ => holder.to_string(),
     }

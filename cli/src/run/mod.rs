@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 
 use leasehold::{ErrorKind, LockClient};
 
-use crate::failure::{Failure, by_signal, chain, say, status};
+use crate::failure::{Failure, by_signal, say, status};
 use crate::holders::who;
 use crate::show::describe;
 use crate::store::StoreArgs;
+use crate::words::{self, chain};
 pub(crate) use args::RunArgs;
 use args::Wait;
 use lock::{Guard, GuardOfAnyKind, Lock};
@@ -146,7 +147,7 @@ fn start_command(guard: &dyn GuardOfAnyKind, args: &RunArgs, signals: &Signals) 
 
 fn run_with(child: Child, guard: Guard, args: &RunArgs, signals: &Signals) -> Result<Ended, Failure> {
     let name = args.name.clone();
-    guard.on_renewal_trouble(Box::new(move |trouble| say(format_args!("{name}: {trouble}"))));
+    guard.on_renewal_trouble(Box::new(move |trouble| say(format_args!("{name}: {}", words::trouble(trouble)))));
     let ended = Oversight::new(child, &*guard, args, signals).until_the_end()?;
     match guard.give_up() {
         Err(e) if e.kind() == ErrorKind::Lost && ended.status != status::LOST => {

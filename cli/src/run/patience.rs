@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use leasehold::{CancelToken, Result};
 
 use crate::failure::{say, status, status_of};
+use crate::words::chain;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -35,7 +36,7 @@ impl<'t> Patience<'t> {
                 return Err(error);
             }
             if pause == FIRST_PAUSE {
-                say(format_args!("retrying for up to {left:.0?}: {error}"));
+                say(format_args!("retrying for up to {left:.0?}: {}", chain(&error)));
             }
             self.sleep(pause.min(left));
             pause = (pause * 2).min(LONGEST_PAUSE);

@@ -18,12 +18,13 @@ use leasehold::LockClient;
 use leasehold::observe::LockSummary;
 use serde::Serialize;
 
-use crate::failure::{Failure, by_signal, chain, say, status};
+use crate::failure::{Failure, by_signal, say, status};
 use crate::looks::{Look, Looks, asker_has_ended};
 use crate::output::{Reader, millis, write_json};
 use crate::platform::{TERMINATED, take_in};
 use crate::shown_url::shown;
 use crate::store::StoreArgs;
+use crate::words::chain;
 pub(crate) use args::TopArgs;
 use rates::{Rates, Seen};
 use row::Key;

@@ -82,7 +82,7 @@ fn name_of(holder: &LockHolder, more: usize) -> String {
     let more = if more == 0 { String::new() } else { format!(" +{more}") };
     match holder.owner() {
         Some(owner) => visible(&format!("{}{more} (pid {} on {})", owner.label(), owner.pid(), owner.host())),
-        None if holder.is_kept() => format!("nobody (min_hold){more}"),
+        None if holder.is_kept() => format!("nobody (--min-hold){more}"),
         None => short_id(holder.id()) + &more,
     }
 }

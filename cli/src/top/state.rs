@@ -8,9 +8,9 @@ use leasehold::observe::LockSummary;
 use super::args::{Sort, TopArgs};
 use super::rates::{Rates, Seen};
 use super::row::{Key, Row};
-use crate::failure::chain;
 use crate::looks::{Look, rest};
 use crate::text::visible;
+use crate::words::chain;
 
 /// Longer than any text that somebody searches for.
 const LONGEST_FILTER: usize = 60;

@@ -16,13 +16,14 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, after, never, select};
 use leasehold::observe::LockReport;
 
-use crate::failure::{Failure, chain};
+use crate::failure::Failure;
 use crate::looks::{Look, Looks, asker_has_ended};
 use crate::output::{Reader, write_json, write_out};
 use crate::platform::{columns_of_stdout, take_in};
 use crate::shown_url::shown;
 use crate::store::StoreArgs;
 use crate::text::visible;
+use crate::words::chain;
 pub(crate) use args::WatchArgs;
 use picture::{Title, picture};
 use standing::Standing;

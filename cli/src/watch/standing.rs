@@ -76,7 +76,7 @@ const KEPT: &str = ":kept";
 pub(super) fn who(client: &str, owner: Option<&HolderOwner>) -> String {
     match owner {
         Some(owner) => visible(&owner.to_string()),
-        None if client == KEPT => "nobody, kept taken (min_hold)".to_owned(),
+        None if client == KEPT => "nobody, kept taken (--min-hold)".to_owned(),
         None => format!("client {}", short_id(client)),
     }
 }

@@ -82,7 +82,7 @@ fn a_command_that_takes_too_long_is_ended() {
         let options = [kind, &["--lease", "400ms", "--max-hold", "500ms", "--kill-after", "100ms"]].concat();
         let (program, pid) = start(&server, &options, STUBBORN);
         let said = program.ends_with(70);
-        assert!(said.contains("max_hold was over") && said.lines().count() == 1, "{said}");
+        assert!(said.contains("maximum hold was over") && said.lines().count() == 1, "{said}");
         assert!(!lives(pid));
         server.assert_clean();
     }

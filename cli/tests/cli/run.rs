@@ -226,7 +226,7 @@ fn a_lock_is_kept_for_its_least_time() {
         assert_eq!(run(leasehold(&server, &words)), (Some(0), String::new(), String::new()));
         let (status, _, said) = run(leasehold(&server, &words));
         assert_eq!(status, Some(75), "{said}");
-        assert!(said.contains("keeps it taken for ") && said.contains("(min_hold)"), "{said}");
+        assert!(said.contains("keeps it taken for ") && said.contains("(--min-hold)"), "{said}");
         let remaining = server.pttl(kind[0]);
         assert!(remaining > 200_000, "{remaining}");
         server.cmd::<()>(&["DEL", kind[0]]);

@@ -190,7 +190,7 @@ fn a_kept_lock_is_nobodys() {
         assert_eq!(run(leasehold(&server, &job)).0, Some(0));
         for look in [&["ls", "--all"][..], &["show", name]] {
             let (_, out, _) = run(leasehold(&server, look));
-            assert!(out.contains("nobody (min_hold)"), "{out}");
+            assert!(out.contains("nobody (--min-hold)"), "{out}");
         }
         let (_, shown) = json_of("show", leasehold(&server, &["show", name]));
         assert_eq!(shown["locks"][0]["holders"][0]["kept"], true);

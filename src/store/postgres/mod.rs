@@ -317,7 +317,7 @@ impl LockStore for PostgresStore {
     fn fence(&self) -> Result<&dyn FenceStore> {
         Err(Error::new(
             ErrorKind::Unsupported,
-            "fenced values are kept in Redis; in PostgreSQL the transaction itself is fenced, see guide::postgres",
+            "fenced values are kept in Redis; in PostgreSQL the transaction itself is fenced",
         ))
     }
 

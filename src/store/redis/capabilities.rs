@@ -4,6 +4,7 @@
 use super::keys::{RESERVED, Slot, is_reserved};
 use super::wire::RedisFailure;
 use super::{RedisStore, script, slot_of};
+use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::{
@@ -40,7 +41,11 @@ impl CountStore for RedisStore {
 
 impl FenceStore for RedisStore {
     fn check_key(&self, key: &str) -> Result<()> {
-        if is_reserved(key) { Err(Error::named(ErrorKind::InvalidInput, key, RESERVED)) } else { Ok(()) }
+        if is_reserved(key) {
+            Err(Error::named(ErrorKind::InvalidInput, key, RESERVED).advise(Advice::ChooseName))
+        } else {
+            Ok(())
+        }
     }
 
     fn claim(&self, key: &str, token: u64) -> Result<FenceAnswer> {

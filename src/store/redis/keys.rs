@@ -1,5 +1,6 @@
 //! The Redis keys and channels that belong to a lock name.
 
+use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 
@@ -48,14 +49,12 @@ struct Spelling {
 /// `InvalidInput` for a name whose keys a Redis Cluster would put into different slots (it would
 /// work until the day the server becomes a cluster), and for a name that [`is_reserved`].
 pub(crate) fn check_name(name: &LockName) -> Result<()> {
-    let refuse = |why: &str| Err(Error::named(ErrorKind::InvalidInput, &name.name, why));
+    let refused = |why: &str| Error::named(ErrorKind::InvalidInput, &name.name, why);
     if !shares_one_slot(&name.key) {
-        return refuse(
-            "the braces in this name leave its keys without a common hash tag; use no braces, or one non-empty pair as \
-             in \"a{b}c\"",
-        );
+        let error = refused("the braces in this name leave its keys without a common hash tag");
+        return Err(error.advise("use no braces, or one non-empty pair as in \"a{b}c\""));
     }
-    if is_reserved(&name.key) { refuse(RESERVED) } else { Ok(()) }
+    if is_reserved(&name.key) { Err(refused(RESERVED).advise(Advice::ChooseName)) } else { Ok(()) }
 }
 
 /// For a cluster.
@@ -175,7 +174,7 @@ pub(crate) fn untagged(tag: &str) -> Option<&str> {
 
 /// The error message for a name that [`is_reserved`].
 pub(crate) const RESERVED: &str = "with the prefix of the client this is a key that locks and semaphores of another name \
-     keep beside their own (the crate docs list them, in guide::operations); choose another name or another key_prefix";
+     keep beside their own";
 
 /// Whether this can be an auxiliary key of another lock, latch or semaphore, of this library or of
 /// Redisson. A lock with this main key and that other one would overwrite each other. Auxiliary

@@ -47,8 +47,8 @@ pub(crate) fn clients_answer(reply: Reply) -> Result<Vec<String>> {
 
 #[cold]
 fn denied(error: &Error) -> Error {
-    let why = "the user may not read the records of clients: give it ~leasehold_client:*";
-    Error::new(ErrorKind::Denied, format!("{why} ({})", error.message()))
+    Error::new(ErrorKind::Denied, format!("the user may not read the records of clients ({})", error.message()))
+        .advise("give it ~leasehold_client:*")
 }
 
 /// What each of these clients wrote. One that the user may not read is left out.

@@ -9,6 +9,7 @@ use super::quorum::NodeSet;
 use super::quorum::{is_final, majority, until_free};
 use super::scatter::{NodeOutcome, Round, ask_all};
 use super::store::RedlockStore;
+use crate::base::advice::Advice;
 use crate::base::error::{Error, Result};
 use crate::base::holder::is_foreign;
 use crate::base::lease::Moment;
@@ -185,7 +186,9 @@ impl RedlockStore {
             return error.clone();
         }
         let texts: Vec<String> = votes.iter().map(|vote| in_words(vote).to_owned()).collect();
-        self.no_quorum_with(&texts)
+        let error = self.no_quorum_with(&texts);
+        let has_no_vote = |vote: &Vote| matches!(vote, Ok(Some(NodeReply::Quarantined)));
+        if votes.iter().any(has_no_vote) { error.advise(Advice::AdmitFreshNodes) } else { error }
     }
 }
 
@@ -230,9 +233,7 @@ fn in_words(vote: &Vote) -> &str {
         Ok(Some(NodeReply::Granted { .. })) => "granted",
         Ok(Some(NodeReply::Busy { .. })) => "held by another",
         Ok(Some(NodeReply::Gone)) => "does not know this hold",
-        Ok(Some(NodeReply::Quarantined)) => {
-            "has no vote yet, because it is new or may have forgotten holds (Redlock::admit_fresh_nodes)"
-        }
+        Ok(Some(NodeReply::Quarantined)) => "has no vote yet, because it is new or may have forgotten holds",
         Ok(None) => "no answer yet when the round ended",
         Err(error) => error.message(),
     }

@@ -75,7 +75,7 @@ impl RedlockStore {
         let advice = match waits.max() {
             Some(longest) => format!(
                 "wait for {longest:.0?}: a master that may have forgotten something votes when the longest lease has \
-                 passed, see guide::redlock"
+                 passed"
             ),
             None => "bring the others back".to_owned(),
         };

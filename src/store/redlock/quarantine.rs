@@ -156,7 +156,7 @@ impl Quarantine {
         if !std::mem::replace(&mut stay.logged, true) {
             log::warn!(
                 "{:?} gets its vote in {:?}: until then it may have forgotten a lease that still runs \
-                 (for a first installation, Redlock::admit_fresh_nodes skips this)",
+                 (for a first installation, admit_fresh_nodes skips this)",
                 node.connector.endpoint,
                 until.since(now)
             );

@@ -143,7 +143,7 @@ impl RedlockStore {
     fn all_busy(&self) -> Error {
         let why = format!(
             "{} other calls of this client were in progress for the I/O timeout, which is the maximum \
-             (Builder::connections)",
+             (connections)",
             self.rounds
         );
         Error::new(ErrorKind::Unreachable, why)

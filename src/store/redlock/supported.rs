@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::limits::in_words;
 use crate::base::lock_name::{Kind, LockName};
 
 #[cold]
@@ -29,8 +29,9 @@ pub(super) fn too_long(lease: Duration, longest: Duration) -> Error {
     Error::new(
         ErrorKind::InvalidInput,
         format!(
-            "a lease of {} ms is longer than the longest lease of this Redlock, {longest:?} (Redlock::longest_lease)",
-            ceil_millis(lease)
+            "a lease of {} is longer than the longest lease of this Redlock, {}",
+            in_words(lease),
+            in_words(longest)
         ),
     )
 }

@@ -112,11 +112,9 @@ impl ZooKeeperStore {
         if lease <= longest {
             return Ok(());
         }
-        let why = format!(
-            "a lease of {lease:?} is longer than the session of {longest:?}, with which every hold ends: ask for a longer \
-             session with Builder::lease (servers grant 20 ticks at most, see maxSessionTimeout)"
-        );
-        Err(Error::new(ErrorKind::Unsupported, why))
+        let why = format!("a lease of {lease:?} is longer than the session of {longest:?}, with which every hold ends");
+        let advice = "give the client a longer lease (servers grant 20 ticks at most, see maxSessionTimeout)";
+        Err(Error::new(ErrorKind::Unsupported, why).advise(advice))
     }
 }
 

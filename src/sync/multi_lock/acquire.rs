@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::hold::MultiHold;
+use crate::base::advice::Advice;
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, Result};
 use crate::base::lease::{Moment, SessionTerm, valid_until};
@@ -187,8 +188,8 @@ impl MultiLockCall<'_> {
         self.attempt.ensure_waits()?;
         let lasted = os::since(outage.since);
         if lasted >= client.config.outage_timeout {
-            let why = format!("given up after {lasted:.1?} of waiting for the server, see Builder::outage_timeout");
-            return Err(error.and_also(why));
+            let why = format!("given up after {lasted:.1?} of waiting for the server");
+            return Err(error.and_also(why).advise(Advice::RaiseOutageTimeout));
         }
         if deadline != Deadline::Never && deadline.has_passed(os::now()) { Err(error) } else { Ok(()) }
     }

@@ -120,7 +120,7 @@ fn a_replica_is_a_problem_and_its_primary_is_named() {
     says(&diagnosis, Check::Role, Severity::Problem, &format!("127.0.0.1:{}", primary.port()));
     only(&diagnosis, &[Check::Role]);
     // Its primary has a replica, but no setting that prevents it from granting alone.
-    says(&diagnosed(primary.builder()), Check::Replication, Severity::Note, "Redis::replicas");
+    says(&diagnosed(primary.builder()), Check::Replication, Severity::Note, "let each grant wait for replicas");
     let waits = diagnosed(builder_with(&primary, |redis| redis.replicas(1)));
     says(&waits, Check::Replication, Severity::Ok, "waits for 1");
 }

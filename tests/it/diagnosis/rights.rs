@@ -103,7 +103,8 @@ fn each_pattern_of_keys_and_channels_that_is_missing_is_named() {
     // All channels are missing; the right to the command is checked separately.
     let diagnosis = diagnosed(user(&server, |word| !word.starts_with('&'), &[]));
     assert!(!found(&diagnosis, Check::Right).to_string().contains("+publish"), "{diagnosis}");
-    let channels = diagnosis.findings().iter().filter(|f| f.advice().is_some_and(|advice| advice.contains("add &")));
+    let channels =
+        diagnosis.findings().iter().filter(|f| f.advice().is_some_and(|advice| advice.to_string().contains("add &")));
     assert_eq!(channels.count(), 4, "{diagnosis}");
     server.assert_clean();
 }

@@ -43,7 +43,7 @@ fn masters_in_quarantine_have_no_vote() {
     let masters = Masters::start(3);
     let diagnosis = diagnosed(masters.builder());
     says(&diagnosis, Check::Quorum, Severity::Problem, "0 of 3 masters vote");
-    assert!(found(&diagnosis, Check::Quorum).advice().unwrap().contains("longest lease"), "{diagnosis}");
+    assert!(found(&diagnosis, Check::Quorum).advice().unwrap().to_string().contains("longest lease"), "{diagnosis}");
 }
 
 #[test]

@@ -252,7 +252,7 @@ fn a_call_does_not_wait_for_others_for_longer_than_the_io_timeout() {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let is_busy =
-        |e: &leasehold::Error| e.kind() == ErrorKind::Unreachable && e.to_string().contains("Builder::connections");
+        |e: &leasehold::Error| e.kind() == ErrorKind::Unreachable && e.to_string().contains("which is the maximum");
     assert!(outcomes.iter().any(Result::is_ok), "{outcomes:?}");
     assert!(outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).any(is_busy), "{outcomes:?}");
     proxies.iter().for_each(|proxy| assert!(proxy.disarm()));

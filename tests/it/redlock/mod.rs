@@ -180,7 +180,7 @@ fn settings_that_do_not_fit_are_refused() {
     let client = masters.admitted().build().unwrap();
     let error = client.mutex("l").with_lease(ms(60_000)).lock().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
-    assert!(error.to_string().contains("longest_lease"), "{error}");
+    assert!(error.to_string().contains("longest lease"), "{error}");
     assert_eq!(masters.holding("l"), 0);
 }
 

@@ -23,6 +23,7 @@ fn send_and_sync_are_promised() {
     fn sync<T: Sync>() {}
     fn borrowing<T: Send + Sync>() {}
 
+    both::<Advice>();
     both::<Builder>();
     both::<LockClient>();
     both::<CancelToken>();

@@ -42,6 +42,30 @@ fn script_headers_tell_all_arguments() {
     }
 }
 
+/// The command, and programs in other words, print these texts. What names an item of this crate is
+/// an `Advice`, for which they have words of their own: replacing words in a whole text once changed
+/// the name of a lock in it.
+#[test]
+fn only_an_advice_names_the_interface() {
+    let types = ["Builder", "Cluster", "LockClient", "Postgres", "Redis", "Redlock", "Sentinel", "ZooKeeper"];
+    let names: Vec<String> = types.iter().chain(&["guide", "leasehold"]).map(|name| format!("{name}::")).collect();
+    let is_printed = |file: &&Source| {
+        !["guide/", "cli/"].iter().any(|folder| file.path.starts_with(folder)) && file.path != "base/advice.rs"
+    };
+    for file in Source::all().iter().filter(is_printed) {
+        let lines = file.code.iter().map(|(_, line)| line.trim()).filter(|line| !line.starts_with("#["));
+        let code = lines.fold(String::new(), |code, line| match code.strip_suffix('\\') {
+            Some(text) => format!("{text}{line}"),
+            None => format!("{code}\n{line}"),
+        });
+        for line in code.lines() {
+            let mut texts = line.split('"').skip(1).step_by(2);
+            let named = texts.find(|text| names.iter().any(|name| text.contains(&**name)));
+            assert!(named.is_none(), "src/{} names the interface: {named:?}", file.path);
+        }
+    }
+}
+
 const MAX_COMMENT_WIDTH: usize = 100;
 
 #[test]

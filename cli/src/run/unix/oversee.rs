@@ -13,6 +13,7 @@ use super::terminal::Terminal;
 use crate::failure::{Failure, by_signal, say, status};
 use crate::run::args::RunArgs;
 use crate::run::lock::GuardOfAnyKind;
+use crate::words;
 
 /// How often to check whether the rest of a process group has ended, which no signal reports.
 const LOOK: Duration = Duration::from_millis(10);
@@ -135,7 +136,7 @@ impl<'r> Oversight<'r> {
 
     /// Ends the command because the lock is lost. Returns when to kill what is left of it.
     fn end_for_loss(&mut self) -> Instant {
-        let why = self.guard.loss().map(|loss| format!(": {loss}")).unwrap_or_default();
+        let why = self.guard.loss().map(|loss| format!(": {}", words::loss(&loss))).unwrap_or_default();
         say(format_args!("{}: the lock is lost, so the command is ended{why}", self.args.name));
         self.child.signal(Signal::TERM);
         // A stopped process would not notice SIGTERM.

@@ -9,6 +9,7 @@ use super::signals::Signals;
 use crate::failure::{Failure, by_signal, say, status};
 use crate::run::args::RunArgs;
 use crate::run::lock::GuardOfAnyKind;
+use crate::words;
 
 /// How often to check whether the command has ended: no safe interface waits for a process that
 /// another thread may have to end.
@@ -74,7 +75,7 @@ impl<'r> Oversight<'r> {
     /// Ends the command, and what it has started, because the lock is lost. There is no signal that
     /// would ask them to end.
     fn end_for_loss(&mut self) {
-        let why = self.guard.loss().map(|loss| format!(": {loss}")).unwrap_or_default();
+        let why = self.guard.loss().map(|loss| format!(": {}", words::loss(&loss))).unwrap_or_default();
         say(format_args!("{}: the lock is lost, so the command is ended{why}", self.args.name));
         self.is_lost = true;
         if let Err(e) = self.child.kill() {

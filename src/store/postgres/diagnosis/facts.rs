@@ -77,7 +77,7 @@ pub(super) fn about_server(facts: &Facts, pid: i32, single: bool, wanted: u64) -
     let found = format!("{} of {} connections are in use", facts.connections, facts.most_connections);
     findings.push(match free {
         free if free < wanted => Finding::warning(Check::Connections, format!("{found}; a client has up to {wanted}"))
-            .advise("raise max_connections, or lower Builder::connections"),
+            .advise("raise max_connections, or let each client have fewer connections"),
         _ => Finding::ok(Check::Connections, found),
     });
     if !facts.in_recovery {

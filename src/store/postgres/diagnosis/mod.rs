@@ -45,7 +45,7 @@ impl PostgresStore {
             match connector.connect() {
                 Ok(_) => all.push(Finding::ok(Check::Connect, "a connection for locks can be made")),
                 Err(_) if has_problem => {}
-                Err(e) => all.push(Finding::problem(Check::Connect, e.message().to_owned())),
+                Err(e) => all.push(Finding::problem(Check::Connect, e.message().to_owned()).advised_by(&e)),
             }
         } else if !single {
             all.push(

@@ -1,6 +1,7 @@
 //! Whether the tables and functions exist, and which rights the role lacks.
 
 use super::facts::Facts;
+use crate::base::advice::Advice;
 use crate::base::diagnosis::{Check, Finding};
 use crate::base::error::Result;
 use crate::store::findings::Examined;
@@ -60,7 +61,7 @@ pub(super) fn about_schema(
                 Check::Schema,
                 format!("the schema leasehold_v2 does not exist, and {role:?} does not create it"),
             )
-            .advise("have an administrator run leasehold::POSTGRES_SCHEMA, and grant the rights of guide::postgres"),
+            .advise(Advice::InstallSchema),
         });
         // Connecting would install it, and a diagnosis changes nothing.
         return Ok(false);
@@ -73,8 +74,9 @@ pub(super) fn about_schema(
         let full = if on == "SCHEMA" { name.clone() } else { format!("{schema}.{name}") };
         let finding = match (&**on, &**name) {
             ("MISSING", _) if right != "SELECT" => continue,
-            ("MISSING", _) => Finding::note(Check::Schema, format!("the table {full} does not exist"))
-                .advise("have an administrator run leasehold::POSTGRES_SCHEMA again"),
+            ("MISSING", _) => {
+                Finding::note(Check::Schema, format!("the table {full} does not exist")).advise(Advice::InstallSchema)
+            }
             (_, "client") => Finding::note(
                 Check::Right,
                 format!("{role:?} lacks {right} on {full}: others cannot see who holds a lock"),

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::connection::Connection;
 use super::server_error::ServerError;
 use super::transport::Transport;
+use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
 
@@ -26,11 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) fn install(transport: &mut Transport, is_there: bool, may_create: bool) -> Result<()> {
     if !is_there {
         if !may_create {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "the schema leasehold_v2 is not in the database, and Postgres::create_schema is off: have an \
-                 administrator run leasehold::POSTGRES_SCHEMA",
-            ));
+            let why =
+                "the schema leasehold_v2 is not in the database, and this client may not create it (create_schema)";
+            return Err(Error::new(ErrorKind::Unsupported, why).advise(Advice::InstallSchema));
         }
         transport.handshake = Some(Instant::now() + PATIENCE);
         let installed = Connection::simple(transport, POSTGRES_SCHEMA)?;
@@ -54,14 +53,11 @@ pub(super) fn install(transport: &mut Transport, is_there: bool, may_create: boo
 fn refused(error: &ServerError) -> Error {
     let said = error.to_error();
     match said.kind() {
-        ErrorKind::Denied => Error::new(
-            ErrorKind::Denied,
-            format!(
-                "the schema leasehold_v2 is not in the database, and the role may not create it: have an administrator \
-                 run leasehold::POSTGRES_SCHEMA and grant the rights of the chapter guide::postgres ({})",
-                said.message()
-            ),
-        ),
-        _ => said.and_also("while installing leasehold::POSTGRES_SCHEMA"),
+        ErrorKind::Denied => said
+            .reworded(|said| {
+                format!("the schema leasehold_v2 is not in the database, and the role may not create it ({said})")
+            })
+            .advise(Advice::InstallSchema),
+        _ => said.and_also("while installing the schema leasehold_v2"),
     }
 }

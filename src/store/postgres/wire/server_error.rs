@@ -3,6 +3,7 @@
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::ErrorResponseBody;
 
+use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind};
 
 /// An error of the server. Unless it is fatal, the transaction was rolled back.
@@ -79,16 +80,15 @@ impl ServerError {
     #[cold]
     pub(crate) fn to_error(&self) -> Error {
         let (state, text) = (&self.state, &self.text);
-        let hint = match &**state {
-            "3F000" | "42883" | "42P01" => {
-                "; the schema of leasehold is missing or incomplete: a client with create_schema installs it when \
-                 it connects, or have an administrator run leasehold::POSTGRES_SCHEMA"
-            }
-            "42501" => "; the chapter guide::postgres has the rights that a role needs",
-            "53300" => "; raise max_connections, or lower Builder::connections",
-            "25006" => "; name the primary, or all hosts",
-            _ => "",
-        };
-        Error::new(self.kind(), format!("the server refused: {text} (SQLSTATE {state}){hint}"))
+        let error = Error::new(self.kind(), format!("the server refused: {text} (SQLSTATE {state})"));
+        match &**state {
+            "3F000" | "42883" | "42P01" => error
+                .reworded(|said| format!("the schema of leasehold is missing or incomplete: {said}"))
+                .advise(Advice::InstallSchema),
+            "42501" => error.advise(Advice::GrantRoleRights),
+            "53300" => error.advise("raise max_connections, or let each client have fewer connections"),
+            "25006" => error.advise("name the primary, or all hosts"),
+            _ => error,
+        }
     }
 }

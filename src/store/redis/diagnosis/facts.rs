@@ -99,7 +99,7 @@ impl Facts {
                         .advise(format!("name its primary{primary}, or let sentinels name it")),
                 ]
             }
-            Err(e) => vec![Finding::problem(Check::Version, format!("{product}: {}", e.message()))],
+            Err(e) => vec![Finding::problem(Check::Version, format!("{product}: {}", e.message())).advised_by(&e)],
         }
     }
 
@@ -182,7 +182,7 @@ impl Facts {
         }
         if let Some(wanted) = subject.replicas {
             if connected < wanted.into() {
-                let found = format!("{replicas} of the {wanted} that must acknowledge each grant (Redis::replicas)");
+                let found = format!("{replicas} of the {wanted} that must acknowledge each grant");
                 return Finding::problem(Check::Replication, found).advise("bring the replicas back");
             }
             return Finding::ok(Check::Replication, format!("{replicas}; each grant waits for {wanted}"));
@@ -198,8 +198,9 @@ impl Facts {
         }
         if connected > 0 && good.is_none() {
             let found = format!("{replicas}; a failover forgets what they did not have yet");
-            return Finding::note(Check::Replication, found)
-                .advise("set min-replicas-to-write, or Redis::replicas, if that must happen less often");
+            return Finding::note(Check::Replication, found).advise(
+                "set min-replicas-to-write, or let each grant wait for replicas, if that must happen less often",
+            );
         }
         if self.number(1, "connected_slaves:").is_none() {
             return Finding::note(Check::Replication, "the server does not report how many replicas it has");

@@ -50,7 +50,7 @@ fn add_connect(connected: Result<()>, examined: &mut Examined) {
         }
         // Usually one of the findings states the reason.
         Err(_) if examined.findings.iter().any(|finding| finding.severity() == Severity::Problem) => {}
-        Err(e) => examined.add(Finding::problem(Check::Connect, e.message().to_owned())),
+        Err(e) => examined.add(Finding::problem(Check::Connect, e.message().to_owned()).advised_by(&e)),
     }
 }
 

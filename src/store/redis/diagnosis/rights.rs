@@ -4,11 +4,12 @@
 
 use super::questions::{KeyForm, NOBODY, ON_A_KEY, Question, Refused, key_forms, questions};
 use super::subject::Subject;
+use crate::base::advice::Advice;
 use crate::base::diagnosis::{Check, Finding};
 use crate::base::error::Result;
 use crate::store::redis::keys::probe_names;
 use crate::store::redis::script::refused_by_probe;
-use crate::store::redis::wire::{BareConnection, Connector, Reply, Request};
+use crate::store::redis::wire::{BareConnection, Connector, Reply, Request, WHERE_IT_IS_NOT_OFF};
 
 /// For each command in the arguments (the number of its words, then the words): 1 if the user may
 /// run it, 0 if not, 2 if the server does not know it. Nil if the server cannot report it. The
@@ -53,7 +54,9 @@ pub(super) fn look(connection: &mut BareConnection, connector: &Connector, subje
                 true => Finding::problem(Check::Scripts, "the user may not run scripts, and every lock call is one")
                     .advise("add +eval +evalsha to the user's ACL, and ask again: other rights were not checked"),
                 false => {
-                    Finding::problem(Check::Scripts, format!("a script cannot run now: {}", e.into_error().message()))
+                    let error = e.into_error();
+                    Finding::problem(Check::Scripts, format!("a script cannot run now: {}", error.message()))
+                        .advised_by(&error)
                 }
             });
             // The answers show which of these are refused.
@@ -90,7 +93,7 @@ fn without_unknown(questions: &[Question], answers: &[Reply], may: &mut [bool]) 
 
 fn unknown_command(command: &str) -> Finding {
     let found = format!("the server does not have {}, which locks need", command.to_uppercase());
-    Finding::problem(Check::Right, found).advise("connect to a Redis or Valkey where it is not renamed or switched off")
+    Finding::problem(Check::Right, found).advise(WHERE_IT_IS_NOT_OFF)
 }
 
 /// Redis 6.2 cannot report what a user may do: the probe of the handshake tests whatever can be
@@ -112,15 +115,14 @@ fn by_trying(connection: &mut BareConnection, connector: &Connector) -> Result<R
             // Publishing is refused once for each form of channel.
             refused.commands.dedup_by_key(|text| command(text));
             findings.extend(refused.commands.iter().map(|text| {
-                let rule = format!("add +{} to the user's ACL, and the keys and channels of", command(text));
-                Finding::problem(Check::Right, format!("the user may not run a command that locks need ({text})"))
-                    .advise(format!("{rule} guide::operations"))
+                let found = format!("the user may not run +{}, which locks need ({text})", command(text));
+                Finding::problem(Check::Right, found).advise(Advice::GrantRights)
             }));
         }
         Ok(refused) if refused.key => {
-            let found = "the user may not use the key with which rights are tested, so they are unknown";
-            let advice = "add ~redisson_lock_token:* to the user's ACL, and the other rules in guide::operations";
-            findings.push(Finding::warning(Check::Right, found).advise(advice));
+            let found = "the user may not use the key with which rights are tested (~redisson_lock_token:*), so they are \
+                 unknown";
+            findings.push(Finding::warning(Check::Right, found).advise(Advice::GrantRights));
         }
         Ok(_) => {
             let found = "the commands that can be tested are permitted; this server does not report the others (HSET, INCR, \

@@ -142,9 +142,8 @@ fn page_of(reply: Reply) -> Result<(String, Vec<String>)> {
 
 #[cold]
 fn denied(error: &Error) -> Error {
-    let why = "the user may not list keys: give it +scan, or ask for one lock by its name with inspect, which needs no \
-               more than locks do";
-    Error::new(ErrorKind::Denied, format!("{why} ({})", error.message()))
+    let advice = "give it +scan, or ask for one lock by its name, which needs no more than locks do";
+    Error::new(ErrorKind::Denied, format!("the user may not list keys ({})", error.message())).advise(advice)
 }
 
 /// Returns the wanted names among both sets of keys, in order.

@@ -1,9 +1,10 @@
 //! The store's part of every handshake: scripts to load, and a probe of the user's rights.
 
 use super::{CONNECT_PROBE, LOADED, LOADED_INTO_MASTERS, fail_on_error, unexpected};
+use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::redis::keys::probe_names;
-use crate::store::redis::wire::{Handshake, Reply, Request, says_unknown_command};
+use crate::store::redis::wire::{Handshake, Reply, Request, WHERE_IT_IS_NOT_OFF, says_unknown_command};
 
 /// The probe finds out whether the user may publish, because Redis does not roll back what a script
 /// did before a publish that is refused. Its names begin with the prefix, because the ACL may
@@ -78,17 +79,12 @@ fn refuse_missing_permissions(probe: Reply) -> Result<()> {
     }
     let refused = refused_by_probe(probe)?;
     if let Some(text) = refused.unknown.first() {
-        let why = format!(
-            "the server does not have a command that locks need ({text}); connect to a Redis or Valkey where it is not \
-             renamed or switched off"
-        );
-        return Err(Error::new(ErrorKind::Unsupported, why));
+        let why = format!("the server does not have a command that locks need ({text})");
+        return Err(Error::new(ErrorKind::Unsupported, why).advise(WHERE_IT_IS_NOT_OFF));
     }
     if let Some(text) = refused.commands.first() {
-        let why = format!(
-            "the user lacks a permission that locks need ({text}); the crate docs have the ACL rule, in guide::operations"
-        );
-        return Err(Error::new(ErrorKind::Denied, why));
+        let why = format!("the user lacks a permission that locks need ({text})");
+        return Err(Error::new(ErrorKind::Denied, why).advise(Advice::GrantRights));
     }
     Ok(())
 }

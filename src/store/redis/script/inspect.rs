@@ -7,6 +7,7 @@ use super::{
     CLIENT_ENTER, CLIENT_LOOK, FAIR_FORCE_UNLOCK, FAIR_QUEUE, MUTEX_FORCE_UNLOCK, MUTEX_INSPECT, RW_FORCE_UNLOCK,
     fail_on_error, look::looks_like_a_holder, pair, unexpected,
 };
+use crate::base::advice::Advice;
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
@@ -36,8 +37,8 @@ pub(crate) fn inspect_answer(reply: Reply) -> Result<Option<LockStatus>> {
         let count = std::str::from_utf8(&value).ok().and_then(|v| v.parse().ok());
         // A field of a fenced value, or of a hash of an application.
         let Some(count) = count.filter(|count| HOLD_COUNTS.contains(count) && looks_like_a_holder(&field)) else {
-            let why = "something other than a lock has this name; use another name or a key_prefix";
-            return Err(Error::new(ErrorKind::WrongType, why));
+            let why = "something other than a lock has this name";
+            return Err(Error::new(ErrorKind::WrongType, why).advise(Advice::ChooseName));
         };
         holders.push((String::from_utf8_lossy(&field).into_owned(), count));
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{NAME_LOOK, fail_on_error, unexpected};
+use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
 use crate::store::redis::keys::{RedisKeys, channel_of};
@@ -32,8 +33,8 @@ pub(crate) fn look_answer(reply: Reply, key: &str, by_name: bool) -> Result<Opti
         Seen::read(fail_on_error(reply)?).ok_or_else(|| unexpected("a look at a name", "no list of its parts"))?;
     let Some(kind) = seen.kind(by_name) else {
         if by_name && matches!(seen.what, What::Lock | What::ReadWrite | What::Else) {
-            let why = "something other than a lock, semaphore or latch has this name; use another name or a key_prefix";
-            return Err(Error::new(ErrorKind::WrongType, why));
+            let why = "something other than a lock, semaphore or latch has this name";
+            return Err(Error::new(ErrorKind::WrongType, why).advise(Advice::ChooseName));
         }
         let number = seen.number.filter(|_| by_name);
         let unknown = Found { kind: None, number, ..Found::new(key, Kind::Latch) };

@@ -14,6 +14,7 @@ use super::script::{Publishing, Script};
 use super::target::{Epoch, Target};
 use super::transport::{Transport, handshake_failed, the_reason};
 use super::unknown_outcome::Facts;
+use crate::base::advice::Advice;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
@@ -288,18 +289,16 @@ fn exchange_as(publishing: Publishing, transport: &mut Transport, requests: &[Re
 
 /// Whether a server of this version, kind and role can store locks.
 pub(crate) fn check_server(server: &str, replication: &str, in_cluster: bool) -> Result<()> {
-    let unsupported = |what: String| Err(Error::new(ErrorKind::Unsupported, what));
+    let unsupported = |what: &str, advice: Advice| Err(Error::new(ErrorKind::Unsupported, what).advise(advice));
     match field(server, "redis_mode:").or_else(|| field(server, "server_mode:")) {
         Some("cluster") if !in_cluster => {
-            return unsupported("the server is a node of a cluster; use Builder::cluster".into());
+            return unsupported("the server is a node of a cluster", Advice::ConnectToCluster);
         }
         Some("sentinel") => {
-            return unsupported(
-                "the server is a sentinel; connect to the primary that it watches, or use Builder::sentinel".into(),
-            );
+            return unsupported("the server is a sentinel", Advice::ConnectToSentinels);
         }
         Some(mode) if in_cluster && mode != "cluster" => {
-            return unsupported("the server is not a node of a cluster; use Builder::redis".into());
+            return unsupported("the server is not a node of a cluster", Advice::ConnectToServer);
         }
         _ => {}
     }
@@ -307,7 +306,7 @@ pub(crate) fn check_server(server: &str, replication: &str, in_cluster: bool) ->
         let mut numbers = version.split('.').map_while(|n| n.parse::<u32>().ok());
         let version_pair = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
         if version_pair < (6, 2) {
-            return unsupported(format!("the server is Redis {version}; 6.2 or later is needed"));
+            return unsupported(&format!("the server is Redis {version}"), "6.2 or later is needed".into());
         }
     }
     if field(replication, "role:") == Some("slave") {

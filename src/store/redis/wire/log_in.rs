@@ -114,7 +114,7 @@ fn provided_by(provider: &dyn CredentialsProvider) -> Result<Credentials> {
     match catch_unwind(AssertUnwindSafe(|| provider.credentials())) {
         Ok(Ok(credentials)) => Ok(credentials),
         Ok(Err(error)) => {
-            Err(Error::new(ErrorKind::Denied, "the credentials provider has no credentials").caused_by(Reason(error)))
+            Err(Error::new(ErrorKind::Denied, "there are no credentials to log in with").caused_by(Reason(error)))
         }
         Err(_) => Err(Error::new(ErrorKind::Denied, "the credentials provider panicked")),
     }

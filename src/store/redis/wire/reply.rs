@@ -1,5 +1,6 @@
 //! Replies of a server, and the typed error for an error reply.
 
+use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind, Result};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,60 +186,67 @@ impl ServerError {
             let why = "the request reached the server after the I/O timeout, by the server's clock";
             return Error::new(ErrorKind::Unreachable, why);
         }
-        let (kind, advice) = if self.says("WRONGPASS") {
-            (
-                ErrorKind::Denied,
-                "the server refused the user or the password (of the URL, or of the settings credentials or password_file); \
-                 check both",
-            )
-        } else if self.says("NOAUTH") {
-            (
-                ErrorKind::Denied,
-                "the server requires a password: set it as in redis://user:password@host, or by the setting credentials",
-            )
-        } else if self.is_too_many_clients() {
-            (ErrorKind::NotReady, "the server has reached its maxclients; raise that, or close some connections")
-        } else if self.says("NOPERM")
+        let (kind, what, advice) = self.meaning();
+        let error = Error::new(kind, format!("{what} ({})", self.without_args()));
+        match advice {
+            Some(advice) => error.advise(advice),
+            None => error,
+        }
+    }
+
+    /// The kind of the error, what went wrong, and what to do about it.
+    fn meaning(&self) -> (ErrorKind, &'static str, Option<Advice>) {
+        let says_one_of = |codes: &[&str]| codes.iter().any(|code| self.says(code));
+        let lacks_permission = self.says("NOPERM")
             || self.text.contains("The user executing the script can't")
             // Valkey 9.
-            || self.text.contains("ACL failure in script")
-        {
-            (
-                ErrorKind::Denied,
-                "the user lacks a permission in the server's ACL; the crate docs have the rule, in guide::operations",
-            )
+            || self.text.contains("ACL failure in script");
+        if self.says("WRONGPASS") {
+            (ErrorKind::Denied, "the server refused the user or the password", Some(Advice::CheckCredentials))
+        } else if self.says("NOAUTH") {
+            (ErrorKind::Denied, "the server requires a password", Some(Advice::SetPassword))
+        } else if self.is_too_many_clients() {
+            let advice = "raise that, or close some connections";
+            (ErrorKind::NotReady, "the server has reached its maxclients", Some(advice.into()))
+        } else if lacks_permission {
+            (ErrorKind::Denied, "the user lacks a permission in the server's ACL", Some(Advice::GrantRights))
         } else if self.says("DENIED") {
-            (ErrorKind::Denied, "the server refuses connections from here")
+            (ErrorKind::Denied, "the server refuses connections from here", None)
         } else if self.says("WRONGTYPE") || self.text.contains("not an integer") {
-            (ErrorKind::WrongType, "a key under this name holds something else; use another name or a key_prefix")
+            (ErrorKind::WrongType, "a key under this name holds something else", Some(Advice::ChooseName))
         } else if self.says("READONLY") {
-            (ErrorKind::ReadOnly, "the server is a replica; connect to the primary")
+            (ErrorKind::ReadOnly, "the server is a replica", Some("connect to the primary".into()))
         } else if self.says("UNBLOCKED") || self.text.contains("WAIT cannot be used with replica") {
-            (ErrorKind::NotReplicated, "the server became a replica before enough others had acknowledged the write")
-        } else if self.says("NOREPLICAS") || self.says("MISCONF") {
-            (ErrorKind::ReadOnly, "the server takes no writes now, because it cannot save or replicate them")
-        } else if self.says("OOM") {
-            (ErrorKind::Full, "the server has reached its maxmemory; give it more, with the policy noeviction")
-        } else if ["LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN"].iter().any(|c| self.says(c)) {
-            (ErrorKind::NotReady, "the server cannot serve now; try again later")
-        } else if self.text.contains("cluster support disabled") {
-            (ErrorKind::Unsupported, "the server is not a node of a cluster; use Builder::redis")
-        } else if self.text.contains(NON_LOCAL_KEY) {
-            (ErrorKind::NotReady, "the slot of this name is being moved to another node; try again later")
-        } else if self.is_unknown_command() {
             (
-                ErrorKind::Unsupported,
-                "the server, or a proxy in front of it, does not have a command that locks need; connect to a Redis or \
-                 Valkey where it is not renamed or switched off",
+                ErrorKind::NotReplicated,
+                "the server became a replica before enough others had acknowledged the write",
+                None,
             )
-        } else if ["MOVED", "ASK", "CROSSSLOT"].iter().any(|c| self.says(c)) {
-            (ErrorKind::Unsupported, "the server is a node of a cluster; use Builder::cluster")
+        } else if says_one_of(&["NOREPLICAS", "MISCONF"]) {
+            (ErrorKind::ReadOnly, "the server takes no writes now, because it cannot save or replicate them", None)
+        } else if self.says("OOM") {
+            let advice = "give it more, with the policy noeviction";
+            (ErrorKind::Full, "the server has reached its maxmemory", Some(advice.into()))
+        } else if says_one_of(&["LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN"]) {
+            (ErrorKind::NotReady, "the server cannot serve now", Some("try again later".into()))
+        } else if self.text.contains("cluster support disabled") {
+            (ErrorKind::Unsupported, "the server is not a node of a cluster", Some(Advice::ConnectToServer))
+        } else if self.text.contains(NON_LOCAL_KEY) {
+            let what = "the slot of this name is being moved to another node";
+            (ErrorKind::NotReady, what, Some("try again later".into()))
+        } else if self.is_unknown_command() {
+            let what = "the server, or a proxy in front of it, does not have a command that locks need";
+            (ErrorKind::Unsupported, what, Some(WHERE_IT_IS_NOT_OFF.into()))
+        } else if says_one_of(&["MOVED", "ASK", "CROSSSLOT"]) {
+            (ErrorKind::Unsupported, "the server is a node of a cluster", Some(Advice::ConnectToCluster))
         } else {
-            (ErrorKind::Server, "the server answered with an error")
-        };
-        Error::new(kind, format!("{advice} ({})", self.without_args()))
+            (ErrorKind::Server, "the server answered with an error", None)
+        }
     }
 }
+
+/// Advice where a command is missing.
+pub(crate) const WHERE_IT_IS_NOT_OFF: &str = "connect to a Redis or Valkey where it is not renamed or switched off";
 
 /// Whether a text says that the server does not have a command, which a client or a script has
 /// sent. Texts of Redis 7, 6.2 and Valkey, and of Envoy.

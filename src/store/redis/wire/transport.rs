@@ -174,7 +174,7 @@ pub(super) fn handshake_failed(endpoint: &Endpoint, e: Error) -> Error {
         }
         _ => return e,
     };
-    Error::new(e.kind(), message + &endpoint.whose_address()).caused_by(e)
+    e.clone().reworded(|_| message + &endpoint.whose_address()).caused_by(e)
 }
 
 pub(super) fn next_reply(reader: &mut ReplyReader, endpoint: &Endpoint) -> Result<Option<Reply>> {
@@ -219,7 +219,7 @@ fn not_reached(endpoint: &Endpoint, e: Error) -> Error {
     if whose.is_empty() || e.kind() != ErrorKind::Unreachable {
         return e;
     }
-    Error::new(e.kind(), e.message().to_owned() + &whose).caused_by(e)
+    e.clone().reworded(|message| message.to_owned() + &whose).caused_by(e)
 }
 
 #[cold]
