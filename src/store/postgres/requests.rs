@@ -125,6 +125,11 @@ pub(super) fn place_of(rows: &[Row]) -> i64 {
     rows.first().and_then(|row| integer(row, 2)).unwrap_or(0)
 }
 
+/// Notifies the waiters of other clients.
+pub(super) fn tell(name: &LockName) -> Request {
+    Request::new(&TELL).arg(channel_of(&name.key))
+}
+
 /// `told`: whether waiters of other clients are notified. `now`: the time at which it is sent.
 pub(super) fn release(
     request: &Release<'_>,
@@ -325,6 +330,7 @@ statements! {
                 ORDER BY name, part, place, holder";
     ANNOUNCED_BY_ALL = 27: "SELECT id, owner, leasehold_v2.ms(ends - clock_timestamp()) FROM leasehold.client \
                             WHERE ends > clock_timestamp() LIMIT $1::bigint";
+    TELL = 28: "SELECT pg_notify($1, '')";
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod load;
 mod lost_replies;
 mod passed_on;
 mod primitives;
+mod repeats;
 mod replication;
 mod search_path;
 #[cfg(feature = "tls")]

@@ -247,7 +247,7 @@ impl Connector {
             install(transport, asked.has_schema, self.server.create_schema)?;
             self.server.known.schema.store(true, Ordering::Release);
         }
-        Ok(Facts { pid, started: asked.started, boot: asked.boot })
+        Ok(Facts { pid, started: asked.started, boot: asked.boot, ended: AtomicBool::new(false) })
     }
 
     fn session(&self) -> String {

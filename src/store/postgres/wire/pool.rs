@@ -63,7 +63,7 @@ impl PooledConnector for Connector {
     }
 
     fn is_last(answer: &Answer) -> bool {
-        answer.rows.as_ref().is_err_and(|error| error.wants_new_connection())
+        answer.is_last()
     }
 
     fn not_sent(error: Error) -> PostgresFailure {
@@ -71,7 +71,7 @@ impl PooledConnector for Connector {
     }
 
     fn unknown(error: Error, flight: &Flight) -> PostgresFailure {
-        PostgresFailure::Unknown { error, unknown: flight.sent.unknown.clone() }
+        PostgresFailure::Unknown { error, unknown: flight.sent.unknown.clone(), ended: false }
     }
 }
 
