@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use leasehold::{ErrorKind, Held, LockClient, Result};
+use leasehold::{ErrorKind, LockClient, Result};
 
 use super::server;
 use crate::rig::{Fault, Postgres, Proxy, ms, wait_until};
@@ -162,9 +162,12 @@ fn threads_whose_write_is_lost_make_no_more_connections_than_the_client_may_have
     let names: Vec<String> = (0..THREADS).map(|n| format!("herd-{n}")).collect();
     let guards: Vec<_> = names.iter().map(|name| holder.mutex(name).lock_owned().unwrap()).collect();
     let ended = std::sync::atomic::AtomicBool::new(false);
+    let client_of_all = &client;
     let most = std::thread::scope(|s| {
-        let waits: Vec<_> =
-            names.iter().map(|name| s.spawn(|| client.mutex(name).lock_owned().unwrap().unlock())).collect();
+        let waits: Vec<_> = names
+            .iter()
+            .map(|name| s.spawn(move || client_of_all.mutex(name.as_str()).lock_owned().unwrap().unlock()))
+            .collect();
         let waiting = "SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL";
         wait_until("all wait", || server.number_of(waiting) == i64::try_from(THREADS).unwrap());
         let watch = s.spawn(|| {
