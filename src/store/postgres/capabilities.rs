@@ -37,7 +37,11 @@ impl MultiStore for PostgresStore {
         let rows = match answer.rows {
             Ok(rows) => rows,
             // The answer does not contain which row is locked, so the pause is short.
-            Err(error) if error.is_lock_timeout() => return Ok(AcquiredAll::Busy { at: 0, ttl: Some(super::LOCKED) }),
+            Err(error) if error.is_lock_timeout() => {
+                let keys: Vec<&str> = parts.iter().map(|part| &*part.name.key).collect();
+                self.ensure_contended(&keys)?;
+                return Ok(AcquiredAll::Busy { at: 0, ttl: Some(super::LOCKED) });
+            }
             Err(error) => return Err(error.to_error()),
         };
         let row = one(&rows, "a multi-lock")?;

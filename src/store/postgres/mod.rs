@@ -2,6 +2,7 @@
 //! of a function in the database, which is one transaction and one round trip.
 
 mod background;
+mod blockers;
 mod capabilities;
 mod diagnosis;
 mod listing;
@@ -129,7 +130,10 @@ impl PostgresStore {
         let rows = match answer.rows {
             Ok(rows) => rows,
             // The effects of an earlier attempt are still unknown.
-            Err(error) if error.is_lock_timeout() => return Ok(Acquired::Busy { ttl: Some(LOCKED) }),
+            Err(error) if error.is_lock_timeout() => {
+                self.ensure_contended(&[&acquire.name.key])?;
+                return Ok(Acquired::Busy { ttl: Some(LOCKED) });
+            }
             Err(error) => return Err(error.to_error()),
         };
         let acquired = requests::acquire_answer(&rows, acquire, answer.sent_at)?;
@@ -146,7 +150,7 @@ impl PostgresStore {
     }
 
     fn read_released(&self, release: &Release<'_>, answer: Answer, repeated: bool) -> Result<Released> {
-        let rows = answer.rows.map_err(|e| e.to_error())?;
+        let rows = answer.rows.map_err(|e| self.refused(&e, &[&release.name.key]))?;
         let released = requests::release_answer(&rows, release, repeated)?;
         if release.name.kind == Kind::Fair && release.left == HoldCounts::NONE {
             self.places.forget(release.holder);
