@@ -48,7 +48,9 @@ impl Background {
         // after the answer.
         let mut idle = self.idle.lock();
         idle.closed = true;
-        idle.connection = None;
+        if let Some(mut connection) = idle.connection.take() {
+            connection.say_goodbye();
+        }
     }
 
     /// Renews all holds. A row that is locked at the moment is asked for again: an acquire that
@@ -148,9 +150,11 @@ impl Background {
     }
 
     /// Keeps the connection, unless one of its answers says that it must not be used again.
-    fn put_back(&self, connection: Connection, answers: &[Answer]) {
+    fn put_back(&self, mut connection: Connection, answers: &[Answer]) {
         let mut idle = self.idle.lock();
-        if !idle.closed && !answers.iter().any(Answer::is_last) {
+        if idle.closed {
+            connection.say_goodbye();
+        } else if !answers.iter().any(Answer::is_last) {
             idle.connection = Some(connection);
         }
     }

@@ -11,7 +11,7 @@ use postgres_protocol::message::frontend;
 use super::outcome::{Answer, Boot, Facts, PostgresFailure, UnknownOutcome};
 use super::request::{Request, Row, Statement};
 use super::server_error::ServerError;
-use super::transport::{ENDED, MessageReader, Transport, ended, malformed};
+use super::transport::{ENDED, MessageReader, TERMINATE, Transport, ended, malformed};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, Result};
 use crate::base::lease::Moment;
@@ -88,6 +88,12 @@ impl Connection {
 
     pub(crate) fn if_alive(mut self) -> Option<Self> {
         self.is_alive().then_some(self)
+    }
+
+    /// Without it the server notes in its log and its statistics that a client was lost. For an idle
+    /// connection: in the middle of a request it would be read as a part of that.
+    pub(crate) fn say_goodbye(&mut self) {
+        self.transport.stream.say_last(&TERMINATE);
     }
 
     /// Sends all sections in one write.

@@ -228,8 +228,9 @@ impl Connector {
         if asked.pid != pid {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "a pooler between the client and the server gives each transaction another backend: \
-                 messages would be lost and kills would hit others; name the server itself",
+                "a pooler is between the client and the server (the log-in named another process than the one that \
+                 answers): it gives a backend to one client after the other, also in session mode, so a kill after a \
+                 lost answer could hit another client, and messages would be lost; name the server itself",
             ));
         }
         if asked.version < OLDEST {

@@ -37,6 +37,10 @@ impl PooledConnector for Connector {
         self.leads_to_the_primary(connection) && connection.is_alive()
     }
 
+    fn say_goodbye(connection: &mut Connection) {
+        connection.say_goodbye();
+    }
+
     fn share_a_write(one: &Request, other: &Request) -> bool {
         !one.goes_alone() && !other.goes_alone()
     }

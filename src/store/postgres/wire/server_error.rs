@@ -67,7 +67,8 @@ impl ServerError {
     fn kind(&self) -> ErrorKind {
         match &*self.state {
             "28P01" | "28000" | "42501" => ErrorKind::Denied,
-            "3D000" => ErrorKind::InvalidInput,
+            // The second and third: a name that the encoding of the database cannot express.
+            "3D000" | "22P05" | "22021" => ErrorKind::InvalidInput,
             "3F000" | "42883" | "42P01" | "0A000" => ErrorKind::Unsupported,
             // Too many connections; starting up; a lock, a statement or a transaction that was
             // given up.
@@ -89,6 +90,10 @@ impl ServerError {
                  it connects, or have an administrator run leasehold::POSTGRES_SCHEMA"
             }
             "42501" => "; the chapter guide::postgres has the rights that a role needs",
+            "22P05" | "22021" => {
+                "; the database is not encoded in UTF8, so names are limited to its characters: use other names, or a \
+                 database that was created with ENCODING 'UTF8'"
+            }
             "53300" => "; raise max_connections, or lower Builder::connections",
             "25006" => "; name the primary, or all hosts",
             _ => "",

@@ -15,6 +15,9 @@ use crate::store::tls::TlsFailure;
 /// The message of an [`ErrorKind::Unreachable`] when the other end closed the connection.
 pub(super) const ENDED: &str = "the connection to the server ended";
 
+/// The message with which a client ends a connection.
+pub(super) const TERMINATE: [u8; 5] = [b'X', 0, 0, 0, 4];
+
 /// The size of one read.
 const CHUNK: usize = 4096;
 /// No answer to a request of this crate is longer, and no error message either.
