@@ -39,7 +39,7 @@ impl MultiStore for PostgresStore {
             // The answer does not contain which row is locked, so the pause is short.
             Err(error) if error.is_lock_timeout() => {
                 let keys: Vec<&str> = parts.iter().map(|part| &*part.name.key).collect();
-                self.ensure_contended(&keys)?;
+                self.ensure_contended(&keys, acquire.waits)?;
                 return Ok(AcquiredAll::Busy { at: 0, ttl: Some(super::LOCKED) });
             }
             Err(error) => return Err(error.to_error()),

@@ -38,7 +38,7 @@ use crate::store::resolve::resolve_first;
 use crate::store::{
     Acquire, Acquired, CountStore, Diagnose, FenceStatements, FenceStore, HandedOver, HoldCounts, ListingStore,
     LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber,
-    SubscriptionSender, Undo, UnknownOutcomes,
+    SubscriptionSender, Undo, UnknownOutcomes, Waiting,
 };
 
 /// When to try again if another transaction has locked the row: usually a fenced one.
@@ -77,6 +77,8 @@ pub(crate) struct PostgresStore {
     channel: String,
     address: String,
     next_sweep: Mutex<Moment>,
+    /// When a session that locks rows is reported again.
+    next_warning: Mutex<Moment>,
     /// Owners cannot be written or read in this database: see [`listing`].
     without_owners: AtomicBool,
 }
@@ -99,6 +101,7 @@ impl PostgresStore {
             address,
             without_owners: AtomicBool::new(false),
             next_sweep: Mutex::new(clock.now().plus(SWEEP_EVERY)),
+            next_warning: Mutex::new(clock.now()),
             clock,
         }
     }
@@ -131,7 +134,7 @@ impl PostgresStore {
             Ok(rows) => rows,
             // The effects of an earlier attempt are still unknown.
             Err(error) if error.is_lock_timeout() => {
-                self.ensure_contended(&[&acquire.name.key])?;
+                self.ensure_contended(&[&acquire.name.key], acquire.waiting != Waiting::No)?;
                 return Ok(Acquired::Busy { ttl: Some(LOCKED) });
             }
             Err(error) => return Err(error.to_error()),

@@ -80,9 +80,17 @@ fn a_row_that_an_idle_session_has_locked_is_an_error_with_that_session() {
     let error = client.try_lock("free").map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotReady, "{error}");
     assert!(error.to_string().contains(&pid.to_string()) && error.to_string().contains("idle"), "{error}");
+    let error = client.multi(["free", "too"]).try_lock().map(drop).unwrap_err();
+    assert!(error.kind() == ErrorKind::NotReady && error.to_string().contains(&pid.to_string()), "{error}");
     client.try_lock("another").unwrap().expect("that row is not locked").unlock().unwrap();
-    other.batch_execute("COMMIT").unwrap();
-    client.try_lock("free").unwrap().expect("it is free").unlock().unwrap();
+    // Who waits for the lock waits for the row as well, until its own deadline.
+    assert!(client.try_lock_for("free", ms(900)).unwrap().is_none());
+    std::thread::scope(|s| {
+        let waits = s.spawn(|| client.lock("free").map(drop));
+        std::thread::sleep(ms(700));
+        other.batch_execute("COMMIT").unwrap();
+        waits.join().unwrap().unwrap();
+    });
     drop((client, other));
     server.assert_clean();
 }

@@ -140,8 +140,9 @@ fn a_role_needs_few_rights() {
     assert!(client.mutex("k").force_unlock().is_ok());
     // A lost reply is resolved with the same rights.
     let proxy = Proxy::before_postgres(&server);
-    let lossy = LockClient::builder().url(proxy.url().replace("leasehold@", "app@")).build().unwrap();
-    proxy.inject("lost", Fault::CutAfterApplied);
+    let lossy =
+        LockClient::builder().url(proxy.url().replace("leasehold@", "app@")).io_timeout(ms(800)).build().unwrap();
+    proxy.inject("lost", Fault::BlackHoleReply);
     assert!(lossy.try_lock("lost").is_err());
     wait_until("nothing is held", || server.held().is_empty());
     assert!(db.batch_execute("DROP TABLE leasehold.lock").is_err());
@@ -242,7 +243,8 @@ fn a_client_that_is_closed_says_goodbye_on_all_its_connections() {
     }
     let begun = number("sessions");
     assert!(begun >= sessions + 6, "one for calls, one for renewals, one for messages");
-    wait_until("all have ended", || server.backends() == 0);
+    // That of `db` goes on.
+    wait_until("all have ended", || server.backends() == 1);
     std::thread::sleep(ms(300));
     assert_eq!(number("sessions_abandoned"), abandoned);
 }
