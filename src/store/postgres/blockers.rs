@@ -23,9 +23,9 @@ impl PostgresStore {
     /// (where hundreds ask for one lock, its row is locked nearly all the time); or another session
     /// has locked the row, and the caller waits for the lock until its own deadline anyway.
     ///
-    /// # Errors
-    /// `NotReady` with the session that is the reason. Nobody has looked at the lock then, so "busy"
-    /// would be a guess: behind an idle session it would stay busy for ever, with no holder.
+    /// # Errors `NotReady` with the session that is the reason. Nobody has looked at the lock then,
+    /// so "busy" would be a guess: behind an idle session it would stay busy for ever, with no
+    /// holder.
     pub(super) fn ensure_contended(&self, keys: &[&str], waits: bool) -> Result<()> {
         // First: while a table is locked exclusively, looking at a row would wait, too.
         if let Some(who) = self.blocker(&Request::new(&TABLE_BLOCKER))? {

@@ -30,13 +30,13 @@ impl Server {
     }
 
     /// Sends a request that may be repeated once no earlier attempt can run any more. With unknown
-    /// outcomes it is sent after their backends have ended. If its connection ends, that says nothing
-    /// about the server now (it was restarted, a router has forgotten the connection), so it is
-    /// repeated at once.
+    /// outcomes it is sent after their backends have ended. If its connection ends, that says
+    /// nothing about the server now (it was restarted, a router has forgotten the connection), so
+    /// it is repeated at once.
     ///
     /// Whoever reads the answer has to look at `unknowns` *afterwards* to know whether an earlier
-    /// attempt may have run: otherwise a release that ran, and was repeated here, would be reported as
-    /// a lost lock.
+    /// attempt may have run: otherwise a release that ran, and was repeated here, would be reported
+    /// as a lost lock.
     pub(super) fn ask(&self, request: &Request, unknowns: &mut UnknownOutcomes) -> Result<Answer> {
         self.ask_with(|_| request.clone(), unknowns)
     }
@@ -70,8 +70,8 @@ impl Server {
         }
     }
 
-    /// Sends a request that must not run twice: on a connection that was just made, because one that
-    /// has lain idle may have ended unseen, and nobody would know whether it ran.
+    /// Sends a request that must not run twice: on a connection that was just made, because one
+    /// that has lain idle may have ended unseen, and nobody would know whether it ran.
     pub(super) fn ask_once(&self, request: &Request) -> Outcome {
         match self.pool.connect_aside() {
             Ok(mut connection) => {
@@ -95,16 +95,16 @@ impl Server {
         }
     }
 
-    /// Every connection of the pool may have ended with the first one. After a long time (the machine
-    /// slept) the idempotency key may be gone, and a repeat could count twice.
+    /// Every connection of the pool may have ended with the first one. After a long time (the
+    /// machine slept) the idempotency key may be gone, and a repeat could count twice.
     fn repeats(&self) -> Repeats<'_> {
         let clock = &*self.pool.connector().server.clock;
         Repeats { left: self.pool.most() + 1, clock, until: clock.now().plus(IDEMPOTENCY_TTL / 2) }
     }
 
-    /// Returns when no earlier attempt can run any more. When a write with the requests of many threads
-    /// is lost, one of them ends its backend, and the others wait for that. Everything goes through
-    /// the pool, so that all of them together make no connection beside it.
+    /// Returns when no earlier attempt can run any more. When a write with the requests of many
+    /// threads is lost, one of them ends its backend, and the others wait for that. Everything goes
+    /// through the pool, so that all of them together make no connection beside it.
     fn settle(&self, earlier: &[UnknownOutcome]) -> Result<()> {
         let runs = |unknown: &&UnknownOutcome| !unknown.has_ended();
         if !earlier.iter().any(|unknown| runs(&unknown)) {
@@ -175,8 +175,8 @@ pub(super) fn into_error(failure: PostgresFailure) -> Error {
     }
 }
 
-/// Ends the backends of requests with unknown outcome, and waits until they have ended, but no longer
-/// than `patience`: a backend that is committing still commits. Each notes its end.
+/// Ends the backends of requests with unknown outcome, and waits until they have ended, but no
+/// longer than `patience`: a backend that is committing still commits. Each notes its end.
 pub(super) fn end_backends(
     unknowns: Vec<&UnknownOutcome>,
     patience: Duration,

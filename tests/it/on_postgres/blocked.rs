@@ -1,4 +1,5 @@
-//! Locks of the database that sessions outside have: nobody can look at the lock, which is not "taken".
+//! Locks of the database that sessions outside have: nobody can look at the lock, which is not
+//! "taken".
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! What is sent again at once, because a connection that has ended, or has become useless, says
-//! nothing about the server: and that nothing which a dead connection did, or has left in its buffer,
-//! counts for another request.
+//! nothing about the server: and that nothing which a dead connection did, or has left in its
+//! buffer, counts for another request.
 
 use std::time::Duration;
 

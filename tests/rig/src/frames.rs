@@ -13,8 +13,8 @@ pub enum Protocol {
     Postgres,
 }
 
-/// The next complete request, raw and as words. `idle` is called every [`IDLE_LOOK`] until it comes;
-/// false ends the wait.
+/// The next complete request, raw and as words. `idle` is called every [`IDLE_LOOK`] until it
+/// comes; false ends the wait.
 pub fn next_request(
     protocol: Protocol,
     client: &mut UnixStream,

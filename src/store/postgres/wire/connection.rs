@@ -90,8 +90,8 @@ impl Connection {
         self.is_alive().then_some(self)
     }
 
-    /// Without it the server notes in its log and its statistics that a client was lost. For an idle
-    /// connection: in the middle of a request it would be read as a part of that.
+    /// Without it the server notes in its log and its statistics that a client was lost. For an
+    /// idle connection: in the middle of a request it would be read as a part of that.
     pub(crate) fn say_goodbye(&mut self) {
         self.transport.stream.say_last(&TERMINATE);
     }
@@ -164,8 +164,8 @@ impl Connection {
         let deadline = self.transport.deadline();
         let mut parses = flight.parses.pop_front().unwrap_or_default();
         let (mut answers, mut rows, mut refused) = (Vec::with_capacity(requests), Vec::new(), None);
-        // Everything in the order in which it was asked for: a message too many is an error, and not
-        // a part of the answer.
+        // Everything in the order in which it was asked for: a message too many is an error, and
+        // not a part of the answer.
         let mut bound = 0;
         loop {
             match self.transport.recv(deadline)? {

@@ -79,8 +79,8 @@ pub(crate) enum PostgresFailure {
     /// The transaction that it was part of was rolled back, or its row was locked. It may succeed
     /// separately.
     NotTogether,
-    /// It may have run, or may still run. `ended`: the other end has closed the connection, or it was
-    /// silent after so long a pause that it may have been cut before. That says nothing about the
-    /// server now, which can probably be asked again at once.
+    /// It may have run, or may still run. `ended`: the other end has closed the connection, or it
+    /// was silent after so long a pause that it may have been cut before. That says nothing about
+    /// the server now, which can probably be asked again at once.
     Unknown { error: Error, unknown: UnknownOutcome, ended: bool },
 }

@@ -54,10 +54,10 @@ impl ServerError {
         self.state == "54000"
     }
 
-    /// A new connection may succeed, and this one must not be kept: the functions were replaced, and
-    /// a prepared statement no longer fits; or they are gone, and a new connection installs them; or
-    /// the server takes no more writes, and a new connection finds the one that does; or it closes
-    /// the connection.
+    /// A new connection may succeed, and this one must not be kept: the functions were replaced,
+    /// and a prepared statement no longer fits; or they are gone, and a new connection installs
+    /// them; or the server takes no more writes, and a new connection finds the one that does; or
+    /// it closes the connection.
     pub(crate) fn wants_new_connection(&self) -> bool {
         self.fatal
             || matches!(&*self.state, "0A000" | "26000" | "3F000" | "42883" | "42P01" | "25006")

@@ -120,10 +120,10 @@ impl Transport {
     }
 
     /// Reads what has arrived although nothing was asked: notices and changed settings may come at
-    /// any time. Called before each request: an answer that came twice, in full or in part, would be
-    /// taken for that of the next request, for example a "granted" for a lock that another client
-    /// holds. It has often been read already, together with the answer, so the socket alone does not
-    /// show it.
+    /// any time. Called before each request: an answer that came twice, in full or in part, would
+    /// be taken for that of the next request, for example a "granted" for a lock that another
+    /// client holds. It has often been read already, together with the answer, so the socket alone
+    /// does not show it.
     ///
     /// # Errors
     /// The connection has ended, or something came that nobody asked for.

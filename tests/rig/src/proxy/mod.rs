@@ -559,7 +559,8 @@ fn exchange(
     client.write_all(&reply[..end]).ok()
 }
 
-/// What the server has sent while it owed no reply: its last words, or its end. False after the end.
+/// What the server has sent while it owed no reply: its last words, or its end. False after the
+/// end.
 fn pass_end_on(server: &mut UnixStream, client: &mut UnixStream) -> bool {
     let mut chunk = [0; 1024];
     let _ = server.set_nonblocking(true);
