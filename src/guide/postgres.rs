@@ -108,15 +108,21 @@
 //! # Connections
 //!
 //! A client has at most [`connections`](crate::Builder::connections) (4) for calls, one for
-//! renewals, one for messages, and for a moment one more, over which calls whose reply was lost are
-//! repeated one after the other, whatever the number of threads and of locks that are held. When
-//! all are busy, requests of several threads share one transaction. A call waits for a new
-//! connection only if the client has no other; further ones are made on a thread of their own.
+//! renewals, one for messages, and for a moment one more, which a forced unlock makes for itself,
+//! whatever the number of threads and of locks that are held. When all are busy, requests of
+//! several threads share one transaction. A call waits for a new connection only if the client has
+//! no other; further ones are made on a thread of their own.
+//!
+//! A connection that has ended says nothing about the server (a restart, a router that has
+//! forgotten it, an administrator). So its request is sent again at once, after its backend has
+//! ended; one thread sees to that for all that had requests there. The same is done when a
+//! connection that was not used for five seconds does not answer: it may have been cut in silence.
+//! Only a forced unlock is never sent twice.
 //!
 //! **Do not use a pooler** (PgBouncer, pgcat, RDS Proxy): messages would be lost, and ending a
-//! backend would hit other clients. A client recognizes a pooler that gives each transaction
-//! another backend, and fails with [`Unsupported`](crate::ErrorKind::Unsupported): put the server
-//! itself into the URL.
+//! backend would hit other clients, which is also true where each client has a backend for its
+//! whole session. A client recognizes a pooler that logs it in by itself, and fails with
+//! [`Unsupported`](crate::ErrorKind::Unsupported): put the server itself into the URL.
 //!
 //! It needs PostgreSQL 14 or later. Grants and renewals are as durable as the server's
 //! `synchronous_commit` makes them; a release is asynchronous, because forgetting one in a crash
@@ -171,14 +177,30 @@
 //! Leases end by the clock of the server that answers: keep the clocks of the hosts synchronized,
 //! or fence.
 //!
+//! # Locks of the database
+//!
+//! A session that locks leasehold's tables, or a row in them, holds up everybody: `LOCK TABLE`, a
+//! `VACUUM FULL` or `ALTER TABLE`, also while it only waits, behind a backup for example. A request
+//! waits for a quarter of the I/O timeout, and then nobody has looked at the lock:
+//!
+//! - *A table*: the call fails with `NotReady`, which names the session (process, role,
+//!   `application_name`, state), and for one that waits also those before it.
+//! - *The row of a free lock*, which an idle transaction has locked: a try fails in the same way. A
+//!   call that waits goes on until its own deadline, and the client logs the session as a warning,
+//!   every ten seconds at most. This is the one case in which `Ok(None)` is returned although no
+//!   client has the lock.
+//! - *The row of a lock that a client holds* changes nothing: the lock is taken.
+//!
+//! Roles without `pg_read_all_stats` do not see the state of other roles' sessions.
+//!
 //! # Errors
 //!
 //! | the server says | [`ErrorKind`](crate::ErrorKind) |
 //! |---|---|
 //! | wrong password, no such role, no right; a role that switches to one without the rights; no schema, and the role may not create it | `Denied` |
-//! | no such database; hosts of several database clusters | `InvalidInput` |
+//! | no such database; hosts of several database clusters; a name that the encoding of the database cannot express | `InvalidInput` |
 //! | no schema, and `Postgres::create_schema(false)`; too old; a pooler | `Unsupported` |
-//! | too many connections, starting up, a timeout of a lock or a statement | `NotReady`: calls that are already waiting go on |
+//! | too many connections, starting up, a timeout of a lock or a statement; a table, or for a try a row, that [another session has locked](#locks-of-the-database) | `NotReady`: calls that are already waiting go on |
 //! | a standby, or read-only | `ReadOnly` |
 //! | disk full, out of memory | `Full` |
 //! | the backend was ended, the connection broke | `Unreachable` |

@@ -44,7 +44,9 @@
 //! [Looking at a lock](crate::guide::operations#looking-at-a-lock) explains where this information
 //! comes from.
 //!
-//! `Ok(None)` never means a failure: a failed call returns an [`Error`](crate::Error).
+//! `Ok(None)` never means a failure: a failed call returns an [`Error`](crate::Error). (In
+//! PostgreSQL there is [one exception](crate::guide::postgres#locks-of-the-database), which is
+//! logged: a foreign session has locked the row of a free lock for as long as the call waited.)
 //!
 //! # How a waiter is woken
 //!

@@ -30,13 +30,15 @@ impl<C: PooledConnector> Pool<C> {
     }
 
     /// Puts a connection that was made aside into the pool, if there is a place.
-    fn adopt(&self, connection: C::Connection) {
+    fn adopt(&self, mut connection: C::Connection) {
         let mut state = self.state.lock();
-        if !state.closed && state.open < self.most {
-            state.open += 1;
+        if state.closed || state.open >= self.most {
             drop(state);
-            self.give_back(connection);
+            return C::say_goodbye(&mut connection);
         }
+        state.open += 1;
+        drop(state);
+        self.give_back(connection);
     }
 }
 

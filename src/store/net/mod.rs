@@ -31,7 +31,7 @@ pub(crate) use pool::Pool;
 pub(crate) use pooled::{Outcome, PooledConnector};
 #[cfg(feature = "redis")]
 pub(crate) use question::{Answer, Question, Wanted};
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) use stream::KEEPALIVE_PAUSE;
 pub(crate) use stream::Stream;
 pub(crate) use waits::readable;

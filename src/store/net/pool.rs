@@ -164,8 +164,12 @@ impl<C: PooledConnector> Pool<C> {
     /// Closes every idle connection; the others are closed when they are returned. Later calls fail
     /// with `Closed`.
     pub(crate) fn close(&self) {
-        self.state.lock().closed = true;
-        self.drop_idle();
+        let mut state = self.state.lock();
+        state.closed = true;
+        let mut free = std::mem::take(&mut state.free);
+        state.open -= free.len();
+        drop(state);
+        free.iter_mut().for_each(C::say_goodbye);
     }
 
     /// Makes the connection for a reserved place, for the caller of `own` if there is one. After a
@@ -277,6 +281,7 @@ impl<C: PooledConnector> Pool<C> {
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
+            C::say_goodbye(&mut connection);
             drop(connection);
             return self.lose_place();
         }

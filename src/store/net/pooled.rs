@@ -31,6 +31,10 @@ pub(crate) trait PooledConnector: Send + Sync + 'static {
     /// The connection is returned to the pool.
     fn mark_idle(_connection: &mut Self::Connection) {}
 
+    /// The client closes an idle connection. Only here, and never in a drop: a forked child drops
+    /// its copy of a connection that its parent goes on using.
+    fn say_goodbye(_connection: &mut Self::Connection) {}
+
     /// Whether requests of two callers may be sent in one write.
     fn share_a_write(one: &Self::Request, other: &Self::Request) -> bool;
 

@@ -265,6 +265,18 @@ impl Stream {
         self.metered(read, |read| Some(*read))
     }
 
+    /// Sends a few bytes before the connection is closed. If they cannot be sent, nobody cares.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn say_last(&self, bytes: &[u8]) {
+        let _ = match &self.socket {
+            Socket::Tcp(stream) => (&mut &*stream).write(bytes),
+            #[cfg(unix)]
+            Socket::Unix(stream) => (&mut &*stream).write(bytes),
+            #[cfg(feature = "tls-core")]
+            Socket::Tls(stream) => stream.write(bytes, None),
+        };
+    }
+
     pub(crate) fn shutdown(&self) {
         self.meter.ends();
         let _ = match &self.socket {

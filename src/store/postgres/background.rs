@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::requests;
-use super::server::{end_backends, into_error};
+use super::server::{are_untold, end_backends, into_error};
 use super::wire::{Answer, Connection, Connector, Pool, PostgresFailure, Request, UnknownOutcome};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
@@ -48,7 +48,9 @@ impl Background {
         // after the answer.
         let mut idle = self.idle.lock();
         idle.closed = true;
-        idle.connection = None;
+        if let Some(mut connection) = idle.connection.take() {
+            connection.say_goodbye();
+        }
     }
 
     /// Renews all holds. A row that is locked at the moment is asked for again: an acquire that
@@ -124,25 +126,35 @@ impl Background {
         }
     }
 
+    /// A connection that has ended while it was idle says nothing about the server now: it is
+    /// replaced once. Every request sent here may run at any time.
     fn exchange_alone(&self, requests: &[Request]) -> std::result::Result<Vec<Answer>, PostgresFailure> {
         let idle = self.idle.lock().connection.take();
         let idle = idle.filter(|connection| self.connector.leads_to_the_primary(connection));
-        let mut connection = match idle.and_then(Connection::if_alive) {
-            Some(connection) => connection,
-            None => self.connector.connect().map_err(PostgresFailure::NotSent)?,
-        };
-        let answers = connection.ask_all(requests)?;
-        let is_over_with =
-            |answer: &Answer| answer.rows.as_ref().is_err_and(super::wire::ServerError::wants_new_connection);
-        if !answers.iter().any(is_over_with) {
-            self.put_back(connection);
+        match idle.and_then(Connection::if_alive).map(|connection| self.ask_over(connection, requests)) {
+            None | Some(Err(PostgresFailure::Unknown { ended: true, .. })) => {
+                self.ask_over(self.connector.connect().map_err(PostgresFailure::NotSent)?, requests)
+            }
+            Some(outcome) => outcome,
         }
+    }
+
+    fn ask_over(
+        &self,
+        mut connection: Connection,
+        requests: &[Request],
+    ) -> std::result::Result<Vec<Answer>, PostgresFailure> {
+        let answers = connection.ask_all(requests)?;
+        self.put_back(connection, &answers);
         Ok(answers)
     }
 
-    fn put_back(&self, connection: Connection) {
+    /// Keeps the connection, unless one of its answers says that it must not be used again.
+    fn put_back(&self, mut connection: Connection, answers: &[Answer]) {
         let mut idle = self.idle.lock();
-        if !idle.closed {
+        if idle.closed {
+            connection.say_goodbye();
+        } else if !answers.iter().any(Answer::is_last) {
             idle.connection = Some(connection);
         }
     }
@@ -152,22 +164,23 @@ impl Background {
         // Always a new connection: its handshake shows which server process answers.
         drop(self.idle.lock().connection.take());
         let mut connection = self.connector.connect()?;
-        let all: Vec<UnknownOutcome> =
-            undos.iter().flat_map(|undo| undo.unknowns.list::<UnknownOutcome>()).cloned().collect();
+        let earlier = |undo: &Undo| undo.unknowns.list::<UnknownOutcome>().to_vec();
+        let all: Vec<UnknownOutcome> = undos.iter().flat_map(earlier).collect();
+        // What another process does never reaches this one.
+        let living = all.iter().filter(|unknown| !unknown.has_ended() && connection.may_have_run(unknown)).collect();
         // No longer than this, because renewals wait for it.
         let patience = self.connector.io_timeout / 2;
-        let mut ended = end_backends(&mut connection, &all, patience).map_err(into_error)?.into_iter();
-        let mut ready = Vec::with_capacity(undos.len());
-        for undo in undos {
-            let own: Vec<bool> = ended.by_ref().take(undo.unknowns.list::<UnknownOutcome>().len()).collect();
-            ready.push(!own.contains(&false));
-        }
-        let is_ready = undos.iter().zip(&ready).filter(|(_, ready)| **ready);
+        end_backends(living, patience, |requests| connection.ask_all(requests).map_err(into_error))?;
+        let is_over = |unknown: &UnknownOutcome| unknown.has_ended() || !connection.may_have_run(unknown);
+        let ready: Vec<bool> = undos.iter().map(|undo| earlier(undo).iter().all(is_over)).collect();
+        let is_ready = || undos.iter().zip(&ready).filter(|(_, ready)| **ready).map(|(undo, _)| undo);
         let now = || self.connector.server.clock.now();
-        let releases: Vec<Request> =
-            is_ready.map(|(undo, _)| requests::release(&undo.release(), place_of(undo), true, &[], now)).collect();
+        let release = |undo: &Undo| requests::release(&undo.release(), place_of(undo), true, &[], now);
+        let untold =
+            is_ready().filter(|undo| are_untold(&undo.unknowns)).map(|undo| requests::tell(undo.release().name));
+        let releases: Vec<Request> = is_ready().map(release).chain(untold).collect();
         let mut answers = match connection.ask_all(&releases) {
-            Ok(answers) => answers.into_iter(),
+            Ok(answers) => answers,
             Err(PostgresFailure::Unknown { error, .. }) => {
                 log::debug!("{} unknown outcomes cannot be resolved yet: {error}", undos.len());
                 let resolution = |&ready: &bool| if ready { Resolution::MayHaveRun } else { Resolution::NotYet };
@@ -175,7 +188,8 @@ impl Background {
             }
             Err(failure) => return Err(into_error(failure)),
         };
-        self.put_back(connection);
+        self.put_back(connection, &answers);
+        let mut answers = answers.drain(..);
         let resolution = |(undo, ready): (&Undo, &bool)| {
             if !*ready {
                 return Resolution::NotYet;

@@ -24,18 +24,24 @@ impl MultiStore for PostgresStore {
     fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll> {
         let AcquireAll { parts, lease, token, .. } = acquire;
         let order = sorted(parts.iter().map(|part| part.name));
-        let request = Request::new(&MULTI_ACQUIRE)
-            .list(order.iter().map(|&place| &*parts[place].name.key))
-            .list(order.iter().map(|&place| parts[place].holder.as_str()))
-            .numbers(order.iter().map(|&place| i64::from(parts[place].held)))
-            .number(millis(*lease))
-            .number(1)
-            .arg(if unknowns.is_empty() { "false" } else { "true" });
-        let answer = self.server.ask(&request, unknowns)?;
+        let request = |again: bool| {
+            Request::new(&MULTI_ACQUIRE)
+                .list(order.iter().map(|&place| &*parts[place].name.key))
+                .list(order.iter().map(|&place| parts[place].holder.as_str()))
+                .numbers(order.iter().map(|&place| i64::from(parts[place].held)))
+                .number(millis(*lease))
+                .number(1)
+                .arg(if again { "true" } else { "false" })
+        };
+        let answer = self.server.ask_with(request, unknowns)?;
         let rows = match answer.rows {
             Ok(rows) => rows,
             // The answer does not contain which row is locked, so the pause is short.
-            Err(error) if error.is_lock_timeout() => return Ok(AcquiredAll::Busy { at: 0, ttl: Some(super::LOCKED) }),
+            Err(error) if error.is_lock_timeout() => {
+                let keys: Vec<&str> = parts.iter().map(|part| &*part.name.key).collect();
+                self.ensure_contended(&keys, acquire.waits)?;
+                return Ok(AcquiredAll::Busy { at: 0, ttl: Some(super::LOCKED) });
+            }
             Err(error) => return Err(error.to_error()),
         };
         let row = one(&rows, "a multi-lock")?;
@@ -78,12 +84,12 @@ impl MultiStore for PostgresStore {
             let request = if is_kept { request.numbers(keeps().map(|rest| rest.map_or(0, millis))) } else { request };
             request.list(wakes.iter().map(String::as_str))
         };
-        let repeated = !unknowns.is_empty();
         let mut answer = self.server.ask(&request(&wakes), unknowns)?;
         if answer.rows.as_ref().is_err_and(super::wire::ServerError::is_full_of_messages) {
             let silent = vec![String::new(); wakes.len()];
             answer = self.server.ask(&request(&silent), unknowns)?;
         }
+        let repeated = !unknowns.is_empty();
         let rows = answer.rows.map_err(|e| e.to_error())?;
         let answers = integers(one(&rows, "a release")?, 0, "a release")?;
         if answers.len() != order.len() {

@@ -2,6 +2,7 @@
 //! of a function in the database, which is one transaction and one round trip.
 
 mod background;
+mod blockers;
 mod capabilities;
 mod diagnosis;
 mod listing;
@@ -22,10 +23,10 @@ use self::background::Background;
 use self::remembered::{Places, UsedMarks};
 use self::requests::SWEEP;
 use self::requests::{Waiter, channel_of_client};
-use self::server::{Server, known};
+use self::server::{Server, are_untold, part};
 use self::subscription::subscribe_to;
 pub use self::wire::POSTGRES_SCHEMA;
-use self::wire::{Answer, Connector, Outcome, PostgresFailure, Request, ServerError};
+use self::wire::{Answer, Connector, PostgresFailure, Request, ServerError};
 use crate::base::clock::Clock;
 use crate::base::diagnosis::Finding;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -37,7 +38,7 @@ use crate::store::resolve::resolve_first;
 use crate::store::{
     Acquire, Acquired, CountStore, Diagnose, FenceStatements, FenceStore, HandedOver, HoldCounts, ListingStore,
     LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber,
-    SubscriptionSender, Undo, UnknownOutcomes,
+    SubscriptionSender, Undo, UnknownOutcomes, Waiting,
 };
 
 /// When to try again if another transaction has locked the row: usually a fenced one.
@@ -76,6 +77,8 @@ pub(crate) struct PostgresStore {
     channel: String,
     address: String,
     next_sweep: Mutex<Moment>,
+    /// When a session that locks rows is reported again.
+    next_warning: Mutex<Moment>,
     /// Owners cannot be written or read in this database: see [`listing`].
     without_owners: AtomicBool,
 }
@@ -98,6 +101,7 @@ impl PostgresStore {
             address,
             without_owners: AtomicBool::new(false),
             next_sweep: Mutex::new(clock.now().plus(SWEEP_EVERY)),
+            next_warning: Mutex::new(clock.now()),
             clock,
         }
     }
@@ -129,7 +133,10 @@ impl PostgresStore {
         let rows = match answer.rows {
             Ok(rows) => rows,
             // The effects of an earlier attempt are still unknown.
-            Err(error) if error.is_lock_timeout() => return Ok(Acquired::Busy { ttl: Some(LOCKED) }),
+            Err(error) if error.is_lock_timeout() => {
+                self.ensure_contended(&[&acquire.name.key], acquire.waiting != Waiting::No)?;
+                return Ok(Acquired::Busy { ttl: Some(LOCKED) });
+            }
             Err(error) => return Err(error.to_error()),
         };
         let acquired = requests::acquire_answer(&rows, acquire, answer.sent_at)?;
@@ -146,7 +153,7 @@ impl PostgresStore {
     }
 
     fn read_released(&self, release: &Release<'_>, answer: Answer, repeated: bool) -> Result<Released> {
-        let rows = answer.rows.map_err(|e| e.to_error())?;
+        let rows = answer.rows.map_err(|e| self.refused(&e, &[&release.name.key]))?;
         let released = requests::release_answer(&rows, release, repeated)?;
         if release.name.kind == Kind::Fair && release.left == HoldCounts::NONE {
             self.places.forget(release.holder);
@@ -155,6 +162,15 @@ impl PostgresStore {
             self.used_marks.add(release.holder.as_str());
         }
         Ok(released)
+    }
+
+    /// Notifies the waiters of other clients of a lock that was freed without that.
+    fn tell(&self, name: &LockName) {
+        let told = self.server.ask_freely(&requests::tell(name));
+        if let Err(error) = told.and_then(|answer| answer.rows.map_err(|e| e.to_error())) {
+            // They have their timers.
+            log::debug!("waiters for {name:?} were not notified: {}", error.chain(), name = name.name);
+        }
     }
 
     /// Removes one batch of rows. Returns how long to wait for the next one.
@@ -186,17 +202,24 @@ impl LockStore for PostgresStore {
 
     fn acquire(&self, acquire: &Acquire<'_>, unknowns: &mut UnknownOutcomes) -> Result<Acquired> {
         let answer = self.server.ask(&self.acquire_request(acquire), unknowns)?;
-        self.read_acquired(acquire, answer, unknowns)
+        let is_untold = are_untold(unknowns);
+        let acquired = self.read_acquired(acquire, answer, unknowns)?;
+        if is_untold && !matches!(acquired, Acquired::Granted(_)) {
+            self.tell(acquire.name);
+        }
+        Ok(acquired)
     }
 
     fn release(&self, release: &Release<'_>, unknowns: &mut UnknownOutcomes) -> Result<Released> {
-        let repeated = !unknowns.is_empty();
         let mut answer = self.server.ask(&self.release_request(release, true), unknowns)?;
         if answer.rows.as_ref().is_err_and(ServerError::is_full_of_messages) {
             // Nobody can be notified; the waiters have their timers.
             answer = self.server.ask(&self.release_request(release, false), unknowns)?;
         }
-        let released = self.read_released(release, answer, repeated)?;
+        let released = self.read_released(release, answer, !unknowns.is_empty())?;
+        if are_untold(unknowns) {
+            self.tell(release.name);
+        }
         unknowns.clear();
         Ok(released)
     }
@@ -211,10 +234,23 @@ impl LockStore for PostgresStore {
         // them.
         let (first, second) = (self.release_request(release, false), self.acquire_request(next));
         let [first, second] = self.server.pool.ask_two(&first, &second)?;
-        let released = known(first, unknowns).and_then(|answer| self.read_released(release, answer, false));
+        let released = part(first, unknowns).and_then(|answer| match answer {
+            Some(answer) => self.read_released(release, answer, false),
+            None => self.release(release, unknowns),
+        });
         let mut next_unknowns = UnknownOutcomes::default();
-        let acquired =
-            known(second, &mut next_unknowns).and_then(|answer| self.read_acquired(next, answer, &mut next_unknowns));
+        let acquired = part(second, &mut next_unknowns).and_then(|answer| match answer {
+            Some(answer) => self.read_acquired(next, answer, &mut next_unknowns),
+            None => self.acquire(next, &mut next_unknowns),
+        });
+        // Only the first part has run, and the next thread may give up now. While its part is
+        // unknown, whoever repeats or undoes that notifies them.
+        if matches!(released, Ok(Released::Freed { .. }))
+            && !matches!(acquired, Ok(Acquired::Granted(_)))
+            && next_unknowns.is_empty()
+        {
+            self.tell(release.name);
+        }
         Some(HandedOver { released, acquired, unknowns: next_unknowns })
     }
 
@@ -255,8 +291,7 @@ impl LockStore for PostgresStore {
     }
 
     fn force_unlock(&self, name: &LockName) -> Result<bool> {
-        let outcome: Outcome = self.server.pool.call(requests::force(name));
-        let answer = outcome.map_err(|failure| match failure {
+        let answer = self.server.ask_once(&requests::force(name)).map_err(|failure| match failure {
             PostgresFailure::Unknown { error, .. } => {
                 error.and_also("the lock may have been freed; check it before you repeat this")
             }

@@ -125,6 +125,11 @@ pub(super) fn place_of(rows: &[Row]) -> i64 {
     rows.first().and_then(|row| integer(row, 2)).unwrap_or(0)
 }
 
+/// Notifies the waiters of other clients.
+pub(super) fn tell(name: &LockName) -> Request {
+    Request::new(&TELL).arg(channel_of(&name.key))
+}
+
 /// `told`: whether waiters of other clients are notified. `now`: the time at which it is sent.
 pub(super) fn release(
     request: &Release<'_>,
@@ -325,6 +330,29 @@ statements! {
                 ORDER BY name, part, place, holder";
     ANNOUNCED_BY_ALL = 27: "SELECT id, owner, leasehold_v2.ms(ends - clock_timestamp()) FROM leasehold.client \
                             WHERE ends > clock_timestamp() LIMIT $1::bigint";
+    TELL = 28: "SELECT pg_notify($1, '')";
+    // Not granted: it waits (VACUUM FULL behind a backup), and everybody else waits behind it.
+    TABLE_BLOCKER = 29: "SELECT format('the process %s (role %s, application %s%s) %s the table %s in mode %s%s', \
+                         l.pid, a.usename, a.application_name, \
+                         ', ' || a.state || ' for ' || round(extract(epoch FROM clock_timestamp() - a.state_change))::text || ' s', \
+                         CASE WHEN l.granted THEN 'has locked' ELSE 'waits to lock' END, c.relname, l.mode, \
+                         CASE WHEN NOT l.granted THEN ' behind ' || pg_blocking_pids(l.pid)::text END) \
+                         FROM pg_locks l JOIN pg_class c ON c.oid = l.relation JOIN pg_namespace n ON n.oid = c.relnamespace \
+                         LEFT JOIN pg_stat_activity a ON a.pid = l.pid \
+                         WHERE l.locktype = 'relation' AND n.nspname = 'leasehold' \
+                         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) \
+                         AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock') \
+                         ORDER BY l.granted DESC LIMIT 1";
+    // The transaction that has locked the row, if it is not one of a client: those are short. For
+    // roles that may not see since when it runs it counts as long.
+    ROW_BLOCKER = 30: "SELECT format('the process %s (role %s, application %s%s) has locked the row of %s', \
+                       l.pid, a.usename, a.application_name, \
+                       ', ' || a.state || ' for ' || round(extract(epoch FROM clock_timestamp() - a.state_change))::text || ' s', \
+                       quote_literal(k.name)) \
+                       FROM leasehold.lock k JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = k.xmax \
+                       LEFT JOIN pg_stat_activity a ON a.pid = l.pid \
+                       WHERE k.name = ANY ($1::text[]) AND (k.holder IS NULL OR k.ends <= clock_timestamp()) \
+                       AND coalesce(clock_timestamp() - a.xact_start > current_setting('lock_timeout')::interval, true) LIMIT 1";
 }
 
 #[cfg(test)]

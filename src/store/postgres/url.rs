@@ -142,8 +142,11 @@ impl PostgresUrl {
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             let (name, value) = parameter.split_once('=').ok_or_else(|| invalid(SHAPE))?;
             if !PARAMETERS.split([',', ' ']).any(|known| known == name && known != "and") {
-                // The parameter's name could be part of a password, so it is not quoted.
-                return Err(invalid(format!("the URL has an unknown parameter; known are {PARAMETERS}")));
+                // With a '?' or a '&' that was not encoded, the name could be a part of a password.
+                let is_safe = !query.contains('@') && !query.contains("password");
+                let named =
+                    if is_safe { format!("the unknown parameter {name:?}") } else { "an unknown parameter".to_owned() };
+                return Err(invalid(format!("the URL has {named}; known are {PARAMETERS}")));
             }
             said.add(name, decode(value)?)?;
         }
@@ -337,6 +340,12 @@ mod tests {
     }
 
     #[test]
+    fn an_unknown_parameter_is_named_unless_it_may_be_a_part_of_a_password() {
+        let said = PostgresUrl::parse("postgres://u:secret@h/d?sslmod=require").unwrap_err().to_string();
+        assert!(said.contains("\"sslmod\"") && said.contains("sslmode"), "{said}");
+    }
+
+    #[test]
     fn what_is_not_understood_is_refused_without_quoting_it() {
         for url in [
             "postgres://u:secret@h/d?sslmod=require",
@@ -359,6 +368,8 @@ mod tests {
             "postgres://u:secret@h/d?sslrootcert=c",
             "postgres://u:secret%00@h/d",
             "postgres:///d?user=u&host=a,b&port=1,2,3&password=secret",
+            "postgres:///d?user=u&host=a&password=not&secret=1",
+            "postgres://u:not?secret=1@h/d",
         ] {
             let error = PostgresUrl::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{url}");

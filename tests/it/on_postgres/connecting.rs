@@ -140,8 +140,9 @@ fn a_role_needs_few_rights() {
     assert!(client.mutex("k").force_unlock().is_ok());
     // A lost reply is resolved with the same rights.
     let proxy = Proxy::before_postgres(&server);
-    let lossy = LockClient::builder().url(proxy.url().replace("leasehold@", "app@")).build().unwrap();
-    proxy.inject("lost", Fault::CutAfterApplied);
+    let lossy =
+        LockClient::builder().url(proxy.url().replace("leasehold@", "app@")).io_timeout(ms(800)).build().unwrap();
+    proxy.inject("lost", Fault::BlackHoleReply);
     assert!(lossy.try_lock("lost").is_err());
     wait_until("nothing is held", || server.held().is_empty());
     assert!(db.batch_execute("DROP TABLE leasehold.lock").is_err());
@@ -204,6 +205,48 @@ fn a_pooler_is_recognized() {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("pooler"), "{error}");
     pooler.join().unwrap();
+}
+
+#[test]
+fn a_name_that_the_encoding_of_the_database_cannot_express_is_invalid_input() {
+    let server = server!(Postgres::start());
+    server.run_sql("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
+    let client = LockClient::open(&server.url().replace("/postgres?", "/latin?")).unwrap();
+    client.lock("é").unwrap().unlock().unwrap();
+    let error = client.try_lock("€").map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+    assert!(error.to_string().contains("UTF8"), "{error}");
+}
+
+/// The server counts and logs sessions whose client was lost.
+#[test]
+fn a_client_that_is_closed_says_goodbye_on_all_its_connections() {
+    let server = server!(Postgres::start());
+    let mut db = server.connect();
+    let mut number = |column: &str| -> i64 {
+        let sql = format!("SELECT {column} FROM pg_stat_database WHERE datname = current_database()");
+        db.query_one(&sql, &[]).unwrap().get(0)
+    };
+    let (abandoned, sessions) = (number("sessions_abandoned"), number("sessions"));
+    for closes in [true, false] {
+        let client = server.builder().connections(2).lease(ms(900)).build().unwrap();
+        let guard = client.lock("held").unwrap();
+        std::thread::scope(|s| {
+            let waits = s.spawn(|| client.try_lock_for("held", ms(1200)).map(|won| won.is_none()));
+            assert!(waits.join().unwrap().unwrap(), "by now it has renewed, and listened");
+        });
+        guard.unlock().unwrap();
+        if closes {
+            client.close(ms(2000)).unwrap();
+        }
+        drop(client);
+    }
+    let begun = number("sessions");
+    assert!(begun >= sessions + 6, "one for calls, one for renewals, one for messages");
+    // That of `db` goes on.
+    wait_until("all have ended", || server.backends() == 1);
+    std::thread::sleep(ms(300));
+    assert_eq!(number("sessions_abandoned"), abandoned);
 }
 
 #[test]

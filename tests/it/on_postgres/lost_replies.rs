@@ -392,7 +392,7 @@ fn of_batches() {
     let proxy = Proxy::before_postgres(&server);
     let url = proxy.url();
     let client = LockClient::builder().url(url).connections(1).lease(LONG).io_timeout(ms(4000)).build().unwrap();
-    let (mut longest, mut cut) = (0, 0);
+    let mut longest = 0;
     for n in (0..420).step_by(4) {
         proxy.keep_backends(n % 8 == 0);
         proxy.inject("own-5", Fault::CutReplyAt(n));
@@ -408,10 +408,7 @@ fn of_batches() {
                 })
                 .collect();
             for outcome in asks.into_iter().map(|ask| ask.join().unwrap()) {
-                if let Err(error) = outcome {
-                    cut += 1;
-                    assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Protocol), "{n}: {error:?}");
-                }
+                outcome.unwrap_or_else(|error| panic!("{n}: it is repeated: {error:?}"));
             }
         });
         assert!(!proxy.disarm(), "{n}: the fault has happened");
@@ -419,7 +416,7 @@ fn of_batches() {
         wait_until(&format!("{n} leaves nothing"), || server.held().is_empty());
         server.texts("SELECT name FROM leasehold.lock").iter().for_each(|name| assert!(name.starts_with("own-")));
     }
-    assert!(longest > 150 && cut > 20, "several were sent together: {longest} bytes, {cut} calls failed");
+    assert!(longest > 150, "several were sent together: {longest} bytes");
     drop((client, proxy));
     server.assert_clean();
 }

@@ -1,6 +1,7 @@
 //! Locks in a PostgreSQL database.
 
 mod backends;
+mod blocked;
 mod connecting;
 mod contention;
 mod earlier_release;
@@ -13,6 +14,7 @@ mod load;
 mod lost_replies;
 mod passed_on;
 mod primitives;
+mod repeats;
 mod replication;
 mod search_path;
 #[cfg(feature = "tls")]

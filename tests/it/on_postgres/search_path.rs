@@ -107,8 +107,9 @@ fn the_library_calls_no_function_of_another_role() {
     assert!(!client.diagnose().findings().is_empty());
     // An unknown outcome is resolved.
     let proxy = Proxy::before_postgres(&server);
-    let lossy = LockClient::builder().url(proxy.url().replace("leasehold@", "app@")).build().unwrap();
-    proxy.inject("lost", Fault::CutAfterApplied);
+    let lossy =
+        LockClient::builder().url(proxy.url().replace("leasehold@", "app@")).io_timeout(ms(800)).build().unwrap();
+    proxy.inject("lost", Fault::BlackHoleReply);
     assert!(lossy.try_lock("lost").is_err());
     wait_until("nothing is held", || server.held().is_empty());
     drop((client, lossy, proxy));

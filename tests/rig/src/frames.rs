@@ -1,7 +1,11 @@
 //! Reads requests and replies of Redis' or PostgreSQL's protocol from a stream.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// How often the other end of a connection is looked at while no request is under way.
+const IDLE_LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
@@ -9,12 +13,15 @@ pub enum Protocol {
     Postgres,
 }
 
-/// The next complete request, raw and as words.
+/// The next complete request, raw and as words. `idle` is called every [`IDLE_LOOK`] until it
+/// comes; false ends the wait.
 pub fn next_request(
     protocol: Protocol,
     client: &mut UnixStream,
     pending: &mut Vec<u8>,
+    mut idle: impl FnMut(&mut UnixStream) -> bool,
 ) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
+    client.set_read_timeout(Some(IDLE_LOOK)).ok()?;
     let mut chunk = [0; 16 * 1024];
     loop {
         let parsed = match protocol {
@@ -23,9 +30,15 @@ pub fn next_request(
         };
         if let Some((length, words)) = parsed {
             let rest = pending.split_off(length);
+            client.set_read_timeout(None).ok()?;
             return Some((std::mem::replace(pending, rest), words));
         }
         match client.read(&mut chunk) {
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                if !idle(client) {
+                    return None;
+                }
+            }
             Ok(0) | Err(_) => return None,
             Ok(n) => pending.extend_from_slice(&chunk[..n]),
         }

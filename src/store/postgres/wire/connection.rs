@@ -11,12 +11,12 @@ use postgres_protocol::message::frontend;
 use super::outcome::{Answer, Boot, Facts, PostgresFailure, UnknownOutcome};
 use super::request::{Request, Row, Statement};
 use super::server_error::ServerError;
-use super::transport::{ENDED, MessageReader, Transport, malformed};
+use super::transport::{ENDED, MessageReader, TERMINATE, Transport, ended, malformed};
 use crate::base::clock::Clock;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::{Error, Result};
 use crate::base::lease::Moment;
 use crate::base::log;
-use crate::store::net::{Address, Stream};
+use crate::store::net::{Address, KEEPALIVE_PAUSE, Stream};
 
 /// A live connection. Any error is final: after a timeout the next answer could belong to an
 /// earlier request.
@@ -27,12 +27,19 @@ pub(crate) struct Connection {
     /// The statements that the server has prepared, by their ids.
     prepared: u64,
     clock: Arc<dyn Clock>,
+    /// When its last requests were sent.
+    last_sent: Moment,
+    /// The server has said that it closes the connection.
+    has_last_words: bool,
 }
 
 /// Sent and not yet answered.
 pub(super) struct InFlight {
     pub(super) sent_at: Moment,
     pub(super) unknown: UnknownOutcome,
+    /// It was sent after so long a pause that the connection may have been cut in silence (by a NAT
+    /// that has forgotten it, a host that is gone) before.
+    after_pause: bool,
     /// The statements that are being prepared, by section: after an error the server skips the rest
     /// of a section, and goes on with the next one.
     parses: VecDeque<VecDeque<u8>>,
@@ -47,7 +54,9 @@ type Answers = std::result::Result<Vec<Vec<Row>>, ServerError>;
 impl Connection {
     /// A connection after the handshake, in which `facts` were learned.
     pub(super) fn new(transport: Transport, facts: Facts, clock: Arc<dyn Clock>) -> Self {
-        Self { transport, facts: Arc::new(facts), out: BytesMut::new(), prepared: 0, clock }
+        let last_sent = clock.now();
+        let (facts, out) = (Arc::new(facts), BytesMut::new());
+        Self { transport, facts, out, prepared: 0, clock, last_sent, has_last_words: false }
     }
 
     pub(super) fn boot(&self) -> Boot {
@@ -65,27 +74,26 @@ impl Connection {
         (unknown.backend.pid, unknown.backend.started)
     }
 
-    /// Whether an idle connection can still be used. It reads what has arrived: the server may send
-    /// notices and changed settings at any time.
+    /// Whether an idle connection can still be used.
     pub(super) fn is_alive(&mut self) -> bool {
-        if !self.transport.stream.has_input() {
-            return true;
-        }
-        loop {
-            match self.transport.recv_now() {
-                Ok(None) => return true,
-                Ok(Some(Message::NoticeResponse(_) | Message::ParameterStatus(_))) => {}
-                Ok(Some(_)) | Err(_) => {
-                    self.transport.stream.meter().broke();
-                    log::debug!("an idle connection has ended, or has received a message that nobody asked for");
-                    return false;
-                }
-            }
-        }
+        self.ensure_quiet().is_ok()
+    }
+
+    fn ensure_quiet(&mut self) -> Result<()> {
+        self.transport.ensure_quiet().inspect_err(|error| {
+            self.transport.stream.meter().broke();
+            log::debug!("an idle connection has ended, or has received what nobody asked for: {}", error.chain());
+        })
     }
 
     pub(crate) fn if_alive(mut self) -> Option<Self> {
         self.is_alive().then_some(self)
+    }
+
+    /// Without it the server notes in its log and its statistics that a client was lost. For an
+    /// idle connection: in the middle of a request it would be read as a part of that.
+    pub(crate) fn say_goodbye(&mut self) {
+        self.transport.stream.say_last(&TERMINATE);
     }
 
     /// Sends all sections in one write.
@@ -97,8 +105,12 @@ impl Connection {
 
     /// Packs all sections, which [`transmit`](Self::transmit) sends in one write.
     pub(super) fn prepare(&mut self, sections: &[Section<'_>]) -> std::result::Result<InFlight, PostgresFailure> {
-        let unknown = UnknownOutcome { backend: self.facts.clone() };
-        let mut flight = InFlight { sent_at: self.clock.now(), unknown, parses: VecDeque::new() };
+        self.ensure_quiet().map_err(PostgresFailure::NotSent)?;
+        let unknown = UnknownOutcome { backend: self.facts.clone(), untold: false };
+        let sent_at = self.clock.now();
+        let after_pause = sent_at.since(self.last_sent) > KEEPALIVE_PAUSE;
+        self.last_sent = sent_at;
+        let mut flight = InFlight { sent_at, unknown, after_pause, parses: VecDeque::new() };
         self.out.clear();
         for section in sections {
             let mut parses = VecDeque::new();
@@ -130,6 +142,7 @@ impl Connection {
     fn last_words(&mut self) -> Option<Error> {
         while let Ok(Some(message)) = self.transport.recv_now() {
             if let Message::ErrorResponse(body) = message {
+                self.has_last_words = true;
                 return ServerError::read(&body).ok().map(|e| e.to_error());
             }
         }
@@ -151,34 +164,36 @@ impl Connection {
         let deadline = self.transport.deadline();
         let mut parses = flight.parses.pop_front().unwrap_or_default();
         let (mut answers, mut rows, mut refused) = (Vec::with_capacity(requests), Vec::new(), None);
+        // Everything in the order in which it was asked for: a message too many is an error, and
+        // not a part of the answer.
+        let mut bound = 0;
         loop {
             match self.transport.recv(deadline)? {
                 Message::ParseComplete => {
                     let id = parses.pop_front().ok_or_else(|| malformed(&self.transport.address))?;
                     self.prepared |= 1 << id;
                 }
-                Message::DataRow(row) => {
+                Message::BindComplete if bound == answers.len() => bound += 1,
+                Message::DataRow(row) if bound > answers.len() => {
                     rows.push(read_row(&row).ok_or_else(|| malformed(&self.transport.address))?);
                 }
-                Message::CommandComplete(_) | Message::EmptyQueryResponse => answers.push(std::mem::take(&mut rows)),
+                Message::CommandComplete(_) if bound > answers.len() => answers.push(std::mem::take(&mut rows)),
                 Message::ErrorResponse(body) => {
                     let error = ServerError::read(&body).map_err(|_| malformed(&self.transport.address))?;
                     if error.fatal {
+                        self.has_last_words = true;
                         return Err(ended(&error));
                     }
                     refused = Some(error);
                 }
                 Message::ReadyForQuery(state) if state.status() == b'I' => break,
-                Message::BindComplete
-                | Message::NoticeResponse(_)
-                | Message::ParameterStatus(_)
-                | Message::NotificationResponse(_) => {}
+                Message::NoticeResponse(_) | Message::ParameterStatus(_) => {}
                 _ => return Err(malformed(&self.transport.address)),
             }
         }
         match refused {
             Some(error) => Ok(Err(error)),
-            None if answers.len() == requests => Ok(Ok(answers)),
+            None if answers.len() == requests && parses.is_empty() => Ok(Ok(answers)),
             None => Err(malformed(&self.transport.address)),
         }
     }
@@ -187,7 +202,9 @@ impl Connection {
     fn as_unknown(&self, error: Error, flight: &InFlight) -> PostgresFailure {
         // Counted after a timeout as well, because the connection is closed then.
         self.transport.stream.meter().broke();
-        PostgresFailure::Unknown { error, unknown: flight.unknown.clone() }
+        let is_silent = || flight.after_pause && self.clock.now().since(flight.sent_at) >= self.transport.io_timeout;
+        let ended = self.has_last_words || error.message() == ENDED || is_silent();
+        PostgresFailure::Unknown { error, unknown: flight.unknown.clone(), ended }
     }
 
     /// One request in a transaction of its own.
@@ -218,6 +235,7 @@ impl Connection {
     pub(super) fn simple(transport: &mut Transport, sql: &str) -> Result<std::result::Result<Vec<Row>, ServerError>> {
         let mut out = BytesMut::new();
         frontend::query(sql, &mut out).map_err(|_| malformed(&transport.address))?;
+        transport.ensure_quiet()?;
         transport.stream.meter().requests(1);
         transport.send(&out)?;
         let deadline = transport.deadline();
@@ -242,15 +260,6 @@ impl Connection {
             }
         }
         Ok(refused.map_or(Ok(rows), Err))
-    }
-}
-
-/// The server closes the connection, and has sent the reason.
-#[cold]
-fn ended(error: &ServerError) -> Error {
-    match error.to_error() {
-        said if said.kind() == ErrorKind::Unreachable => said,
-        said => Error::new(ErrorKind::Unreachable, ENDED).caused_by(said),
     }
 }
 

@@ -228,8 +228,9 @@ impl Connector {
         if asked.pid != pid {
             return Err(Error::new(
                 ErrorKind::Unsupported,
-                "a pooler between the client and the server gives each transaction another backend: \
-                 messages would be lost and kills would hit others; name the server itself",
+                "a pooler is between the client and the server (the log-in named another process than the one that \
+                 answers): it gives a backend to one client after the other, also in session mode, so a kill after a \
+                 lost answer could hit another client, and messages would be lost; name the server itself",
             ));
         }
         if asked.version < OLDEST {
@@ -247,7 +248,7 @@ impl Connector {
             install(transport, asked.has_schema, self.server.create_schema)?;
             self.server.known.schema.store(true, Ordering::Release);
         }
-        Ok(Facts { pid, started: asked.started, boot: asked.boot })
+        Ok(Facts { pid, started: asked.started, boot: asked.boot, ended: AtomicBool::new(false) })
     }
 
     fn session(&self) -> String {

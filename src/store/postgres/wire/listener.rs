@@ -12,7 +12,7 @@ use postgres_protocol::message::frontend;
 
 use super::connection::Connection;
 use super::server_error::ServerError;
-use super::transport::{MessageReader, malformed, to_error};
+use super::transport::{MessageReader, TERMINATE, malformed, to_error};
 use crate::base::error::Result;
 use crate::store::net::{Address, Stream, Waker, is_timeout};
 
@@ -135,6 +135,7 @@ impl ListenWriter {
 
     /// Also ends the read of the other half.
     pub(crate) fn close(&self) {
+        self.stream.say_last(&TERMINATE);
         self.stream.shutdown();
     }
 

@@ -2,6 +2,7 @@
 //! have run, or can still run.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::request::Row;
 use super::server_error::ServerError;
@@ -14,6 +15,13 @@ pub(crate) struct Answer {
     /// With an error, the transaction was rolled back.
     pub(crate) rows: std::result::Result<Vec<Row>, ServerError>,
     pub(crate) sent_at: Moment,
+}
+
+impl Answer {
+    /// Whether its connection must not be used again.
+    pub(crate) fn is_last(&self) -> bool {
+        self.rows.as_ref().is_err_and(ServerError::wants_new_connection)
+    }
 }
 
 pub(crate) type Outcome = std::result::Result<Answer, PostgresFailure>;
@@ -34,6 +42,9 @@ pub(super) struct Facts {
     /// When it started, in microseconds since 1970. Process ids are reused.
     pub(super) started: i64,
     pub(super) boot: Boot,
+    /// The server has said that the backend is gone: nothing that was sent to it can run any more.
+    /// One kill serves all threads that had requests there.
+    pub(super) ended: AtomicBool,
 }
 
 /// A request was sent on a connection that then failed. It can still run until its backend has
@@ -41,12 +52,23 @@ pub(super) struct Facts {
 #[derive(Debug, Clone)]
 pub(crate) struct UnknownOutcome {
     pub(super) backend: Arc<Facts>,
+    /// It is part of a hand-over, which frees the lock without notifying the waiters of other
+    /// clients. If only that part has run, somebody still has to.
+    pub(crate) untold: bool,
 }
 
 impl UnknownOutcome {
     /// Whether both were sent on one connection: then one kill resolves both.
     pub(crate) fn same_backend(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.backend, &other.backend)
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.backend.ended.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn note_end(&self) {
+        self.backend.ended.store(true, Ordering::Release);
     }
 }
 
@@ -57,6 +79,8 @@ pub(crate) enum PostgresFailure {
     /// The transaction that it was part of was rolled back, or its row was locked. It may succeed
     /// separately.
     NotTogether,
-    /// It may have run, or may still run.
-    Unknown { error: Error, unknown: UnknownOutcome },
+    /// It may have run, or may still run. `ended`: the other end has closed the connection, or it
+    /// was silent after so long a pause that it may have been cut before. That says nothing about
+    /// the server now, which can probably be asked again at once.
+    Unknown { error: Error, unknown: UnknownOutcome, ended: bool },
 }

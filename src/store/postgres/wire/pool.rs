@@ -37,6 +37,10 @@ impl PooledConnector for Connector {
         self.leads_to_the_primary(connection) && connection.is_alive()
     }
 
+    fn say_goodbye(connection: &mut Connection) {
+        connection.say_goodbye();
+    }
+
     fn share_a_write(one: &Request, other: &Request) -> bool {
         !one.goes_alone() && !other.goes_alone()
     }
@@ -63,7 +67,7 @@ impl PooledConnector for Connector {
     }
 
     fn is_last(answer: &Answer) -> bool {
-        answer.rows.as_ref().is_err_and(|error| error.wants_new_connection())
+        answer.is_last()
     }
 
     fn not_sent(error: Error) -> PostgresFailure {
@@ -71,7 +75,7 @@ impl PooledConnector for Connector {
     }
 
     fn unknown(error: Error, flight: &Flight) -> PostgresFailure {
-        PostgresFailure::Unknown { error, unknown: flight.sent.unknown.clone() }
+        PostgresFailure::Unknown { error, unknown: flight.sent.unknown.clone(), ended: false }
     }
 }
 

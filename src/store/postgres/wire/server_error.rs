@@ -55,16 +55,21 @@ impl ServerError {
         self.state == "54000"
     }
 
-    /// A new connection may succeed: the functions were replaced, and a prepared statement no
-    /// longer fits; or they are gone, and a new connection installs them.
+    /// A new connection may succeed, and this one must not be kept: the functions were replaced,
+    /// and a prepared statement no longer fits; or they are gone, and a new connection installs
+    /// them; or the server takes no more writes, and a new connection finds the one that does; or
+    /// it closes the connection.
     pub(crate) fn wants_new_connection(&self) -> bool {
-        matches!(&*self.state, "0A000" | "26000" | "3F000" | "42883" | "42P01")
+        self.fatal
+            || matches!(&*self.state, "0A000" | "26000" | "3F000" | "42883" | "42P01" | "25006")
+            || self.state.starts_with("57P0")
     }
 
     fn kind(&self) -> ErrorKind {
         match &*self.state {
             "28P01" | "28000" | "42501" => ErrorKind::Denied,
-            "3D000" => ErrorKind::InvalidInput,
+            // The second and third: a name that the encoding of the database cannot express.
+            "3D000" | "22P05" | "22021" => ErrorKind::InvalidInput,
             "3F000" | "42883" | "42P01" | "0A000" => ErrorKind::Unsupported,
             // Too many connections; starting up; a lock, a statement or a transaction that was
             // given up.
@@ -86,6 +91,9 @@ impl ServerError {
                 .reworded(|said| format!("the schema of leasehold is missing or incomplete: {said}"))
                 .advise(Advice::InstallSchema),
             "42501" => error.advise(Advice::GrantRoleRights),
+            "22P05" | "22021" => error
+                .reworded(|said| format!("the database is not encoded in UTF8, so names are limited to its characters: {said}"))
+                .advise("use other names, or a database that was created with ENCODING 'UTF8'"),
             "53300" => error.advise("raise max_connections, or let each client have fewer connections"),
             "25006" => error.advise("name the primary, or all hosts"),
             _ => error,

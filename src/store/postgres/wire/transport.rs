@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use postgres_protocol::message::backend::{Header, Message};
 
+use super::server_error::ServerError;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::store::net::{Address, Stream, is_timeout, no_answer};
 #[cfg(feature = "tls-core")]
@@ -13,6 +14,9 @@ use crate::store::tls::TlsFailure;
 
 /// The message of an [`ErrorKind::Unreachable`] when the other end closed the connection.
 pub(super) const ENDED: &str = "the connection to the server ended";
+
+/// The message with which a client ends a connection.
+pub(super) const TERMINATE: [u8; 5] = [b'X', 0, 0, 0, 4];
 
 /// The size of one read.
 const CHUNK: usize = 4096;
@@ -24,7 +28,7 @@ pub(super) struct Transport {
     pub(super) stream: Stream,
     pub(super) address: Address,
     reader: MessageReader,
-    io_timeout: Duration,
+    pub(super) io_timeout: Duration,
     /// During the handshake: its deadline.
     pub(super) handshake: Option<Instant>,
 }
@@ -39,6 +43,10 @@ pub(super) struct MessageReader {
 pub(super) struct Malformed;
 
 impl MessageReader {
+    fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
     /// The next message, if it is complete.
     pub(super) fn next(&mut self) -> std::result::Result<Option<Message>, Malformed> {
         // Checked before the parser reserves that much memory.
@@ -111,6 +119,32 @@ impl Transport {
         }
     }
 
+    /// Reads what has arrived although nothing was asked: notices and changed settings may come at
+    /// any time. Called before each request: an answer that came twice, in full or in part, would
+    /// be taken for that of the next request, for example a "granted" for a lock that another
+    /// client holds. It has often been read already, together with the answer, so the socket alone
+    /// does not show it.
+    ///
+    /// # Errors
+    /// The connection has ended, or something came that nobody asked for.
+    pub(super) fn ensure_quiet(&mut self) -> Result<()> {
+        if self.reader.is_empty() && !self.stream.has_input() {
+            return Ok(());
+        }
+        loop {
+            match self.recv_now()? {
+                None if self.reader.is_empty() => return Ok(()),
+                Some(Message::NoticeResponse(_) | Message::ParameterStatus(_)) => {}
+                Some(Message::ErrorResponse(body)) => {
+                    let last_words = ServerError::read(&body).map_err(|_| malformed(&self.address))?;
+                    return Err(ended(&last_words));
+                }
+                // Also half a message, whose rest would come before the next answer.
+                None | Some(_) => return Err(malformed(&self.address)),
+            }
+        }
+    }
+
     /// From now on every read and write has the I/O timeout.
     pub(super) fn handshake_done(&mut self) -> Result<()> {
         self.handshake = None;
@@ -121,6 +155,15 @@ impl Transport {
     /// The socket, and the bytes that were read ahead.
     pub(super) fn into_parts(self) -> (Stream, Address, MessageReader) {
         (self.stream, self.address, self.reader)
+    }
+}
+
+/// The server closes the connection, and has sent the reason.
+#[cold]
+pub(super) fn ended(error: &ServerError) -> Error {
+    match error.to_error() {
+        said if said.kind() == ErrorKind::Unreachable => said,
+        said => Error::new(ErrorKind::Unreachable, ENDED).caused_by(said),
     }
 }
 

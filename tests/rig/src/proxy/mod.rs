@@ -43,6 +43,8 @@ pub enum Fault {
     Refuse(i32),
     /// The client receives bytes that are not RESP.
     Garbage,
+    /// Right behind the reply come its first bytes again, this many.
+    ReplyAgain(usize),
     /// The client receives an extra frame before the reply.
     Stray(&'static [u8]),
     /// The client receives an extra frame this long after the reply.
@@ -67,6 +69,8 @@ struct State {
     held_over: AtomicBool,
     /// See `keep_backends`.
     keep_backends: AtomicBool,
+    /// See `hide_ends`.
+    hide_ends: AtomicBool,
     /// The length of the last reply that was only partly forwarded.
     reply_length: AtomicUsize,
     /// How many requests have no reply yet.
@@ -285,6 +289,12 @@ impl Proxy {
         self.state.keep_backends.store(keep, Ordering::SeqCst);
     }
 
+    /// Sets whether the end of a connection at the server is noticed only when the client sends its
+    /// next request, which then ends it: as with a router, or the address of a cluster that moves.
+    pub fn hide_ends(&self, hide: bool) {
+        self.state.hide_ends.store(hide, Ordering::SeqCst);
+    }
+
     /// The full length of the last reply that a fault cut.
     pub fn reply_length(&self) -> usize {
         self.state.reply_length.load(Ordering::SeqCst)
@@ -383,7 +393,11 @@ fn carry(
     }
     let mut pending = Vec::new();
     loop {
-        let Some((request, words)) = next_request(protocol, &mut client, &mut pending) else {
+        let idle = |client: &mut UnixStream| {
+            let hides = if peer == Peer::Server { &state.servers_cut_off } else { &state.silent };
+            state.hide_ends.load(Ordering::SeqCst) || hides.load(Ordering::SeqCst) || pass_end_on(&mut server, client)
+        };
+        let Some((request, words)) = next_request(protocol, &mut client, &mut pending, idle) else {
             return close(&client, &server);
         };
         if peer == Peer::Unknown {
@@ -511,6 +525,12 @@ fn meet(
             std::thread::sleep(pause);
             done && client.write_all(frame).is_ok()
         }
+        Fault::ReplyAgain(n) => {
+            let _ = server.write_all(request);
+            let Some(mut reply) = read_reply(protocol, server) else { return false };
+            reply.extend_from_within(..n.min(reply.len()));
+            client.write_all(&reply).is_ok()
+        }
         Fault::Reply(reply) => client.write_all(reply).is_ok(),
         Fault::Refuse(_) => unreachable!("only ZooKeeper has these errors"),
         Fault::Garbage => {
@@ -537,6 +557,20 @@ fn exchange(
         state.reply_length.store(reply.len(), Ordering::SeqCst);
     }
     client.write_all(&reply[..end]).ok()
+}
+
+/// What the server has sent while it owed no reply: its last words, or its end. False after the
+/// end.
+fn pass_end_on(server: &mut UnixStream, client: &mut UnixStream) -> bool {
+    let mut chunk = [0; 1024];
+    let _ = server.set_nonblocking(true);
+    let read = server.read(&mut chunk);
+    let _ = server.set_nonblocking(false);
+    match read {
+        Ok(0) => false,
+        Ok(length) => client.write_all(&chunk[..length]).is_ok(),
+        Err(e) => e.kind() == std::io::ErrorKind::WouldBlock,
+    }
 }
 
 fn flow(client: UnixStream, server: UnixStream, swallow: &(dyn Fn() -> bool + Sync)) {
