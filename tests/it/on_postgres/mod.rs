@@ -11,6 +11,7 @@ mod functions;
 mod intervals;
 mod load;
 mod lost_replies;
+mod owners;
 mod passed_on;
 mod primitives;
 mod replication;
@@ -18,6 +19,7 @@ mod search_path;
 #[cfg(feature = "tls")]
 mod secure;
 mod sessions;
+mod sweeping;
 
 /// A server for a test.
 macro_rules! server {

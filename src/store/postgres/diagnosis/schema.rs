@@ -4,8 +4,7 @@ use super::facts::Facts;
 use crate::base::diagnosis::{Check, Finding};
 use crate::base::error::Result;
 use crate::store::findings::Examined;
-use crate::store::postgres::wire::TABLES;
-use crate::store::postgres::wire::{BareConnection, Connector};
+use crate::store::postgres::wire::{BareConnection, Connector, FOREIGN, REMEDY, TABLES, foreign};
 
 /// Each missing right: the type of the object, its name, the right.
 const MISSING: &str = "\
@@ -50,15 +49,21 @@ pub(super) fn about_schema(
     examined: &mut Examined,
 ) -> Result<bool> {
     let role = &facts.role;
+    // First: the tables of another may be views that run its code.
+    if let Some(found) = foreign(&connection.rows(FOREIGN)?) {
+        examined.add(Finding::problem(Check::Schema, found).advise(REMEDY));
+        return Ok(false);
+    }
     if !facts.has_schema {
         let creates = connector.server.create_schema && facts.may_create;
         examined.add(match creates {
-            true => {
-                Finding::note(Check::Schema, "the schema leasehold_v2 does not exist; the first connection installs it")
-            }
+            true => Finding::note(
+                Check::Schema,
+                "the schema leasehold_v2 does not exist, or is empty; the first connection installs it",
+            ),
             false => Finding::problem(
                 Check::Schema,
-                format!("the schema leasehold_v2 does not exist, and {role:?} does not create it"),
+                format!("the schema leasehold_v2 does not exist, or is empty, and {role:?} does not create it"),
             )
             .advise("have an administrator run leasehold::POSTGRES_SCHEMA, and grant the rights of guide::postgres"),
         });

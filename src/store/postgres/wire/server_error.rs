@@ -3,6 +3,7 @@
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::ErrorResponseBody;
 
+use super::owners::FOREIGN_OWNER;
 use crate::base::error::{Error, ErrorKind};
 
 /// An error of the server. Unless it is fatal, the transaction was rolled back.
@@ -62,7 +63,7 @@ impl ServerError {
 
     fn kind(&self) -> ErrorKind {
         match &*self.state {
-            "28P01" | "28000" | "42501" => ErrorKind::Denied,
+            "28P01" | "28000" | "42501" | FOREIGN_OWNER => ErrorKind::Denied,
             "3D000" => ErrorKind::InvalidInput,
             "3F000" | "42883" | "42P01" | "0A000" => ErrorKind::Unsupported,
             // Too many connections; starting up; a lock, a statement or a transaction that was
