@@ -1,5 +1,6 @@
 //! Tables and functions that another role has made, or may change: their code is not called.
 
+use leasehold::observe::Severity;
 use leasehold::{ErrorKind, LockClient, POSTGRES_SCHEMA, Postgres as Settings};
 
 use super::server;
@@ -46,6 +47,16 @@ fn code_of_another_owner_is_refused_before_it_runs() {
             "the function leasehold_v2.micros",
             format!("{installed}; ALTER FUNCTION leasehold_v2.micros OWNER TO mallory; {GRANTS}"),
         ),
+        // Reading it would run the code.
+        (
+            "leasehold.meta",
+            format!(
+                "{installed}; DROP TABLE leasehold.meta; CREATE FUNCTION public.peek() RETURNS int LANGUAGE plpgsql AS \
+                   $$ BEGIN INSERT INTO public.caught VALUES (current_user); RETURN 1; END $$; \
+                 CREATE VIEW leasehold.meta AS SELECT public.peek() AS tables; \
+                 ALTER VIEW leasehold.meta OWNER TO mallory; {GRANTS}"
+            ),
+        ),
         // Nothing but a schema: what is installed into it could be replaced.
         ("the schema leasehold", "CREATE SCHEMA leasehold AUTHORIZATION mallory".to_owned()),
     ];
@@ -63,6 +74,10 @@ fn code_of_another_owner_is_refused_before_it_runs() {
                 assert!(text.contains(part), "{thing}, {part}: {text}");
             }
         }
+        let url = server.url().replace("leasehold@", "app@");
+        let found = LockClient::builder().url(url).connect_lazily().build().unwrap().diagnose();
+        let problem = found.findings().iter().find(|finding| finding.severity() == Severity::Problem);
+        assert!(problem.is_some_and(|problem| format!("{problem:?}").contains(thing)), "{thing}: {found:?}");
         // Nor by an administrator, whose rights its code would have.
         let mut db = server.connect();
         let error = db.batch_execute(POSTGRES_SCHEMA).unwrap_err();

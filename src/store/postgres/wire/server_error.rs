@@ -82,8 +82,8 @@ impl ServerError {
         let (state, text) = (&self.state, &self.text);
         let hint = match &**state {
             "3F000" | "42883" | "42P01" => {
-                "; the schema of leasehold is missing or incomplete: a client with create_schema installs it when \
-                 it connects, or have an administrator run leasehold::POSTGRES_SCHEMA"
+                "; the schema of leasehold is missing or incomplete: have an administrator run \
+                 leasehold::POSTGRES_SCHEMA. A client with create_schema installs a missing one when it connects"
             }
             "42501" => "; the chapter guide::postgres has the rights that a role needs",
             "53300" => "; raise max_connections, or lower Builder::connections",
