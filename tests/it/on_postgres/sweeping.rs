@@ -70,3 +70,22 @@ fn a_full_batch_leaves_the_next_sweep_due() {
     assert_eq!(server.number_of(SWEEP), 0, "the last one left nothing");
     server.assert_clean();
 }
+
+/// Tables of a build that did not remember its sweeps, until somebody runs the script again.
+#[test]
+fn tables_that_do_not_remember_their_sweeps_can_be_used() {
+    let server = server!();
+    server.run_sql("ALTER TABLE leasehold.meta DROP COLUMN swept");
+    let client = server.client();
+    client.lock("k").unwrap().unlock().unwrap();
+    drop(client);
+    server.run_sql(leasehold::POSTGRES_SCHEMA);
+    leave(&server, 50);
+    last_swept(&server, "11 minutes");
+    let client = server.client();
+    let guard = client.lock("k").unwrap();
+    wait_until("the old rows are removed", || left(&server) == 0);
+    guard.unlock().unwrap();
+    drop(client);
+    server.assert_clean();
+}
