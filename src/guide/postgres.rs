@@ -86,8 +86,8 @@
 //! with the rights of each client. So all of `leasehold` and `leasehold_v2` must belong to the role
 //! of the client, to the owner of the database or to a superuser. Otherwise the connection is
 //! refused with `Denied`, which names the thing, its owner and the role, before anything of it is
-//! used; and the script installs nothing. Where several roles share locks, let the owner of the
-//! database install the schema, not the first of them that connects.
+//! used; and the script installs nothing. So where several roles use the locks (an administrator's
+//! too), let the owner of the database install the schema, and not the first of them that connects.
 //!
 //! The table `client` records [who each client is](crate::guide::operations#looking-at-a-lock). If
 //! it is missing (because the script of an earlier release was run) or may not be used, nobody can
