@@ -22,9 +22,18 @@ use crate::store::FenceStatements;
 /// back, as after every error. They do not compare the lease: a hold that has expired and that
 /// nobody has taken over may still commit, which harms nobody.
 ///
+/// That is so in `READ COMMITTED`, PostgreSQL's default. A transaction in `REPEATABLE READ` or
+/// `SERIALIZABLE` sees the lock as it was when its snapshot was made, by its first statement. If
+/// another holder has taken the lock since then, it fails with SQLSTATE 40001 (serialization
+/// failure) and not with `STALE`, and the fence of a repetition then fails with `STALE`; if the
+/// lock was only given up since then, and nobody has taken it, the transaction commits, which harms
+/// nobody either.
+///
 /// If a transaction that was fenced by `sql` idles for 10 s, the server ends it (SQLSTATE 25P03),
 /// so that a holder that is suspended inside it keeps nobody waiting for ever. A shorter
-/// `idle_in_transaction_session_timeout` of your own takes precedence.
+/// `idle_in_transaction_session_timeout` of your own takes precedence. A prepared transaction
+/// (`PREPARE TRANSACTION`) has no such limit: it keeps the lock from everybody else until it is
+/// committed or rolled back, also across a restart of the server.
 ///
 /// # Examples
 ///

@@ -82,6 +82,13 @@
 //! GRANT USAGE ON ALL SEQUENCES IN SCHEMA leasehold TO app;
 //! ```
 //!
+//! **Owners.** Whoever owns a schema, a table or a function can put code into it, which then runs
+//! with the rights of each client. So all of `leasehold` and `leasehold_v2` must belong to the role
+//! of the client, to the owner of the database or to a superuser. Otherwise the connection is
+//! refused with `Denied`, which names the thing, its owner and the role, before anything of it is
+//! used; and the script installs nothing. So where several roles use the locks (an administrator's
+//! too), let the owner of the database install the schema, and not the first of them that connects.
+//!
 //! The table `client` records [who each client is](crate::guide::operations#looking-at-a-lock). If
 //! it is missing (because the script of an earlier release was run) or may not be used, nobody can
 //! see that; nothing else changes.
@@ -94,7 +101,10 @@
 //!
 //! Rows are removed when they are no longer needed. Every ten minutes clients also remove what dead
 //! clients have left and names that were unused for an hour, a thousand rows a second until none
-//! are left; the tokens of removed names keep growing.
+//! are left; the tokens of removed names keep growing. The database remembers when that was done
+//! last. A program that finds it overdue when it connects, and then takes a lock, removes up to a
+//! thousand rows in the background, so that programs which live for a second (cron, CI, `leasehold
+//! run`) leave no more behind than they remove. Of many that start at once, one does.
 //!
 //! **Other roles.** Functions and operators that another role has put into `public`, or into any
 //! schema of the search path, are never called: each session of a client and each function has the
@@ -159,7 +169,10 @@
 //! every 20 ms until then. With `sql_at_commit`, your transaction fails if somebody else got the
 //! lock, and nobody has to wait. Run either before you read what you will write. A write hold that
 //! is downgraded lets readers in at once, even before the commit. A writer whose lease has ended is
-//! stale even if only a reader has got the lock since.
+//! stale even if only a reader has got the lock since. In `REPEATABLE READ` and `SERIALIZABLE` a
+//! late holder gets SQLSTATE 40001 instead of LH001, and a transaction that was prepared (`PREPARE
+//! TRANSACTION`) keeps the others waiting until somebody ends it: see
+//! [`TransactionFence`](crate::fencing::TransactionFence).
 //!
 //! # Fail-over
 //!
@@ -197,7 +210,7 @@
 //!
 //! | the server says | [`ErrorKind`](crate::ErrorKind) |
 //! |---|---|
-//! | wrong password, no such role, no right; a role that switches to one without the rights; no schema, and the role may not create it | `Denied` |
+//! | wrong password, no such role, no right; a role that switches to one without the rights; no schema, and the role may not create it; tables or functions of another owner | `Denied` |
 //! | no such database; hosts of several database clusters; a name that the encoding of the database cannot express | `InvalidInput` |
 //! | no schema, and `Postgres::create_schema(false)`; too old; a pooler | `Unsupported` |
 //! | too many connections, starting up, a timeout of a lock or a statement; a table, or for a try a row, that [another session has locked](#locks-of-the-database) | `NotReady`: calls that are already waiting go on |

@@ -94,6 +94,28 @@ fn over_postgres() {
     server.assert_clean();
 }
 
+/// No run lives for the ten minutes between two sweeps of a client.
+#[cfg(feature = "postgres")]
+#[test]
+fn a_run_removes_what_earlier_ones_left_in_postgres() {
+    let server = crate::rig::Postgres::start();
+    let store = Store::new(server.url(), &[], server.builder());
+    assert_eq!(run(store.run(&[], &["true"])).0, Some(0));
+    server.run_sql(
+        "INSERT INTO leasehold.lock (name, kind, ends) \
+           SELECT 'build ' || i, 'x', now() - interval '1 day' FROM generate_series(1, 50) i; \
+         UPDATE leasehold.meta SET swept = now() - interval '1 day'",
+    );
+    let gate = Gate::in_dir(&store.dir);
+    let (next, _) = store.start(&gate);
+    crate::rig::wait_until("the old rows are removed", || {
+        server.number_of("SELECT count(*) FROM leasehold.lock WHERE name LIKE 'build %'") == 0
+    });
+    gate.open();
+    assert_eq!(next.ends_with(0), "");
+    server.assert_clean();
+}
+
 #[cfg(feature = "zookeeper")]
 #[test]
 fn over_zookeeper() {

@@ -44,7 +44,8 @@ use crate::store::{
 /// When to try again if another transaction has locked the row: usually a fenced one.
 const LOCKED: Duration = Duration::from_millis(20);
 
-/// How often a client removes rows that nobody uses.
+/// How often a client removes rows that nobody uses. It does so with its first hold if no client
+/// has for as long: most programs live for less than this.
 const SWEEP_EVERY: Duration = Duration::from_secs(600);
 /// When it continues after a full batch. Renewals are due in between.
 const SWEEP_ON: Duration = Duration::from_secs(1);
@@ -311,7 +312,7 @@ impl LockStore for PostgresStore {
     fn maintain(&self) -> Option<Moment> {
         let now = self.clock.now();
         let mut next = self.next_sweep.lock();
-        if now < *next {
+        if now < *next && !self.background.connector.takes_due_sweep() {
             return Some(*next);
         }
         // While the time of the next sweep is unknown, no other thread begins one.

@@ -15,11 +15,39 @@ SELECT pg_advisory_xact_lock(7811887140951745381);   -- two installations at onc
 CREATE SCHEMA IF NOT EXISTS leasehold;
 CREATE SCHEMA IF NOT EXISTS leasehold_v2;
 
+-- Somebody else may have made them first. Whoever owns a schema, a table or a function of them can put code in it (a trigger,
+-- a body) that runs with the rights of whoever runs this script, and of each client. Checked before anything of theirs runs,
+-- and after the schemas exist: nobody else can make a new thing in a schema that is ours. A client asks the same when it
+-- connects (wire/owners.rs).
+DO $$ DECLARE thing text; its_owner name; BEGIN
+  SELECT o.thing, pg_get_userbyid(o.owner) INTO thing, its_owner FROM (
+      SELECT 'the schema ' || nspname AS thing, nspowner AS owner FROM pg_namespace
+        WHERE nspname IN ('leasehold', 'leasehold_v2')
+      UNION ALL SELECT 'leasehold.' || relname, relowner FROM pg_class WHERE relnamespace = 'leasehold'::regnamespace
+      UNION ALL SELECT 'the function leasehold_v2.' || proname, proowner FROM pg_proc
+        WHERE pronamespace = 'leasehold_v2'::regnamespace) o
+    WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = o.owner
+        AND (r.rolsuper OR r.rolname IN (current_user, session_user, 'pg_database_owner')))
+      AND o.owner <> (SELECT datdba FROM pg_database WHERE datname = current_database())
+    LIMIT 1;
+  IF FOUND THEN
+    RAISE EXCEPTION '% belongs to the role "%", whose code would run with the rights of "%"', thing, its_owner, current_user
+      USING ERRCODE = 'LH002', HINT = 'Look at what is in it; then drop it, or give it to one who may own it.';
+  END IF;
+END $$;
+
 CREATE TABLE IF NOT EXISTS leasehold.meta (
   one     boolean PRIMARY KEY DEFAULT true CHECK (one),
   tables  int NOT NULL,                 -- version of the tables
-  floor   bigint NOT NULL DEFAULT 0     -- no token of a swept name was higher
+  floor   bigint NOT NULL DEFAULT 0,    -- no token of a swept name was higher
+  swept   timestamptz NOT NULL DEFAULT clock_timestamp()   -- when a sweep last left nothing; see sweep
 );
+DO $$ BEGIN
+  IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'leasehold.meta'::regclass AND attname = 'swept') THEN
+    -- The table is of an earlier release. Asked first, because only its owner may alter it, even to change nothing.
+    ALTER TABLE leasehold.meta ADD COLUMN swept timestamptz NOT NULL DEFAULT clock_timestamp();
+  END IF;
+END $$;
 INSERT INTO leasehold.meta (tables) VALUES (1) ON CONFLICT DO NOTHING;
 
 -- One row for each name: everything that happens to the name happens while its row is locked. No index except the key:
@@ -957,9 +985,11 @@ $$;
 CREATE OR REPLACE FUNCTION leasehold_v2.fence(p_name text, p_token bigint, p_idle int DEFAULT 10000) RETURNS void
     LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
-DECLARE now_idle int := (SELECT setting::int FROM pg_settings WHERE name = 'idle_in_transaction_session_timeout');
+-- Not from pg_settings: that view computes every setting, which takes the server 2 ms and a fence 0.05 ms. The value here
+-- has a unit ('10s', '1min'; '0' has none), which interval reads.
+DECLARE now_idle interval := current_setting('idle_in_transaction_session_timeout');
 BEGIN
-  IF now_idle = 0 OR now_idle > p_idle THEN
+  IF now_idle = interval '0' OR now_idle > leasehold_v2.span(p_idle) THEN
     PERFORM set_config('idle_in_transaction_session_timeout', p_idle::text, true);
   END IF;
   PERFORM FROM leasehold.lock WHERE name = p_name AND p_token > token - tokens AND p_token <= token AND holder IS NOT NULL
@@ -990,12 +1020,19 @@ END $$;
 
 -- sweep: removes what has been unused for p_age seconds, at most p_most rows of each table; never waits for a row. The
 -- floor keeps the tokens of removed names growing. Answers how many rows were removed. Running it again does no harm.
+-- When hundreds of programs start at once, one of them sweeps: a sweep does nothing while another is under way, or when one
+-- has left nothing within the last tenth of p_age. After a full batch the next one is due at once, whoever asks for it: a
+-- program that lives for a second removes at least as much as it has left.
 CREATE OR REPLACE FUNCTION leasehold_v2.sweep(p_age int, p_most int) RETURNS bigint LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE n bigint; m bigint; most bigint; unused text[]; now timestamptz := clock_timestamp();
   past timestamptz := now - leasehold_v2.span(p_age::bigint * 1000);
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
+  -- A time in the future is of a clock that was stepped back since.
+  PERFORM FROM leasehold.meta WHERE swept <= now - leasehold_v2.span(p_age::bigint * 100) OR swept > now
+    FOR UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN RETURN 0; END IF;
   DELETE FROM leasehold.share s WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.share WHERE ends < past LIMIT p_most FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS n = ROW_COUNT;
   DELETE FROM leasehold.waiter w WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.waiter WHERE deadline < past LIMIT p_most FOR UPDATE SKIP LOCKED));
@@ -1013,8 +1050,9 @@ BEGIN
       AND NOT EXISTS (SELECT FROM leasehold.waiter w WHERE w.name = k.name)
       RETURNING token)
   SELECT count(*), max(token) INTO m, most FROM gone;
-  IF most IS NOT NULL THEN UPDATE leasehold.meta SET floor = greatest(floor, most); END IF;
-  RETURN n + m;
+  n := n + m;
+  UPDATE leasehold.meta SET floor = greatest(floor, most), swept = CASE WHEN n < p_most THEN now ELSE '-infinity' END;
+  RETURN n;
 END $$;
 
 -- The functions of version 1 have no search path of their own, and clients of an earlier release still call them: they get

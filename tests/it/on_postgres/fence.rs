@@ -294,3 +294,81 @@ fn only_a_database_has_transactions() {
     let client = server.builder().fencing(false).build().unwrap();
     assert_eq!(client.lock("k").unwrap().fence_sql().unwrap_err().kind(), ErrorKind::InvalidInput);
 }
+
+/// The snapshot is older than what happened to the lock. A late holder commits nothing; a lock that
+/// was given up and that nobody has taken harms nobody.
+#[test]
+fn a_late_holder_cannot_commit_from_an_old_snapshot() {
+    let server = server!();
+    accounts(&server);
+    let (a, b) = (server.client(), server.client());
+    let mut committed = 100;
+    for (level, late) in [("READ COMMITTED", "LH001"), ("REPEATABLE READ", "40001"), ("SERIALIZABLE", "40001")] {
+        for at_commit in [false, true] {
+            for takes_over in [true, false] {
+                let guard = a.lock("k").unwrap();
+                let fence = guard.fence_sql().unwrap();
+                let sql = if at_commit { fence.sql_at_commit() } else { fence.sql() };
+                let mut db = server.connect();
+                db.batch_execute(&format!("BEGIN ISOLATION LEVEL {level}; SELECT balance FROM account")).unwrap();
+                guard.unlock().unwrap();
+                let taken = takes_over.then(|| b.try_lock("k").unwrap().unwrap());
+                let outcome = run(&mut db, sql, &fence)
+                    .and_then(|()| db.batch_execute("UPDATE account SET balance = balance + 1; COMMIT"));
+                let case = format!("{level}, at commit: {at_commit}, taken: {takes_over}");
+                match outcome {
+                    Ok(()) => {
+                        assert!(!takes_over && late == "40001", "{case}: it committed");
+                        committed += 1;
+                    }
+                    Err(error) => {
+                        let wanted = if takes_over { late } else { TransactionFence::STALE };
+                        assert_eq!(state_of(&error), wanted, "{case}");
+                        let _ = db.batch_execute("ROLLBACK");
+                        // What a repetition of the transaction is told.
+                        let again = run(&mut db, fence.sql(), &fence).unwrap_err();
+                        assert_eq!(state_of(&again), TransactionFence::STALE, "{case}");
+                    }
+                }
+                assert_eq!(balance(&server), committed, "{case}");
+                drop(taken);
+            }
+        }
+    }
+    drop((a, b));
+    server.assert_clean();
+}
+
+/// The limit for an idle transaction is set where none or a longer one was set, in any unit. To
+/// look at it in `pg_settings` takes the server forty times as long as the rest of a fence, so a
+/// fence works where that view does not exist.
+#[test]
+fn a_fence_limits_the_idle_time_and_keeps_a_shorter_limit() {
+    let server = server!();
+    let client = server.client();
+    let guard = client.lock("k").unwrap();
+    let fence = guard.fence_sql().unwrap();
+    let mut db = server.connect();
+    // Hidden in this database.
+    db.batch_execute("SET allow_system_table_mods = on; ALTER VIEW pg_settings RENAME TO hidden").unwrap();
+    let units =
+        [("0", "10s"), ("1d", "10s"), ("1min", "10s"), ("10001", "10s"), ("10s", "10s"), ("9s", "9s"), ("70", "70ms")];
+    for (own, wanted) in units {
+        db.batch_execute(&format!(
+            "SET idle_in_transaction_session_timeout = '{own}'; SET intervalstyle = 'sql_standard'"
+        ))
+        .unwrap();
+        let mut transaction = db.transaction().unwrap();
+        run(&mut transaction, fence.sql(), &fence).unwrap();
+        let limit: String =
+            transaction.query_one("SELECT current_setting('idle_in_transaction_session_timeout')", &[]).unwrap().get(0);
+        assert_eq!(limit, wanted, "of {own}");
+        transaction.commit().unwrap();
+        let after: String =
+            db.query_one("SELECT current_setting('idle_in_transaction_session_timeout')", &[]).unwrap().get(0);
+        assert_ne!((&*after, own), ("10s", "0"), "it ends with the transaction");
+    }
+    guard.unlock().unwrap();
+    drop((client, db));
+    server.assert_clean();
+}

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use leasehold::{ErrorKind, LockClient};
+use leasehold::{ErrorKind, LockClient, POSTGRES_SCHEMA};
 
 use super::server;
 use crate::rig::Postgres;
@@ -227,12 +227,15 @@ fn a_database_that_is_read_only_is_told_as_that() {
 #[test]
 fn a_waiter_rides_out_a_server_without_room_for_it() {
     let server = server!(Postgres::start_with("max_connections = 14\nsuperuser_reserved_connections = 8"));
-    server.run_sql("CREATE ROLE app LOGIN; GRANT CREATE ON DATABASE postgres TO app");
+    // Installed by the superuser: it does not use what belongs to a role with fewer rights.
+    server.run_sql(&format!(
+        "{POSTGRES_SCHEMA}; CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA leasehold, leasehold_v2 TO app; \
+         GRANT ALL ON ALL TABLES IN SCHEMA leasehold TO app; GRANT ALL ON ALL SEQUENCES IN SCHEMA leasehold TO app"
+    ));
     let url = server.url().replace("leasehold@", "app@");
     let client = LockClient::builder().url(&url).lease(LONG).io_timeout(ms(1000)).connections(1).build().unwrap();
-    // By a role that may use the reserved connections.
     client.lock("k").unwrap().unlock().unwrap();
-    server.run_sql("GRANT ALL ON ALL TABLES IN SCHEMA leasehold TO leasehold");
+    // By a role that may use the reserved connections.
     let holder = server.builder().lease(LONG).connections(1).build().unwrap();
     let guard = holder.lock("k").unwrap();
     /// Also when an assertion fails: otherwise the other threads would continue forever.

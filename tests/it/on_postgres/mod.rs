@@ -12,6 +12,7 @@ mod functions;
 mod intervals;
 mod load;
 mod lost_replies;
+mod owners;
 mod passed_on;
 mod primitives;
 mod repeats;
@@ -20,6 +21,7 @@ mod search_path;
 #[cfg(feature = "tls")]
 mod secure;
 mod sessions;
+mod sweeping;
 
 /// A server for a test.
 macro_rules! server {

@@ -1,16 +1,19 @@
 //! What a server reports about itself, and what that means for locks.
 
 use crate::base::diagnosis::{Check, Finding};
-use crate::store::postgres::wire::{OLDEST, Row};
+use crate::store::postgres::wire::{OLDEST, Row, is_installed};
 
-pub(super) const FACTS: &str = "SELECT pg_backend_pid(), current_setting('server_version_num'), current_setting('server_version'), \
+pub(super) const FACTS: &str = concat!(
+    "SELECT pg_backend_pid(), current_setting('server_version_num'), current_setting('server_version'), \
     pg_is_in_recovery(), current_setting('transaction_read_only'), current_setting('synchronous_commit'), \
     current_setting('fsync'), current_setting('max_connections'), \
     current_setting('superuser_reserved_connections'), \
     (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'), \
-    to_regnamespace('leasehold') IS NOT NULL AND to_regnamespace('leasehold_v2') IS NOT NULL, \
-    has_database_privilege(current_database(), 'CREATE'), current_setting('synchronous_standby_names'), \
-    (SELECT count(*) FROM pg_stat_replication), has_function_privilege('pg_control_system()', 'EXECUTE'), current_user";
+    ",
+    is_installed!(),
+    ", has_database_privilege(current_database(), 'CREATE'), current_setting('synchronous_standby_names'), \
+    (SELECT count(*) FROM pg_stat_replication), has_function_privilege('pg_control_system()', 'EXECUTE'), current_user"
+);
 
 /// The answer to [`FACTS`].
 pub(super) struct Facts {

@@ -5,8 +5,7 @@ use crate::base::advice::Advice;
 use crate::base::diagnosis::{Check, Finding};
 use crate::base::error::Result;
 use crate::store::findings::Examined;
-use crate::store::postgres::wire::TABLES;
-use crate::store::postgres::wire::{BareConnection, Connector};
+use crate::store::postgres::wire::{BareConnection, Connector, FOREIGN, REMEDY, TABLES, foreign};
 
 /// Each missing right: the type of the object, its name, the right.
 const MISSING: &str = "\
@@ -51,15 +50,21 @@ pub(super) fn about_schema(
     examined: &mut Examined,
 ) -> Result<bool> {
     let role = &facts.role;
+    // First: the tables of another may be views that run its code.
+    if let Some(found) = foreign(&connection.rows(FOREIGN)?) {
+        examined.add(Finding::problem(Check::Schema, found).advise(REMEDY));
+        return Ok(false);
+    }
     if !facts.has_schema {
         let creates = connector.server.create_schema && facts.may_create;
         examined.add(match creates {
-            true => {
-                Finding::note(Check::Schema, "the schema leasehold_v2 does not exist; the first connection installs it")
-            }
+            true => Finding::note(
+                Check::Schema,
+                "the schema leasehold_v2 does not exist, or is empty; the first connection installs it",
+            ),
             false => Finding::problem(
                 Check::Schema,
-                format!("the schema leasehold_v2 does not exist, and {role:?} does not create it"),
+                format!("the schema leasehold_v2 does not exist, or is empty, and {role:?} does not create it"),
             )
             .advise(Advice::InstallSchema),
         });

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::connection::Connection;
-use super::install::install;
+use super::install::{install, is_installed};
 use super::listener::{ListenReader, ListenWriter, listen};
 use super::outcome::{Boot, Facts};
 use super::request::Row;
@@ -73,6 +73,8 @@ pub(crate) struct Known {
     /// If there are several hosts: the database cluster that all of them belong to.
     pub(super) system: Mutex<Option<u64>>,
     schema: AtomicBool,
+    /// Whether nobody has swept this database for long. Cleared by the client that sweeps next.
+    sweep_is_due: AtomicBool,
 }
 
 /// Connects to the server, and waits for each step no longer than its I/O timeout.
@@ -85,6 +87,11 @@ pub(crate) struct Connector {
 impl Connector {
     pub(crate) fn moves(&self) -> u64 {
         self.server.known.moves.load(Ordering::Relaxed)
+    }
+
+    /// Whether a sweep of the database was due when the client looked at it; true once.
+    pub(crate) fn takes_due_sweep(&self) -> bool {
+        self.server.known.sweep_is_due.swap(false, Ordering::AcqRel)
     }
 
     /// Whether the connection's server is the one that took writes last.
@@ -245,7 +252,8 @@ impl Connector {
         let is_known = self.server.known.schema.load(Ordering::Acquire)
             && self.server.known.boot.lock().is_some_and(|boot| boot == asked.boot);
         if !is_known || !asked.has_schema {
-            install(transport, asked.has_schema, self.server.create_schema)?;
+            let sweep_is_due = install(transport, asked.has_schema, self.server.create_schema)?;
+            self.server.known.sweep_is_due.store(sweep_is_due, Ordering::Release);
             self.server.known.schema.store(true, Ordering::Release);
         }
         Ok(Facts { pid, started: asked.started, boot: asked.boot, ended: AtomicBool::new(false) })
@@ -274,12 +282,16 @@ impl Connector {
 /// schemas of the role's search path must not be called here.
 pub(super) const OWN_PATH: &str = "SET search_path = pg_catalog, pg_temp";
 
-const WHO: &str = "SELECT pg_backend_pid(), \
+const WHO: &str = concat!(
+    "SELECT pg_backend_pid(), \
     (SELECT (extract(epoch FROM backend_start) * 1000000.0)::bigint FROM pg_stat_activity WHERE pid = pg_backend_pid()), \
     (SELECT system_identifier FROM pg_control_system()), \
     (extract(epoch FROM pg_postmaster_start_time()) * 1000000.0)::bigint, \
     pg_is_in_recovery() OR current_setting('transaction_read_only')::bool, \
-    current_setting('server_version_num'), to_regnamespace('leasehold_v2') IS NOT NULL, session_user, current_user";
+    current_setting('server_version_num'), ",
+    is_installed!(),
+    ", session_user, current_user"
+);
 
 /// The answer to [`WHO`].
 struct Asked {

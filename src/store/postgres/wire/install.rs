@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::connection::Connection;
+use super::owners::{self, FOREIGN, FOREIGN_OWNER, REMEDY};
 use super::server_error::ServerError;
 use super::transport::Transport;
 use crate::base::advice::Advice;
@@ -19,16 +20,36 @@ pub(crate) const TABLES: u32 = 1;
 /// It is one transaction. Running it again does no harm.
 pub const POSTGRES_SCHEMA: &str = include_str!("../schema.sql");
 
+/// Whether the tables and functions exist: true if the last function of the script does, and the
+/// table that is read first. Empty schemas, which an administrator has made beforehand, are not
+/// enough. The catalogues are asked, because a name like `leasehold.meta` is refused to a role that
+/// may not use the schema.
+macro_rules! is_installed {
+    () => {
+        "(EXISTS (SELECT FROM pg_class WHERE relname = 'meta' AND relnamespace = to_regnamespace('leasehold')) \
+         AND EXISTS (SELECT FROM pg_proc WHERE proname = 'sweep' AND pronamespace = to_regnamespace('leasehold_v2')))"
+    };
+}
+pub(crate) use is_installed;
+
+/// The version of the tables, and whether a sweep is due: none has left nothing for ten minutes.
+/// Asked here, because most programs live for less than the ten minutes between two sweeps of a
+/// client. Tables of an earlier build do not have that column. A time in the future is of a clock
+/// that was stepped back since.
+const META: &str = "SELECT tables, NOT coalesce((to_jsonb(m) ->> 'swept')::timestamptz \
+    BETWEEN clock_timestamp() - interval '600 s' AND clock_timestamp(), true) FROM leasehold.meta m";
+
 /// For the very first connection: another client may be installing at the same time, and a busy
 /// server needs time for this many statements.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Installs the schema if it does not exist, and checks its version.
-pub(super) fn install(transport: &mut Transport, is_there: bool, may_create: bool) -> Result<()> {
+/// Installs the schema if it does not exist, and checks its owners and its version. Returns whether
+/// a sweep is due.
+pub(super) fn install(transport: &mut Transport, is_there: bool, may_create: bool) -> Result<bool> {
     if !is_there {
         if !may_create {
-            let why =
-                "the schema leasehold_v2 is not in the database, and this client may not create it (create_schema)";
+            let why = "the schema leasehold_v2 is not in the database, or is empty, and this client may not create it \
+                       (create_schema)";
             return Err(Error::new(ErrorKind::Unsupported, why).advise(Advice::InstallSchema));
         }
         transport.handshake = Some(Instant::now() + PATIENCE);
@@ -39,10 +60,14 @@ pub(super) fn install(transport: &mut Transport, is_there: bool, may_create: boo
         installed.map_err(|e| refused(&e))?;
         log::info!("the schema leasehold_v2 was installed");
     }
-    let rows = Connection::simple(transport, "SELECT tables FROM leasehold.meta")?.map_err(|e| e.to_error())?;
-    let version = rows.first().and_then(|row| row.first()?.as_deref()?.parse::<u32>().ok());
+    // Before anything in the schemas is used.
+    let foreign = Connection::simple(transport, FOREIGN)?.map_err(|e| e.to_error())?;
+    owners::check(&foreign)?;
+    let rows = Connection::simple(transport, META)?.map_err(|e| e.to_error())?;
+    let text = |place: usize| rows.first()?.get(place)?.as_deref();
+    let version = text(0).and_then(|version| version.parse::<u32>().ok());
     if version == Some(TABLES) {
-        return Ok(());
+        return Ok(text(1) == Some("t"));
     }
     let version = version.map_or_else(|| "none".to_owned(), |version| version.to_string());
     let why = format!("the tables in the schema leasehold have version {version}, and this release knows {TABLES}");
@@ -53,9 +78,12 @@ pub(super) fn install(transport: &mut Transport, is_there: bool, may_create: boo
 fn refused(error: &ServerError) -> Error {
     let said = error.to_error();
     match said.kind() {
+        ErrorKind::Denied if error.state == FOREIGN_OWNER => said.advise(REMEDY),
         ErrorKind::Denied => said
             .reworded(|said| {
-                format!("the schema leasehold_v2 is not in the database, and the role may not create it ({said})")
+                format!(
+                    "the schema leasehold_v2 is not in the database, or is empty, and the role may not create it ({said})"
+                )
             })
             .advise(Advice::InstallSchema),
         _ => said.and_also("while installing the schema leasehold_v2"),

@@ -3,6 +3,7 @@
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::ErrorResponseBody;
 
+use super::owners::FOREIGN_OWNER;
 use crate::base::advice::Advice;
 use crate::base::error::{Error, ErrorKind};
 
@@ -67,7 +68,7 @@ impl ServerError {
 
     fn kind(&self) -> ErrorKind {
         match &*self.state {
-            "28P01" | "28000" | "42501" => ErrorKind::Denied,
+            "28P01" | "28000" | "42501" | FOREIGN_OWNER => ErrorKind::Denied,
             // The second and third: a name that the encoding of the database cannot express.
             "3D000" | "22P05" | "22021" => ErrorKind::InvalidInput,
             "3F000" | "42883" | "42P01" | "0A000" => ErrorKind::Unsupported,
