@@ -22,14 +22,14 @@ fn sorted<'n>(names: impl Iterator<Item = &'n LockName>) -> Vec<usize> {
 
 impl MultiStore for PostgresStore {
     fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll> {
-        let AcquireAll { parts, lease, token, .. } = acquire;
+        let AcquireAll { parts, lease, token, waits, .. } = acquire;
         let order = sorted(parts.iter().map(|part| part.name));
         let request = Request::new(&MULTI_ACQUIRE)
             .list(order.iter().map(|&place| &*parts[place].name.key))
             .list(order.iter().map(|&place| parts[place].holder.as_str()))
             .numbers(order.iter().map(|&place| i64::from(parts[place].held)))
             .number(millis(*lease))
-            .number(1)
+            .number(i64::from(*waits))
             .arg(if unknowns.is_empty() { "false" } else { "true" });
         let answer = self.server.ask(&request, unknowns)?;
         let rows = match answer.rows {

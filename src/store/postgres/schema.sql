@@ -396,6 +396,15 @@ BEGIN
       END IF;
     END IF;
   END IF;
+  -- A try writes nothing either.
+  IF p_keeps = 0 THEN
+    SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
+    now := clock_timestamp();
+    IF r.kind = 'x' AND r.holder <> p_holder AND r.ends > now THEN
+      status := 0; value := leasehold_v2.ms(r.ends - now); place := 0;
+      RETURN;
+    END IF;
+  END IF;
   -- A fence of the holder does not stop the queue; only a grant needs to lock the whole row.
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
   IF NOT FOUND THEN
@@ -491,15 +500,16 @@ CREATE OR REPLACE FUNCTION leasehold_v2.multi_acquire(p_names text[], p_holders 
     p_wait int, p_again boolean, p_late timestamptz, OUT status int, OUT value bigint, OUT at int, OUT tokens bigint[])
     LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
-DECLARE rows leasehold.lock[]; r leasehold.lock; now timestamptz; fresh boolean := false; t bigint;
+DECLARE rows leasehold.lock[]; r leasehold.lock; now timestamptz; fresh boolean := false; t bigint; told boolean;
 BEGIN
   status := 1; value := 0; at := 0;
   -- First without a lock, as in acquire.
-  IF p_wait = 0 AND NOT p_again THEN
-    SELECT 0, leasehold_v2.ms(k.ends - clock_timestamp()), a.i INTO status, value, at
+  IF NOT p_again THEN
+    SELECT 0, leasehold_v2.ms(k.ends - clock_timestamp()), a.i, leasehold_v2.is_told(k.wants, a.h)
+      INTO status, value, at, told
       FROM unnest(p_names, p_holders, p_held) WITH ORDINALITY AS a(n, h, c, i) JOIN leasehold.lock k ON k.name = a.n
       WHERE a.c = 0 AND k.kind = 'x' AND k.holder <> a.h AND k.ends > clock_timestamp() ORDER BY a.i LIMIT 1;
-    IF FOUND THEN RETURN; END IF;
+    IF FOUND AND (p_wait = 0 OR told) THEN RETURN; END IF;
     status := 1; value := 0; at := 0;
   END IF;
   FOR i IN 1 .. cardinality(p_names) LOOP
@@ -658,6 +668,11 @@ BEGIN
     IF p_wait > 0 THEN value := least(value, p_wait / 3); END IF;
     RETURN;
   END IF;
+  -- A try also looks for readers without a lock. A waiter writes that it waits.
+  IF p_wait = 0 AND r.kind = 'r' THEN
+    SELECT max(s.ends) INTO last FROM leasehold.share s WHERE s.name = p_name AND s.ends > now AND s.holder <> p_holder;
+    IF last IS NOT NULL THEN status := 0; value := leasehold_v2.ms(last - now); RETURN; END IF;
+  END IF;
   r := leasehold_v2.row_of(p_name, 'r');
   now := clock_timestamp();
   IF r.name IS NULL THEN status := 0; value := 20; RETURN; END IF;
@@ -736,9 +751,16 @@ END $$;
 CREATE OR REPLACE FUNCTION leasehold_v2.permit_acquire(p_name text, p_holder text, p_permits int, p_lease bigint, p_wait int,
     p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
-DECLARE r leasehold.lock; now timestamptz; held bigint; first timestamptz;
+DECLARE r leasehold.lock; now timestamptz; held bigint; first timestamptz; busy boolean;
 BEGIN
   value := 0;
+  -- A try that finds too few writes nothing. One statement reads all that counts, as it was at one moment.
+  IF p_wait = 0 THEN
+    SELECT sum(s.level) + p_permits > k.number AND bool_and(s.holder <> p_holder), min(s.ends) INTO busy, first
+      FROM leasehold.lock k JOIN leasehold.share s ON s.name = k.name AND s.ends > clock_timestamp()
+      WHERE k.name = p_name AND k.kind = 's' AND k.number >= p_permits GROUP BY k.number;
+    IF busy THEN status := 0; value := leasehold_v2.ms(first - clock_timestamp()); RETURN; END IF;
+  END IF;
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
   IF NOT FOUND OR (r.kind <> 's' AND NOT leasehold_v2.is_other(r, 's')) THEN status := 4; RETURN; END IF;
   IF r.kind <> 's' THEN status := 5; RETURN; END IF;
