@@ -1,6 +1,7 @@
 //! Locks in a PostgreSQL database.
 
 mod backends;
+mod clock;
 mod connecting;
 mod contention;
 mod earlier_release;
