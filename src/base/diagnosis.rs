@@ -93,6 +93,9 @@ pub enum Check {
     Ensemble,
     /// The session timeout that was granted, compared with the lease that was asked for.
     Session,
+    /// Whether a transaction or a slot keeps old versions of rows in a database, which makes locks
+    /// that are taken often slower.
+    Transactions,
 }
 
 impl Check {
@@ -123,6 +126,7 @@ impl Check {
             Self::Pooler => "pooler",
             Self::Ensemble => "ensemble",
             Self::Session => "session",
+            Self::Transactions => "transactions",
         }
     }
 }

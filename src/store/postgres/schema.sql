@@ -571,17 +571,16 @@ CREATE OR REPLACE FUNCTION leasehold_v2.multi_acquire(p_names text[], p_holders 
     p_wait int, p_again boolean, p_late timestamptz, OUT status int, OUT value bigint, OUT at int, OUT tokens bigint[])
     LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
-DECLARE rows leasehold.lock[]; r leasehold.lock; now timestamptz; fresh boolean := false; t bigint; told boolean;
+DECLARE rows leasehold.lock[]; r leasehold.lock; now timestamptz; fresh boolean := false; t bigint;
 BEGIN
   status := 1; value := 0; at := 0;
   -- First without a lock, as in acquire.
-  IF NOT p_again THEN
-    SELECT 0, leasehold_v2.ms(k.ends - clock_timestamp()), a.i, leasehold_v2.is_told(k.wants, a.h)
-      INTO status, value, at, told
+  IF p_wait = 0 AND NOT p_again THEN
+    SELECT 0, leasehold_v2.ms(k.ends - clock_timestamp()), a.i INTO status, value, at
       FROM unnest(p_names, p_holders, p_held) WITH ORDINALITY AS a(n, h, c, i) JOIN leasehold.lock k ON k.name = a.n
       WHERE a.c = 0 AND k.kind = 'x' AND k.holder <> a.h AND k.ends > clock_timestamp() AND k.since <= clock_timestamp()
       ORDER BY a.i LIMIT 1;
-    IF FOUND AND (p_wait = 0 OR told) THEN RETURN; END IF;
+    IF FOUND THEN RETURN; END IF;
     status := 1; value := 0; at := 0;
   END IF;
   FOR i IN 1 .. cardinality(p_names) LOOP
