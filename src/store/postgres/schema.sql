@@ -116,11 +116,11 @@ CREATE OR REPLACE FUNCTION leasehold_v2.from_now(p_ends timestamptz, p_since tim
   RETURN CASE WHEN p_ends > p_since THEN clock_timestamp() + leasehold_v2.hours(p_ends - p_since) ELSE p_ends END;
 
 -- set_back: what follows if the server's clock was set back. Whoever finds a row of a name that was written in the future
--- calls it. Without it, a holder that died before an hour was set back would have its lock for an hour more than its lease,
--- and so would a dead waiter its place. From here on each lasts as long as it did when it was written. That is never
--- too short, because time has passed since then; and nobody's answer can be that it has ended before that time is over.
--- Answers the row of the name. Repeat-safe.
--- The times are read again for each row, after a wait for it: a renewal may have written it meanwhile, and then it is left.
+-- calls it. Without it, a holder that died before the clock was set back by an hour would have its lock for an hour more
+-- than its lease, and a dead waiter its place. From here on each lasts as long as it did when it was written: never too
+-- short, because some time has passed since then. It has to be written: a look alone cannot know when the clock was set.
+-- Answers the row of the name. Repeat-safe: what was moved is not of the future any more.
+-- The clock is read for each row, after a wait for it: a renewal may have written the row meanwhile, and then it is left.
 CREATE OR REPLACE FUNCTION leasehold_v2.set_back(p_name text) RETURNS leasehold.lock LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 DECLARE r leasehold.lock;
@@ -251,8 +251,8 @@ BEGIN
     AND (holder IS NULL OR holder = p_holder OR ends <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
   IF FOUND AND (p_late IS NULL OR clock_timestamp() <= p_late) THEN
     now := clock_timestamp();
-    UPDATE leasehold.lock SET holder = p_holder, level = 1, ends = now + leasehold_v2.span(p_lease), since = now,
-        token = greatest(token + 1, leasehold_v2.micros(now)) + p_tokens - 1, tokens = p_tokens
+    UPDATE leasehold.lock SET holder = p_holder, level = 1, ends = now + leasehold_v2.span(p_lease),
+        since = now, token = greatest(token + 1, leasehold_v2.micros(now)) + p_tokens - 1, tokens = p_tokens
       WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
     RETURN;
   END IF;
@@ -288,8 +288,8 @@ BEGIN
   ELSIF now > p_late THEN
     status := 3; value := 0;
   ELSE
-    UPDATE leasehold.lock SET kind = 'x', holder = p_holder, level = 1, ends = now + leasehold_v2.span(p_lease), since = now,
-        token = greatest(token + 1, leasehold_v2.micros(now)) + p_tokens - 1, tokens = p_tokens
+    UPDATE leasehold.lock SET kind = 'x', holder = p_holder, level = 1, ends = now + leasehold_v2.span(p_lease),
+        since = now, token = greatest(token + 1, leasehold_v2.micros(now)) + p_tokens - 1, tokens = p_tokens
       WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
   END IF;
 END $$;
@@ -307,8 +307,8 @@ BEGIN
       AND (holder IS NULL OR holder = p_holder OR ends <= clock_timestamp()) FOR UPDATE SKIP LOCKED;
     IF FOUND THEN
       now := clock_timestamp();
-      UPDATE leasehold.lock SET holder = p_holder, level = 1, ends = now + leasehold_v2.span(p_lease), since = now,
-          token = greatest(token + 1, leasehold_v2.micros(now)) + p_tokens - 1, tokens = p_tokens
+      UPDATE leasehold.lock SET holder = p_holder, level = 1, ends = now + leasehold_v2.span(p_lease),
+          since = now, token = greatest(token + 1, leasehold_v2.micros(now)) + p_tokens - 1, tokens = p_tokens
         WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
       RETURN;
     END IF;
@@ -504,8 +504,8 @@ BEGIN
                OR (p_place > 0 AND p_place < head.place)) THEN
     DELETE FROM leasehold.waiter w WHERE w.name = p_name AND w.place = p_place;
     SELECT w.holder INTO next FROM leasehold.waiter w WHERE w.name = p_name ORDER BY w.place LIMIT 1;
-    UPDATE leasehold.lock SET kind = 'x', holder = p_holder, level = 1, ends = now + leasehold_v2.span(p_lease), since = now,
-        token = greatest(token + 1, leasehold_v2.micros(now)), tokens = 1
+    UPDATE leasehold.lock SET kind = 'x', holder = p_holder, level = 1, ends = now + leasehold_v2.span(p_lease),
+        since = now, token = greatest(token + 1, leasehold_v2.micros(now)), tokens = 1
       WHERE name = p_name RETURNING 1, token INTO status, value;
     RETURN;
   END IF;
@@ -777,8 +777,8 @@ BEGIN
     RETURN;
   END IF;
   IF clock_timestamp() > p_late THEN status := 3; RETURN; END IF;
-  UPDATE leasehold.lock SET kind = 'r', holder = p_holder, level = 1, ends = now + leasehold_v2.span(p_lease), since = now,
-      barred = '-infinity', bars = NULL, token = greatest(token + 1, leasehold_v2.micros(now)), tokens = 1
+  UPDATE leasehold.lock SET kind = 'r', holder = p_holder, level = 1, ends = now + leasehold_v2.span(p_lease),
+      since = now, barred = '-infinity', bars = NULL, token = greatest(token + 1, leasehold_v2.micros(now)), tokens = 1
     WHERE name = p_name RETURNING 1, token INTO status, value;
 END $$;
 
