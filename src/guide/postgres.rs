@@ -184,14 +184,14 @@
 //!
 //! # Long transactions
 //!
-//! Taking a lock and giving it back leaves two old versions of its row, and PostgreSQL removes them
-//! the next time it reads the page. It may not while a transaction is open that could still see
-//! them: a dump, a report, a forgotten `BEGIN` in the same database; a transaction that has written
-//! in *any* database of the server; a prepared transaction; a standby with `hot_standby_feedback`,
-//! or its replication slot. Then each look at the lock passes all versions since, so a lock that is
-//! taken often becomes slower with each cycle: after 10 000 cycles each takes half a millisecond to
-//! a millisecond, after 30 000 two to thirty. Locks that are taken rarely notice nothing, and all is
-//! well again as soon as the transaction ends.
+//! Taking a lock and giving it back leaves two old versions of its row, and PostgreSQL removes
+//! them the next time it reads the page. It may not while a transaction is open that could still
+//! see them: a dump, a report, a forgotten `BEGIN` in the same database; a transaction that has
+//! written in *any* database of the server; a prepared transaction; a standby with
+//! `hot_standby_feedback`, or its replication slot. Then each look at the lock passes all versions
+//! since, so a lock that is taken often becomes slower with each cycle: after 10 000 cycles each
+//! takes half a millisecond to a millisecond, after 30 000 two to thirty. Locks that are taken
+//! rarely notice nothing, and all is well again as soon as the transaction ends.
 //!
 //! - [`LockClient::diagnose`](crate::LockClient::diagnose) names the transaction or slot, and how
 //!   to end it, if it is older than five minutes or 100 000 transactions.
