@@ -95,6 +95,9 @@ pub enum Check {
     Ensemble,
     /// The session timeout that was granted, compared with the lease that was asked for.
     Session,
+    /// Whether a transaction or a slot keeps old versions of rows in a database, which makes locks
+    /// that are taken often slower.
+    Transactions,
 }
 
 impl Check {
@@ -125,6 +128,7 @@ impl Check {
             Self::Pooler => "pooler",
             Self::Ensemble => "ensemble",
             Self::Session => "session",
+            Self::Transactions => "transactions",
         }
     }
 }

@@ -11,7 +11,10 @@
 //!   [`choosing_a_lease`](crate::guide::choosing_a_lease).
 //! - Send the [log lines](#log-lines) at WARN to whoever is on call.
 //! - Keep the servers' clocks from being stepped. With Redlock a jump of a single master's clock
-//!   can cost exclusion.
+//!   can cost exclusion, and in PostgreSQL [one that is set
+//!   ahead](crate::guide::postgres#the-servers-clock).
+//! - PostgreSQL: leave no transaction open for long, in any database of the server. It makes [locks
+//!   that are taken often](crate::guide::postgres#long-transactions) slower.
 //!
 //! # Log lines
 //!

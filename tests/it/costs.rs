@@ -109,6 +109,49 @@ fn postgres_is_asked_once_for_a_lock_and_once_for_its_unlock() {
     server.assert_clean();
 }
 
+/// How many transaction ids of the server are used up: each transaction that writes, also one that
+/// only locks a row, takes one.
+#[cfg(feature = "postgres")]
+fn transactions_of(server: &crate::rig::Postgres, work: impl FnOnce()) -> i64 {
+    let next = || server.number_of("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint");
+    let before = next();
+    work();
+    next() - before
+}
+
+/// Neither a lock nor several, nor readers, nor permits: a program that tries again and again must not
+/// fill the log of the server. The few that are allowed are the client's own, in the background.
+#[cfg(feature = "postgres")]
+#[test]
+fn a_try_that_finds_a_lock_taken_writes_nothing_in_postgres() {
+    type Try = fn(&LockClient) -> bool;
+    let tries: [(&str, Try); 7] = [
+        ("a mutex", |client| client.try_lock("m2").unwrap().is_none()),
+        ("several locks", |client| client.multi(["m1", "m2", "m3"]).try_lock().unwrap().is_none()),
+        ("a fair lock", |client| client.fair("f").try_lock().unwrap().is_none()),
+        ("a reader beside a writer", |client| client.rw_lock("w").try_read().unwrap().is_none()),
+        ("a writer beside a writer", |client| client.rw_lock("w").try_write().unwrap().is_none()),
+        ("a writer beside a reader", |client| client.rw_lock("r").try_write().unwrap().is_none()),
+        ("a permit", |client| client.semaphore("s").try_acquire().unwrap().is_none()),
+    ];
+    let server = crate::rig::Postgres::start_with("autovacuum = off");
+    let (holder, client) = (LockClient::open(&server.url()).unwrap(), LockClient::open(&server.url()).unwrap());
+    holder.semaphore("s").try_set_permits(1).unwrap();
+    let guards =
+        (holder.lock("m2").unwrap(), holder.fair("f").lock().unwrap(), holder.semaphore("s").acquire().unwrap());
+    let shared = (holder.rw_lock("w").write().unwrap(), holder.rw_lock("r").read().unwrap());
+    let mut wrote = Vec::new();
+    for (what, fails) in tries {
+        let used = transactions_of(&server, || (0..100).for_each(|_| assert!(fails(&client), "{what}")));
+        if used >= 20 {
+            wrote.push((what, used));
+        }
+    }
+    assert!(wrote.is_empty(), "transactions that write in 100 tries: {wrote:?}");
+    drop((guards, shared, holder, client));
+    server.assert_clean();
+}
+
 /// One client waits for the other, each with a session of 30 s: only heartbeats are sent.
 #[cfg(feature = "zookeeper")]
 #[test]

@@ -22,7 +22,7 @@ fn sorted<'n>(names: impl Iterator<Item = &'n LockName>) -> Vec<usize> {
 
 impl MultiStore for PostgresStore {
     fn acquire_all(&self, acquire: &AcquireAll<'_>, unknowns: &mut UnknownOutcomes) -> Result<AcquiredAll> {
-        let AcquireAll { parts, lease, token, .. } = acquire;
+        let AcquireAll { parts, lease, token, waits, .. } = acquire;
         let order = sorted(parts.iter().map(|part| part.name));
         let request = |again: bool| {
             Request::new(&MULTI_ACQUIRE)
@@ -30,7 +30,7 @@ impl MultiStore for PostgresStore {
                 .list(order.iter().map(|&place| parts[place].holder.as_str()))
                 .numbers(order.iter().map(|&place| i64::from(parts[place].held)))
                 .number(millis(*lease))
-                .number(1)
+                .number(i64::from(*waits))
                 .arg(if again { "true" } else { "false" })
         };
         let answer = self.server.ask_with(request, unknowns)?;

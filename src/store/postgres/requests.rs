@@ -321,11 +321,11 @@ statements! {
     // Not a function, so that it also runs if an earlier release has installed the schema.
     LIST = 26: "WITH page AS MATERIALIZED (SELECT * FROM leasehold.lock WHERE name >= $1 AND name > $2 ORDER BY name LIMIT $3::bigint) \
                 SELECT name, 0 AS part, kind::text, holder, level, \
-                CASE WHEN ends > clock_timestamp() THEN leasehold_v2.ms(ends - clock_timestamp()) END, \
-                number, token, (barred > clock_timestamp())::int, 0::bigint AS place FROM page \
-                UNION ALL SELECT s.name, 1, NULL, s.holder, s.level, leasehold_v2.ms(s.ends - clock_timestamp()), NULL, NULL, NULL, 0 \
+                CASE WHEN ends > greatest(since, clock_timestamp()) THEN leasehold_v2.ms(ends - greatest(since, clock_timestamp())) END, \
+                number, token, (barred > greatest(since, clock_timestamp()))::int, 0::bigint AS place FROM page \
+                UNION ALL SELECT s.name, 1, NULL, s.holder, s.level, leasehold_v2.ms(s.ends - greatest(s.since, clock_timestamp())), NULL, NULL, NULL, 0 \
                 FROM page JOIN leasehold.share s USING (name) WHERE s.ends > clock_timestamp() \
-                UNION ALL SELECT w.name, 2, NULL, w.holder, 0, leasehold_v2.ms(w.deadline - clock_timestamp()), NULL, NULL, NULL, w.place \
+                UNION ALL SELECT w.name, 2, NULL, w.holder, 0, leasehold_v2.ms(w.deadline - greatest(w.since, clock_timestamp())), NULL, NULL, NULL, w.place \
                 FROM page JOIN leasehold.waiter w USING (name) WHERE w.deadline > clock_timestamp() \
                 ORDER BY name, part, place, holder";
     ANNOUNCED_BY_ALL = 27: "SELECT id, owner, leasehold_v2.ms(ends - clock_timestamp()) FROM leasehold.client \

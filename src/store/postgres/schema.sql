@@ -64,7 +64,8 @@ CREATE TABLE IF NOT EXISTS leasehold.lock (
   wants   text[],                       -- waiting clients: a release notifies all. Null for none
   wanted  timestamptz NOT NULL DEFAULT '-infinity',   -- when the first of them began
   barred  timestamptz NOT NULL DEFAULT '-infinity',   -- until then no new readers: a writer waits
-  bars    text COLLATE "C"              -- that writer
+  bars    text COLLATE "C",             -- that writer
+  since   timestamptz NOT NULL DEFAULT 'epoch'        -- when ends or barred was written: see set_back
 ) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
         autovacuum_vacuum_cost_delay = 0);
 
@@ -74,6 +75,7 @@ CREATE TABLE IF NOT EXISTS leasehold.share (
   holder  text COLLATE "C" NOT NULL,
   level   int NOT NULL,                 -- read levels, or how many permits
   ends    timestamptz NOT NULL,
+  since   timestamptz NOT NULL DEFAULT 'epoch',       -- when ends was written
   PRIMARY KEY (name, holder)
 ) WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000,
         autovacuum_vacuum_cost_delay = 0);
@@ -85,6 +87,7 @@ CREATE TABLE IF NOT EXISTS leasehold.waiter (
   holder   text COLLATE "C" NOT NULL,
   wake     text NOT NULL,               -- the channel of its client
   deadline timestamptz NOT NULL,        -- after that it counts as dead
+  since    timestamptz NOT NULL DEFAULT 'epoch',      -- when deadline was written
   PRIMARY KEY (name, place)
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
 CREATE SEQUENCE IF NOT EXISTS leasehold.place;
@@ -97,6 +100,15 @@ CREATE TABLE IF NOT EXISTS leasehold.once (
   value   bigint NOT NULL,
   ends    timestamptz NOT NULL
 );
+-- Columns that tables of earlier builds lack. Not ALTER .. IF NOT EXISTS, which stops every client for a moment, and is
+-- refused to a role that does not own the table, also if the column is there.
+DO $$ DECLARE t regclass; BEGIN
+  FOREACH t IN ARRAY ARRAY['leasehold.lock', 'leasehold.share', 'leasehold.waiter']::regclass[] LOOP
+    IF NOT EXISTS (SELECT FROM pg_attribute WHERE attrelid = t AND attname = 'since' AND NOT attisdropped) THEN
+      EXECUTE format('ALTER TABLE %s ADD COLUMN since timestamptz NOT NULL DEFAULT ''epoch''', t);
+    END IF;
+  END LOOP;
+END $$;
 -- For sweeps. The other tables have none, because each renewal would write it.
 CREATE INDEX IF NOT EXISTS once_ends ON leasehold.once (ends);
 
@@ -121,6 +133,36 @@ CREATE OR REPLACE FUNCTION leasehold_v2.span(p_ms bigint) RETURNS interval LANGU
   RETURN p_ms::float8 * interval '1 ms';
 CREATE OR REPLACE FUNCTION leasehold_v2.micros(p timestamptz) RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
   RETURN (extract(epoch FROM p) * 1000000.0)::bigint;
+
+-- The same time as a number of hours, not days: a day is not always as long in the time zone of a session.
+CREATE OR REPLACE FUNCTION leasehold_v2.hours(p interval) RETURNS interval LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN make_interval(secs => extract(epoch FROM p)::float8);
+-- A time that was written at p_since, if that is yet to come: as far from now as it was from then. It must be one that was
+-- later than p_since: an earlier one is by clients of version 1, which do not write p_since.
+CREATE OR REPLACE FUNCTION leasehold_v2.from_now(p_ends timestamptz, p_since timestamptz) RETURNS timestamptz
+    LANGUAGE sql VOLATILE PARALLEL SAFE
+  RETURN CASE WHEN p_ends > p_since THEN clock_timestamp() + leasehold_v2.hours(p_ends - p_since) ELSE p_ends END;
+
+-- set_back: what follows if the server's clock was set back. Whoever finds a row of a name that was written in the future
+-- calls it. Without it, a holder that died before the clock was set back by an hour would have its lock for an hour more
+-- than its lease, and a dead waiter its place. From here on each lasts as long as it did when it was written: never too
+-- short, because some time has passed since then. It has to be written: a look alone cannot know when the clock was set.
+-- Answers the row of the name. Repeat-safe: what was moved is not of the future any more.
+-- The clock is read for each row, after a wait for it: a renewal may have written the row meanwhile, and then it is left.
+CREATE OR REPLACE FUNCTION leasehold_v2.set_back(p_name text) RETURNS leasehold.lock LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+DECLARE r leasehold.lock;
+BEGIN
+  UPDATE leasehold.lock SET ends = leasehold_v2.from_now(ends, since), barred = leasehold_v2.from_now(barred, since),
+      since = clock_timestamp()
+    WHERE name = p_name AND since > clock_timestamp();
+  UPDATE leasehold.share SET ends = leasehold_v2.from_now(ends, since), since = clock_timestamp()
+    WHERE name = p_name AND since > clock_timestamp();
+  UPDATE leasehold.waiter SET deadline = leasehold_v2.from_now(deadline, since), since = clock_timestamp()
+    WHERE name = p_name AND since > clock_timestamp();
+  SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
+  RETURN r;
+END $$;
 
 -- The row of a name, made if there is none, locked against everybody. Null if a transaction is fenced by it: nobody waits
 -- for that, because a fence may last for seconds and each waiter takes a connection from others; the answer is 20 ms. The
@@ -153,6 +195,10 @@ END $$;
 CREATE OR REPLACE FUNCTION leasehold_v2.is_other(r leasehold.lock, p_kind "char") RETURNS boolean LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+  IF r.kind <> p_kind AND (r.since > clock_timestamp()
+      OR EXISTS (SELECT FROM leasehold.share s WHERE s.name = r.name AND s.since > clock_timestamp())) THEN
+    r := leasehold_v2.set_back(r.name);
+  END IF;
   RETURN r.kind <> p_kind AND ((r.holder IS NOT NULL AND r.ends > clock_timestamp()) OR r.number IS NOT NULL
     OR EXISTS (SELECT FROM leasehold.share s WHERE s.name = r.name AND s.ends > clock_timestamp()));
 END $$;
@@ -202,9 +248,15 @@ CREATE OR REPLACE FUNCTION leasehold_v2.reenter(p_name text, p_holder text, p_le
     OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  UPDATE leasehold.lock SET level = p_held + 1, ends = greatest(ends, clock_timestamp() + leasehold_v2.span(p_lease))
-    WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp() RETURNING 1, token INTO status, value;
-  IF NOT FOUND THEN status := 2; value := 0; END IF;
+  FOR i IN 1 .. 2 LOOP
+    UPDATE leasehold.lock SET level = p_held + 1, ends = greatest(ends, clock_timestamp() + leasehold_v2.span(p_lease)),
+        since = clock_timestamp()
+      WHERE name = p_name AND holder = p_holder AND ends > clock_timestamp() AND since <= clock_timestamp()
+      RETURNING 1, token INTO status, value;
+    IF FOUND THEN RETURN; END IF;
+    PERFORM leasehold_v2.set_back(p_name);
+  END LOOP;
+  status := 2; value := 0;
 END $$;
 
 -- acquire: takes a lock for a holder, or answers how long it stays taken.
@@ -228,13 +280,14 @@ BEGIN
   IF FOUND AND (p_late IS NULL OR clock_timestamp() <= p_late) THEN
     now := clock_timestamp();
     UPDATE leasehold.lock SET holder = p_holder, level = 1, ends = now + leasehold_v2.span(p_lease),
-        token = greatest(token + 1, leasehold_v2.micros(now)) + p_tokens - 1, tokens = p_tokens
+        since = now, token = greatest(token + 1, leasehold_v2.micros(now)) + p_tokens - 1, tokens = p_tokens
       WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
     RETURN;
   END IF;
   -- First without a lock: "busy" writes nothing, and waits for nobody.
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
   now := clock_timestamp();
+  IF r.since > now THEN r := leasehold_v2.set_back(p_name); now := clock_timestamp(); END IF;
   IF r.holder <> p_holder AND r.ends > now AND r.kind = 'x'
      AND (p_wait = 0 OR leasehold_v2.is_told(r.wants, p_holder)) THEN
     status := 0; value := leasehold_v2.ms(r.ends - now);
@@ -264,7 +317,7 @@ BEGIN
     status := 3; value := 0;
   ELSE
     UPDATE leasehold.lock SET kind = 'x', holder = p_holder, level = 1, ends = now + leasehold_v2.span(p_lease),
-        token = greatest(token + 1, leasehold_v2.micros(now)) + p_tokens - 1, tokens = p_tokens
+        since = now, token = greatest(token + 1, leasehold_v2.micros(now)) + p_tokens - 1, tokens = p_tokens
       WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
   END IF;
 END $$;
@@ -283,7 +336,7 @@ BEGIN
     IF FOUND THEN
       now := clock_timestamp();
       UPDATE leasehold.lock SET holder = p_holder, level = 1, ends = now + leasehold_v2.span(p_lease),
-          token = greatest(token + 1, leasehold_v2.micros(now)) + p_tokens - 1, tokens = p_tokens
+          since = now, token = greatest(token + 1, leasehold_v2.micros(now)) + p_tokens - 1, tokens = p_tokens
         WHERE name = p_name RETURNING 1, token - p_tokens + 1 INTO status, value;
       RETURN;
     END IF;
@@ -292,7 +345,8 @@ BEGIN
   IF FOUND AND p_held = 0 AND (r.holder IS NULL OR r.holder = p_holder OR r.ends <= clock_timestamp()) THEN
     PERFORM FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
-  ELSIF FOUND AND (p_held > 0 OR (p_wait > 0 AND NOT leasehold_v2.is_told(r.wants, p_holder))) THEN
+  ELSIF FOUND AND (p_held > 0 OR (p_wait > 0 AND NOT leasehold_v2.is_told(r.wants, p_holder))
+                   OR r.since > clock_timestamp()) THEN
     PERFORM FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN status := 6; value := 0; RETURN; END IF;
   END IF;
@@ -337,7 +391,8 @@ BEGIN
   value := 0;
   UPDATE leasehold.lock k SET holder = p_holder || ':kept', level = 1,
       ends = CASE k.holder WHEN p_holder THEN clock_timestamp() + leasehold_v2.span(p_ms)
-                           ELSE least(k.ends, clock_timestamp() + leasehold_v2.span(p_ms)) END
+                           ELSE least(k.ends, clock_timestamp() + leasehold_v2.span(p_ms)) END,
+      since = clock_timestamp()
     WHERE name = p_name AND holder IN (p_holder, p_holder || ':kept') AND ends > clock_timestamp()
     RETURNING 1, k.wants, k.wanted INTO status, waiting, since;
   IF NOT FOUND THEN status := 0; RETURN; END IF;
@@ -350,6 +405,7 @@ END $$;
 -- renew: extends many leases, each only if its holder has the hold. A lease of 0 only checks. p_waits: wait for rows that
 -- others have locked, as the last resort for one hold: if there is always somebody who has locked the row, a renewal that
 -- never waits for it would starve.
+-- A row that was written in the future, because the clock was set back: see set_back.
 -- Answers one number each: 1 held | 0 gone | 2 its row is locked at the moment: ask again. Repeat-safe.
 -- Rows are locked in the order of names, and otherwise none is waited for: no deadlock, and one row delays no other.
 CREATE OR REPLACE FUNCTION leasehold_v2.renew(p_names text[], p_holders text[], p_leases bigint[], p_waits boolean)
@@ -369,14 +425,20 @@ BEGIN
     SELECT k.name, k.holder, a.l FROM ask a JOIN leasehold.lock k ON k.name = a.n AND k.holder = a.h
       WHERE k.ends > clock_timestamp() ORDER BY k.name FOR NO KEY UPDATE OF k SKIP LOCKED
   ), raised AS (
-    UPDATE leasehold.lock k SET ends = clock_timestamp() + leasehold_v2.span(m.l) FROM mine m
-      WHERE k.name = m.name AND m.l > 0 AND k.ends < clock_timestamp() + leasehold_v2.span(m.l)
+    UPDATE leasehold.lock k SET since = clock_timestamp(), ends = clock_timestamp()
+        + CASE WHEN k.since > clock_timestamp() THEN greatest(leasehold_v2.hours(k.ends - k.since), leasehold_v2.span(m.l))
+               ELSE leasehold_v2.span(m.l) END FROM mine m
+      WHERE k.name = m.name AND m.l > 0
+        AND (k.ends < clock_timestamp() + leasehold_v2.span(m.l) OR k.since > clock_timestamp())
   ), shared AS MATERIALIZED (
     SELECT s.name, s.holder, a.l FROM ask a JOIN leasehold.share s ON s.name = a.n AND s.holder = a.h
       WHERE s.ends > clock_timestamp() ORDER BY s.name, s.holder FOR NO KEY UPDATE OF s SKIP LOCKED
   ), lifted AS (
-    UPDATE leasehold.share s SET ends = clock_timestamp() + leasehold_v2.span(m.l) FROM shared m
-      WHERE s.name = m.name AND s.holder = m.holder AND m.l > 0 AND s.ends < clock_timestamp() + leasehold_v2.span(m.l)
+    UPDATE leasehold.share s SET since = clock_timestamp(), ends = clock_timestamp()
+        + CASE WHEN s.since > clock_timestamp() THEN greatest(leasehold_v2.hours(s.ends - s.since), leasehold_v2.span(m.l))
+               ELSE leasehold_v2.span(m.l) END FROM shared m
+      WHERE s.name = m.name AND s.holder = m.holder AND m.l > 0
+        AND (s.ends < clock_timestamp() + leasehold_v2.span(m.l) OR s.since > clock_timestamp())
   )
   SELECT array_agg(CASE WHEN m.name IS NOT NULL OR s.name IS NOT NULL THEN 1
       WHEN EXISTS (SELECT FROM leasehold.lock k WHERE k.name = a.n AND k.holder = a.h AND k.ends > clock_timestamp())
@@ -412,16 +474,26 @@ BEGIN
   IF p_place > 0 AND p_keeps > 0 THEN
     SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
     now := clock_timestamp();
-    IF r.kind = 'x' AND r.holder <> p_holder AND r.ends > now AND (p_late IS NULL OR now <= p_late) THEN
-      UPDATE leasehold.waiter w SET deadline = now + leasehold_v2.span(p_keeps)
+    IF r.kind = 'x' AND r.holder <> p_holder AND r.ends > now AND r.since <= now AND (p_late IS NULL OR now <= p_late) THEN
+      UPDATE leasehold.waiter w SET deadline = now + leasehold_v2.span(p_keeps), since = now
         WHERE w.name = p_name AND w.place = p_place AND w.holder = p_holder
           AND w.deadline > now + leasehold_v2.span(p_keeps / 4)
-          AND NOT EXISTS (SELECT FROM leasehold.waiter d WHERE d.name = p_name AND d.place < p_place AND d.deadline <= now);
+          AND NOT EXISTS (SELECT FROM leasehold.waiter d WHERE d.name = p_name AND d.place < p_place
+                            AND (d.deadline <= now OR d.since > now));
       IF FOUND THEN
         PERFORM set_config('synchronous_commit', 'off', true);
         status := 0; value := least(leasehold_v2.ms(r.ends - now), p_keeps / 3); place := p_place;
         RETURN;
       END IF;
+    END IF;
+  END IF;
+  -- A try writes nothing either.
+  IF p_keeps = 0 THEN
+    SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
+    now := clock_timestamp();
+    IF r.kind = 'x' AND r.holder <> p_holder AND r.ends > now AND r.since <= now THEN
+      status := 0; value := leasehold_v2.ms(r.ends - now); place := 0;
+      RETURN;
     END IF;
   END IF;
   -- A fence of the holder does not stop the queue; only a grant needs to lock the whole row.
@@ -431,6 +503,7 @@ BEGIN
     IF r.name IS NULL THEN RAISE EXCEPTION 'the row of % came and is fenced', p_name USING ERRCODE = '55P03'; END IF;
   END IF;
   now := clock_timestamp(); value := 0; place := 0;
+  IF r.since > now THEN r := leasehold_v2.set_back(p_name); now := clock_timestamp(); END IF;
   IF r.kind <> 'x' AND leasehold_v2.is_other(r, 'x') THEN status := 5; RETURN; END IF;
   IF now > p_late THEN status := 3; RETURN; END IF;
   -- A waiter whose answer was lost does not know its place.
@@ -444,6 +517,11 @@ BEGIN
       AND (p_place = 0 OR w.place < p_place);
   END IF;
   SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name ORDER BY w.place LIMIT 1;
+  IF head.since > now OR (p_place > 0 AND EXISTS (
+      SELECT FROM leasehold.waiter w WHERE w.name = p_name AND w.place < p_place AND w.since > now)) THEN
+    r := leasehold_v2.set_back(p_name); now := clock_timestamp();
+    SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name ORDER BY w.place LIMIT 1;
+  END IF;
   free := r.holder IS NULL OR r.ends <= now OR r.holder = p_holder;
   IF free AND (r.holder = p_holder OR head.place IS NULL OR head.place = p_place
                OR (p_place > 0 AND p_place < head.place)) THEN
@@ -455,7 +533,7 @@ BEGIN
     DELETE FROM leasehold.waiter w WHERE w.name = p_name AND w.place = p_place;
     SELECT w.holder INTO next FROM leasehold.waiter w WHERE w.name = p_name ORDER BY w.place LIMIT 1;
     UPDATE leasehold.lock SET kind = 'x', holder = p_holder, level = 1, ends = now + leasehold_v2.span(p_lease),
-        token = greatest(token + 1, leasehold_v2.micros(now)), tokens = 1
+        since = now, token = greatest(token + 1, leasehold_v2.micros(now)), tokens = 1
       WHERE name = p_name RETURNING 1, token INTO status, value;
     RETURN;
   END IF;
@@ -463,11 +541,13 @@ BEGIN
   hint := CASE WHEN fenced THEN 20 ELSE leasehold_v2.ms(CASE WHEN free THEN head.deadline ELSE r.ends END - now) END;
   IF p_keeps = 0 THEN value := hint; RETURN; END IF;
   IF own.place IS NOT NULL THEN
-    UPDATE leasehold.waiter w SET deadline = now + leasehold_v2.span(p_keeps) WHERE w.name = p_name AND w.place = p_place;
+    UPDATE leasehold.waiter w SET deadline = now + leasehold_v2.span(p_keeps), since = now
+      WHERE w.name = p_name AND w.place = p_place;
     place := p_place;
   ELSE
     place := CASE WHEN p_place > 0 THEN p_place ELSE nextval('leasehold.place') END;
-    INSERT INTO leasehold.waiter VALUES (p_name, place, p_holder, p_wake, now + leasehold_v2.span(p_keeps));
+    INSERT INTO leasehold.waiter (name, place, holder, wake, deadline, since)
+      VALUES (p_name, place, p_holder, p_wake, now + leasehold_v2.span(p_keeps), now);
   END IF;
   value := least(hint, p_keeps / 3);
 END $$;
@@ -526,7 +606,8 @@ BEGIN
   IF p_wait = 0 AND NOT p_again THEN
     SELECT 0, leasehold_v2.ms(k.ends - clock_timestamp()), a.i INTO status, value, at
       FROM unnest(p_names, p_holders, p_held) WITH ORDINALITY AS a(n, h, c, i) JOIN leasehold.lock k ON k.name = a.n
-      WHERE a.c = 0 AND k.kind = 'x' AND k.holder <> a.h AND k.ends > clock_timestamp() ORDER BY a.i LIMIT 1;
+      WHERE a.c = 0 AND k.kind = 'x' AND k.holder <> a.h AND k.ends > clock_timestamp() AND k.since <= clock_timestamp()
+      ORDER BY a.i LIMIT 1;
     IF FOUND THEN RETURN; END IF;
     status := 1; value := 0; at := 0;
   END IF;
@@ -537,6 +618,7 @@ BEGIN
       r := leasehold_v2.row_of(p_names[i], 'x');
     END IF;
     now := clock_timestamp(); at := i;
+    IF r.since > now THEN r := leasehold_v2.set_back(p_names[i]); now := clock_timestamp(); END IF;
     IF p_held[i] = 0 AND r.name IS NULL THEN
       status := 0; value := 20; EXIT;
     ELSIF r.kind <> 'x' AND leasehold_v2.is_other(r, 'x') THEN
@@ -567,7 +649,7 @@ BEGIN
     UPDATE leasehold.lock SET kind = 'x', holder = p_holders[i], level = p_held[i] + 1, token = t,
         tokens = CASE WHEN p_held[i] = 0 THEN 1 ELSE r.tokens END,
         ends = CASE WHEN p_held[i] = 0 THEN now + leasehold_v2.span(p_lease)
-                    ELSE greatest(r.ends, now + leasehold_v2.span(p_lease)) END
+                    ELSE greatest(r.ends, now + leasehold_v2.span(p_lease)) END, since = now
       WHERE name = p_names[i];
     tokens[i] := CASE WHEN p_held[i] = 0 THEN t ELSE 0 END;
   END LOOP;
@@ -620,7 +702,7 @@ BEGIN
   IF p_held = 0 THEN
     SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
     now := clock_timestamp();
-    IF r.holder <> p_holder AND r.ends > now AND r.kind = 'r'
+    IF r.holder <> p_holder AND r.ends > now AND r.kind = 'r' AND r.since <= now
        AND (p_wait = 0 OR leasehold_v2.is_told(r.wants, p_holder)) THEN
       status := 0; value := leasehold_v2.ms(r.ends - now);
       RETURN;
@@ -638,6 +720,7 @@ BEGIN
     IF leasehold_v2.is_other(r, 'r') THEN status := 5; RETURN; END IF;
   END IF;
   SELECT * INTO own FROM leasehold.share s WHERE s.name = p_name AND s.holder = p_holder AND s.ends > now;
+  IF r.since > now OR own.since > now THEN r := leasehold_v2.set_back(p_name); now := clock_timestamp(); END IF;
   IF own.name IS NULL THEN
     writing := r.kind = 'r' AND r.holder IS NOT NULL AND r.ends > now;
     IF p_held > 0 THEN
@@ -661,8 +744,9 @@ BEGIN
         WHERE name = p_name AND (kind <> 'r' OR holder IS NOT NULL OR ends < now - interval '10 min');
     END IF;
   END IF;
-  INSERT INTO leasehold.share AS s VALUES (p_name, p_holder, p_held + 1, now + leasehold_v2.span(p_lease))
-    ON CONFLICT (name, holder) DO UPDATE SET level = p_held + 1, ends = greatest(s.ends, EXCLUDED.ends);
+  INSERT INTO leasehold.share AS s (name, holder, level, ends, since)
+    VALUES (p_name, p_holder, p_held + 1, now + leasehold_v2.span(p_lease), now)
+    ON CONFLICT (name, holder) DO UPDATE SET level = p_held + 1, ends = greatest(s.ends, EXCLUDED.ends), since = now;
   status := 1;
 END $$;
 
@@ -671,7 +755,7 @@ END $$;
 CREATE OR REPLACE FUNCTION leasehold_v2.write_acquire(p_name text, p_holder text, p_lease bigint, p_held int, p_wait int,
     p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
-DECLARE r leasehold.lock; now timestamptz; last timestamptz;
+DECLARE r leasehold.lock; now timestamptz; last timestamptz; written timestamptz;
 BEGIN
   IF p_held > 0 THEN
     SELECT e.status, e.value INTO status, value FROM leasehold_v2.reenter(p_name, p_holder, p_lease, p_held) e;
@@ -680,11 +764,18 @@ BEGIN
   -- First without a lock, as in acquire.
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name;
   now := clock_timestamp(); value := 0;
+  IF r.since > now THEN r := leasehold_v2.set_back(p_name); now := clock_timestamp(); END IF;
   IF r.holder <> p_holder AND r.ends > now AND r.kind = 'r' AND (p_late IS NULL OR now <= p_late)
      AND (p_wait = 0 OR leasehold_v2.is_told(r.wants, p_holder)) THEN
     status := 0; value := leasehold_v2.ms(r.ends - now);
     IF p_wait > 0 THEN value := least(value, p_wait / 3); END IF;
     RETURN;
+  END IF;
+  -- A try also looks for readers without a lock. A waiter writes that it waits.
+  IF p_wait = 0 AND r.kind = 'r' THEN
+    SELECT max(s.ends), max(s.since) INTO last, written FROM leasehold.share s
+      WHERE s.name = p_name AND s.ends > now AND s.holder <> p_holder;
+    IF last IS NOT NULL AND written <= now THEN status := 0; value := leasehold_v2.ms(last - now); RETURN; END IF;
   END IF;
   r := leasehold_v2.row_of(p_name, 'r');
   now := clock_timestamp();
@@ -696,10 +787,16 @@ BEGIN
   ELSE
     -- First: this may wait for a renewal that began before the end of its lease, and whose result is then seen below.
     DELETE FROM leasehold.share s WHERE s.name = p_name AND s.ends <= now;
-    SELECT max(s.ends) INTO last FROM leasehold.share s WHERE s.name = p_name AND s.ends > now AND s.holder <> p_holder;
+    SELECT max(s.ends), max(s.since) INTO last, written FROM leasehold.share s
+      WHERE s.name = p_name AND s.ends > now AND s.holder <> p_holder;
+    IF written > now THEN
+      r := leasehold_v2.set_back(p_name); now := clock_timestamp();
+      SELECT max(s.ends) INTO last FROM leasehold.share s WHERE s.name = p_name AND s.ends > now AND s.holder <> p_holder;
+    END IF;
     IF last IS NOT NULL AND p_wait > 0 THEN
       -- Only while readers hold it: otherwise writers would starve readers.
-      UPDATE leasehold.lock SET kind = 'r', barred = now + leasehold_v2.span(p_wait), bars = p_holder WHERE name = p_name;
+      UPDATE leasehold.lock SET kind = 'r', barred = now + leasehold_v2.span(p_wait), bars = p_holder, since = now
+        WHERE name = p_name;
     END IF;
   END IF;
   IF last IS NOT NULL THEN
@@ -709,7 +806,7 @@ BEGIN
   END IF;
   IF clock_timestamp() > p_late THEN status := 3; RETURN; END IF;
   UPDATE leasehold.lock SET kind = 'r', holder = p_holder, level = 1, ends = now + leasehold_v2.span(p_lease),
-      barred = '-infinity', bars = NULL, token = greatest(token + 1, leasehold_v2.micros(now)), tokens = 1
+      since = now, barred = '-infinity', bars = NULL, token = greatest(token + 1, leasehold_v2.micros(now)), tokens = 1
     WHERE name = p_name RETURNING 1, token INTO status, value;
 END $$;
 
@@ -728,6 +825,7 @@ BEGIN
   now := clock_timestamp();
   writing := r.holder IS NOT DISTINCT FROM p_holder;
   SELECT * INTO own FROM leasehold.share s WHERE s.name = p_name AND s.holder = p_holder;
+  IF r.since > now OR own.since > now THEN r := leasehold_v2.set_back(p_name); END IF;
   IF NOT writing AND (own.name IS NULL OR p_writes > 0) THEN
     IF r.bars = p_holder THEN
       UPDATE leasehold.lock SET barred = '-infinity', bars = NULL WHERE name = p_name;
@@ -740,8 +838,8 @@ BEGIN
     status := 1; RETURN;
   END IF;
   IF p_reads > 0 THEN
-    INSERT INTO leasehold.share AS s VALUES (p_name, p_holder, p_reads, r.ends)
-      ON CONFLICT (name, holder) DO UPDATE SET level = p_reads,
+    INSERT INTO leasehold.share AS s (name, holder, level, ends, since) VALUES (p_name, p_holder, p_reads, r.ends, now)
+      ON CONFLICT (name, holder) DO UPDATE SET level = p_reads, since = now,
         ends = CASE WHEN writing THEN greatest(s.ends, EXCLUDED.ends) ELSE s.ends END;
     status := 1;
     IF NOT writing THEN RETURN; END IF;
@@ -764,26 +862,42 @@ END $$;
 CREATE OR REPLACE FUNCTION leasehold_v2.permit_acquire(p_name text, p_holder text, p_permits int, p_lease bigint, p_wait int,
     p_late timestamptz, OUT status int, OUT value bigint) LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
-DECLARE r leasehold.lock; now timestamptz; held bigint; first timestamptz;
+DECLARE r leasehold.lock; now timestamptz; held bigint; first timestamptz; busy boolean; written timestamptz;
 BEGIN
   value := 0;
+  -- A try that finds too few writes nothing. One statement reads all that counts, as it was at one moment.
+  IF p_wait = 0 THEN
+    SELECT sum(s.level) + p_permits > k.number AND bool_and(s.holder <> p_holder AND s.since <= clock_timestamp()),
+        min(s.ends) INTO busy, first
+      FROM leasehold.lock k JOIN leasehold.share s ON s.name = k.name AND s.ends > clock_timestamp()
+      WHERE k.name = p_name AND k.kind = 's' AND k.number >= p_permits GROUP BY k.number;
+    IF busy THEN status := 0; value := leasehold_v2.ms(first - clock_timestamp()); RETURN; END IF;
+  END IF;
   SELECT * INTO r FROM leasehold.lock WHERE name = p_name FOR NO KEY UPDATE;
   IF NOT FOUND OR (r.kind <> 's' AND NOT leasehold_v2.is_other(r, 's')) THEN status := 4; RETURN; END IF;
   IF r.kind <> 's' THEN status := 5; RETURN; END IF;
   IF r.number IS NULL THEN status := 4; RETURN; END IF;
   now := clock_timestamp();
-  UPDATE leasehold.share SET ends = greatest(ends, now + leasehold_v2.span(p_lease))
+  UPDATE leasehold.share SET since = now,
+      ends = greatest(CASE WHEN since <= now THEN ends END, now + leasehold_v2.span(p_lease))
     WHERE name = p_name AND holder = p_holder AND ends > now;
   IF FOUND THEN status := 1; RETURN; END IF;
   IF now > p_late THEN status := 3; RETURN; END IF;
   IF r.number < p_permits THEN status := 4; value := r.number; RETURN; END IF;
   DELETE FROM leasehold.share s WHERE s.name = p_name AND s.ends <= now;
-  SELECT coalesce(sum(s.level), 0), min(s.ends) INTO held, first FROM leasehold.share s WHERE s.name = p_name;
+  SELECT coalesce(sum(s.level), 0), min(s.ends), max(s.since) INTO held, first, written
+    FROM leasehold.share s WHERE s.name = p_name;
+  IF written > now THEN
+    PERFORM leasehold_v2.set_back(p_name); now := clock_timestamp();
+    SELECT coalesce(sum(s.level), 0), min(s.ends) INTO held, first
+      FROM leasehold.share s WHERE s.name = p_name AND s.ends > now;
+  END IF;
   IF held + p_permits > r.number THEN
     IF p_wait > 0 THEN PERFORM leasehold_v2.wait_for(r, p_holder); END IF;
     status := 0; value := leasehold_v2.ms(first - now); RETURN;
   END IF;
-  INSERT INTO leasehold.share VALUES (p_name, p_holder, p_permits, now + leasehold_v2.span(p_lease));
+  INSERT INTO leasehold.share (name, holder, level, ends, since)
+    VALUES (p_name, p_holder, p_permits, now + leasehold_v2.span(p_lease), now);
   status := 1;
 END $$;
 
@@ -888,11 +1002,12 @@ CREATE OR REPLACE FUNCTION leasehold_v2.inspect(p_name text) RETURNS TABLE (kind
     LANGUAGE sql
   SET search_path = pg_catalog, pg_temp AS $$
   SELECT kind::text, holder || CASE kind WHEN 'r' THEN ':write' ELSE '' END, level,
-      leasehold_v2.ms(ends - clock_timestamp()) FROM leasehold.lock
-    WHERE name = p_name AND holder IS NOT NULL AND ends > clock_timestamp()
+      leasehold_v2.ms(ends - greatest(since, clock_timestamp())) FROM leasehold.lock
+    WHERE name = p_name AND holder IS NOT NULL AND ends > greatest(since, clock_timestamp())
   UNION ALL
-  SELECT k.kind::text, s.holder, s.level, leasehold_v2.ms(s.ends - clock_timestamp())
-    FROM leasehold.share s JOIN leasehold.lock k USING (name) WHERE s.name = p_name AND s.ends > clock_timestamp()
+  SELECT k.kind::text, s.holder, s.level, leasehold_v2.ms(s.ends - greatest(s.since, clock_timestamp()))
+    FROM leasehold.share s JOIN leasehold.lock k USING (name)
+    WHERE s.name = p_name AND s.ends > greatest(s.since, clock_timestamp())
   UNION ALL
   SELECT kind::text, NULL, 0, 0 FROM leasehold.lock WHERE name = p_name AND number IS NOT NULL
 $$;

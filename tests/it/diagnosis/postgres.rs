@@ -29,6 +29,7 @@ fn a_database_that_is_as_it_should_be_has_neither_warnings_nor_problems() {
         (Check::Connections, "of 60"),
         (Check::Persistence, "synchronous_commit on"),
         (Check::Replication, "no standby"),
+        (Check::Transactions, "no transaction keeps"),
         (Check::Schema, "version 1"),
         (Check::Right, "every right"),
         (Check::Clock, "differ"),
@@ -102,6 +103,51 @@ fn rights_that_are_missing_are_named() {
     is_healthy(&ask());
     server.run_sql("UPDATE leasehold.meta SET tables = 99");
     says(&ask(), Check::Schema, Severity::Problem, "99");
+}
+
+/// As a warning that names what it is and how to end it. Transactions pass in place of minutes.
+#[test]
+fn what_keeps_old_versions_of_rows_is_named() {
+    let server = Postgres::start_with("fsync = off\nmax_prepared_transactions = 1");
+    drop(server.client());
+    server.run_sql("CREATE DATABASE other");
+    server.run_sql("CREATE ROLE app LOGIN; CREATE ROLE meek LOGIN; GRANT pg_monitor TO app");
+    let asked = |role: &str| diagnosed(LockClient::builder().url(server.url().replace("leasehold@", role)));
+    let many = "DO $$ BEGIN FOR i IN 1 .. 100100 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$";
+    // One in another database that only reads concerns nothing here; one that has written does.
+    let other = server.url_of_libpq().replace("/postgres", "/other");
+    let mut other = postgres::Client::connect(&other, postgres::NoTls).unwrap();
+    other.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").unwrap();
+    server.run_sql(many);
+    says(&asked("leasehold@"), Check::Transactions, Severity::Ok, "no transaction");
+    other.batch_execute("SELECT pg_current_xact_id()").unwrap();
+    server.run_sql(many);
+    let pid: i32 = other.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let terminate = format!("pg_terminate_backend({pid})");
+    says(&asked("leasehold@"), Check::Transactions, Severity::Warning, &terminate);
+    other.batch_execute("COMMIT").unwrap();
+
+    let mut db = server.connect();
+    db.batch_execute("SET application_name = 'nightly report'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
+        .unwrap();
+    says(&asked("leasehold@"), Check::Transactions, Severity::Ok, "no transaction");
+    server.run_sql(many);
+    let pid: i32 = db.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    // Also for a role that may not see since when.
+    for role in ["leasehold@", "app@", "meek@"] {
+        let diagnosis = asked(role);
+        for text in ["nightly report".to_owned(), format!("pg_terminate_backend({pid})")] {
+            says(&diagnosis, Check::Transactions, Severity::Warning, &text);
+        }
+    }
+    db.batch_execute("COMMIT").unwrap();
+    says(&asked("leasehold@"), Check::Transactions, Severity::Ok, "no transaction");
+
+    db.batch_execute("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'forgotten'").unwrap();
+    server.run_sql(many);
+    says(&asked("leasehold@"), Check::Transactions, Severity::Warning, "ROLLBACK PREPARED 'forgotten'");
+    db.batch_execute("ROLLBACK PREPARED 'forgotten'").unwrap();
+    says(&asked("leasehold@"), Check::Transactions, Severity::Ok, "no transaction");
 }
 
 #[test]

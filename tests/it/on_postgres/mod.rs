@@ -2,6 +2,7 @@
 
 mod backends;
 mod blocked;
+mod clock;
 mod connecting;
 mod contention;
 mod earlier_release;

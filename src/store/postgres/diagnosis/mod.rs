@@ -2,11 +2,13 @@
 
 mod facts;
 mod schema;
+mod snapshots;
 
 use std::time::{Duration, Instant};
 
 use self::facts::{FACTS, Facts, about_server};
 use self::schema::about_schema;
+use self::snapshots::{OLDEST_SNAPSHOT, about_snapshots};
 use super::PostgresStore;
 use super::wire::{BareConnection, Connector, OLDEST};
 use crate::base::diagnosis::{Check, ClockSample, Finding, Severity, latency_finding, lease_finding};
@@ -71,6 +73,9 @@ fn examine(client: &Client<'_>, host: &Address) -> Examined {
         examined.add(secured(connection.stream(), &*connector.server.clock));
         let about = about_server(&facts, connection.pid, client.single, client.wanted);
         about.into_iter().for_each(|finding| examined.add(finding));
+        if !facts.in_recovery {
+            examined.add(about_snapshots(connection.rows(OLDEST_SNAPSHOT)?.first()));
+        }
         if facts.pid == connection.pid && facts.version >= OLDEST && !facts.in_recovery {
             let complete = about_schema(&facts, &mut connection, connector, &mut examined)?;
             examined.usable = complete && !facts.read_only;
