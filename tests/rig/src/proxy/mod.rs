@@ -43,6 +43,8 @@ pub enum Fault {
     Refuse(i32),
     /// The client receives bytes that are not RESP.
     Garbage,
+    /// Right behind the reply come its first bytes again, this many.
+    ReplyAgain(usize),
     /// The client receives an extra frame before the reply.
     Stray(&'static [u8]),
     /// The client receives an extra frame this long after the reply.
@@ -510,6 +512,12 @@ fn meet(
             let done = exchange(protocol, client, server, request, None, state).is_some();
             std::thread::sleep(pause);
             done && client.write_all(frame).is_ok()
+        }
+        Fault::ReplyAgain(n) => {
+            let _ = server.write_all(request);
+            let Some(mut reply) = read_reply(protocol, server) else { return false };
+            reply.extend_from_within(..n.min(reply.len()));
+            client.write_all(&reply).is_ok()
         }
         Fault::Reply(reply) => client.write_all(reply).is_ok(),
         Fault::Refuse(_) => unreachable!("only ZooKeeper has these errors"),

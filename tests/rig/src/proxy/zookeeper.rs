@@ -185,6 +185,10 @@ impl Connection<'_> {
                 false
             }
             Fault::Stray(frame) => client.write_all(frame).is_ok() && client.write_all(reply).is_ok(),
+            Fault::ReplyAgain(n) => {
+                let again = [reply, &reply[..n.min(reply.len())]].concat();
+                client.write_all(&again).is_ok()
+            }
             Fault::StrayAfter(frame, pause) => {
                 let sent = client.write_all(reply).is_ok();
                 std::thread::sleep(pause);
