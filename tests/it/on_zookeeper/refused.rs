@@ -115,26 +115,3 @@ fn a_refused_request_is_never_taken_for_one_that_was_done() {
     drop((latch, client, proxy));
     server.assert_clean();
 }
-
-/// The answer to a change of a count is lost, and the look for what became of it is refused: that is
-/// not "it has not run".
-#[test]
-fn a_count_whose_outcome_cannot_be_looked_up_is_changed_once() {
-    let server = server!();
-    let proxy = Proxy::before_zookeeper(&server);
-    let client = client_of(&proxy.zookeeper_url(), |builder| builder);
-    let latch = client.latch("start");
-    assert!(latch.try_set_count(3).unwrap());
-    let hits = proxy.hits();
-    proxy.inject("multi /start", Fault::StallThenCut(ms(100)));
-    std::thread::scope(|s| {
-        let counts = s.spawn(|| latch.count_down());
-        wait_until("the change is in transit", || proxy.hits() == hits + 1);
-        proxy.inject("exists /start/once", Fault::Refuse(-127));
-        assert_eq!(counts.join().unwrap().unwrap(), 2);
-    });
-    assert_eq!(proxy.hits(), hits + 2, "both faults have happened");
-    assert!(latch.delete().unwrap());
-    drop((latch, client, proxy));
-    server.assert_clean();
-}
