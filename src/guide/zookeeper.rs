@@ -159,9 +159,10 @@
 //!
 //! Directories are containers, which the server removes when they are empty; the chroot stays. It
 //! looks once a minute, and removes 10 000 in a minute at most (`znode.container.checkIntervalMs`,
-//! `znode.container.maxPerMinute`), so after many short holds under different names some directories
-//! are there for a while. If a
-//! node that belongs to no session comes before all others, a call fails with
+//! `znode.container.maxPerMinute`), so after many short holds under different names some of their
+//! directories are there for a while.
+//!
+//! If a node that belongs to no session comes before all others, a call fails with
 //! [`WrongType`](crate::ErrorKind::WrongType), which names the node. A directory that has been in
 //! use without a break for 2 000 000 000 turns is logged at WARN. At 2^31 the numbers lose their
 //! order, for Java too: then the lock is refused with [`Full`](crate::ErrorKind::Full) until it was

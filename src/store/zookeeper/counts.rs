@@ -88,7 +88,8 @@ impl ZooKeeperStore {
             let has_run = match exchange.replies[1].code {
                 Code::OK => true,
                 Code::NO_NODE => false,
-                // Taken for "it has not run", the change would run into its own mark, again and again.
+                // Taken for "it has not run", the change would run into its own mark, again and
+                // again.
                 code => return Err(certain(code.to_error(&mark))),
             };
             if has_run {

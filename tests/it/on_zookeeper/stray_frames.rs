@@ -1,6 +1,6 @@
-//! A frame that nobody asked for, on the connection of the session: an answer that comes twice, half
-//! a frame, a frame of another type. It costs the connection at most; none is taken for the answer
-//! to a request.
+//! A frame that nobody asked for, on the connection of the session: an answer that comes twice,
+//! half a frame, a frame of another type. It costs the connection at most; none is taken for the
+//! answer to a request.
 
 use leasehold::{ErrorKind, LockClient};
 

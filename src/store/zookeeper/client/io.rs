@@ -55,9 +55,9 @@ impl Inner {
                     let began = std::time::Instant::now();
                     let why = self.serve(&mut reading);
                     self.end_link(reading.number, &why);
-                    // A server that refuses the client, or talks nonsense, does so again on the next
-                    // connection: without a pause, what is sent there at once (deletions, watches)
-                    // would make this thread connect without end.
+                    // A server that refuses the client, or talks nonsense, does so again on the
+                    // next connection: without a pause, what is sent there at once (deletions,
+                    // watches) would make this thread connect without end.
                     if why.kind().is_outage() || began.elapsed() > LONGEST_PAUSE {
                         pause.reset();
                     } else {
@@ -248,8 +248,8 @@ impl Inner {
         let mut state = self.state.lock();
         let SessionState { link, last_zxid, .. } = &mut *state;
         let Some(link) = link.as_mut().filter(|link| link.number == number) else { return Ok(()) };
-        // Only from what is an answer: a number out of half a frame is larger than any that the servers
-        // have, and they would refuse the client until its session is over.
+        // Only from what is an answer: a number out of half a frame is larger than any that the
+        // servers have, and they would refuse the client until its session is over.
         let mut has_seen = || *last_zxid = (*last_zxid).max(reply.zxid);
         match reply.xid {
             WATCH_XID => {
@@ -320,8 +320,9 @@ impl Inner {
                     }
                 }
             }
-            // If the server has refused it (it is overloaded, for example), a message comes for a node
-            // that nobody watches, or wakes a later watch of it, which then has the server's only one.
+            // If the server has refused it (it is overloaded, for example), a message comes for a
+            // node that nobody watches, or wakes a later watch of it, which then has the server's
+            // only one.
             Then::Unwatched(path) => state.watches.removed(&path),
             Then::Renewed(path) => {
                 let fired = match reply.code {

@@ -73,8 +73,8 @@ struct Inner {
     warned: AtomicBool,
 }
 
-/// Replies to requests that were sent together. The code of each has to be looked at: the server may
-/// have refused it.
+/// Replies to requests that were sent together. The code of each has to be looked at: the server
+/// may have refused it.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct Exchange {

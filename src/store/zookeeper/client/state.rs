@@ -190,9 +190,9 @@ impl Link {
         self.lease.agreed(sent_at)
     }
 
-    /// The server demands an identity. Nothing that was sent on this connection runs, so each request
-    /// has the answer of the first one, and none has an unknown outcome. (What the server ran before
-    /// it has answered before.)
+    /// The server demands an identity. Nothing that was sent on this connection runs, so each
+    /// request has the answer of the first one, and none has an unknown outcome. (What the server
+    /// ran before it has answered before.)
     pub(super) fn refused(&mut self, reply: &Reply) {
         for pending in self.pending.drain(..) {
             if let Then::Answer(slot, place) = pending.then {

@@ -19,8 +19,8 @@ impl Code {
         self == Self::OK
     }
 
-    /// Whether the server demands an identity. It runs nothing of what was sent on this connection, also
-    /// nothing behind the request that it answers, and ends it without further answers.
+    /// Whether the server demands an identity. It runs nothing of what was sent on this connection,
+    /// also nothing behind the request that it answers, and ends it without further answers.
     pub(crate) fn demands_an_identity(self) -> bool {
         self.0 == -124
     }

@@ -92,7 +92,10 @@ impl Servers {
     }
 
     fn connect_to(&self, address: &Address, asked: Asked, within: Duration) -> Result<Option<Greeting>> {
-        let (mut stream, deadline) = self.dial(address, within)?;
+        // The server may end the connection before we have looked at it.
+        let dialed = self.dial(address, within);
+        let (mut stream, deadline) =
+            dialed.map_err(|error| if is_an_end(&error) { self.refused_silently(error) } else { error })?;
         let mut reader = FrameReader::default();
         let timeout_ms = i32::try_from(asked.timeout.as_millis()).unwrap_or(i32::MAX);
         let sent_at = self.clock.now();
@@ -199,6 +202,17 @@ fn receive(stream: &mut Stream, reader: &mut FrameReader, address: &Address, dea
     }
 }
 
+fn ends(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind as Io;
+    matches!(kind, Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe)
+}
+
+/// Whether the server has ended the connection.
+fn is_an_end(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
+    error.kind() == ErrorKind::Unreachable && cause.is_some_and(|cause| ends(cause.kind()))
+}
+
 #[cold]
 pub(crate) fn to_error(e: io::Error, address: &Address) -> Error {
     use io::ErrorKind as Io;
@@ -211,9 +225,7 @@ pub(crate) fn to_error(e: io::Error, address: &Address) -> Error {
     }
     let message = match e.kind() {
         Io::ConnectionRefused | Io::NotFound => format!("no server listens at {address:?}"),
-        Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => {
-            format!("{address:?} ended the connection")
-        }
+        kind if ends(kind) => format!("{address:?} ended the connection"),
         _ => format!("{address:?} cannot be reached"),
     };
     Error::new(ErrorKind::Unreachable, message).caused_by(e)

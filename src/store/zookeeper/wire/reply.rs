@@ -234,8 +234,8 @@ impl Connected {
         }
         let password =
             password.try_into().map_err(|_| malformed("the password of a session does not have 16 bytes"))?;
-        // Exactly as servers answer it: another frame, read as this one, would end all holds, and the
-        // nodes of the session, which lives, would keep out everybody.
+        // Exactly as servers answer it: another frame, read as this one, would end all holds, and
+        // the nodes of the session, which lives, would keep out everybody.
         if (timeout_ms, id) == (0, 0) {
             return Ok(Self::Expired);
         }
