@@ -129,13 +129,21 @@
 //!
 //! Counting semaphores (permits without a holder) and
 //! [`fenced_value`](crate::LockClient::fenced_value) are refused, with the reason. SASL (Kerberos)
-//! is not supported, and the list of servers is fixed in the URL.
+//! is not supported, and the list of servers is fixed in the URL. Servers that demand an identity
+//! (`enforce.auth.schemes`, `sessionRequireClientSASLAuth`) are
+//! [`Denied`](crate::ErrorKind::Denied) to a client without it; servers whose sessions stay local
+//! (`localSessionsEnabled` without `localSessionsUpgradingEnabled`) have no locks, and are
+//! [`Unsupported`](crate::ErrorKind::Unsupported).
+//!
+//! A client has one connection. Servers take 60 of one host (`maxClientCnxns`), and end others
+//! without a reason: raise it where many processes run on one host.
 //!
 //! # Names and nodes
 //!
 //! A name is a path: `/` separates its elements, and a leading `/` is implied. These are refused:
 //! empty elements, `.` and `..`, `zookeeper` as the first element, elements that begin with `_c_`,
-//! control characters, and `locks` or `leases` at the end.
+//! control characters, emoji and other characters above U+FFEF, which ZooKeeper does not take, and
+//! `locks` or `leases` at the end.
 //!
 //! Do not use a name below another lock's name: with `jobs/1` in use, `jobs` finds a node in its
 //! directory that belongs to no holder. If that node sorts before the numbers, `jobs` is refused;
@@ -149,8 +157,12 @@
 //! | semaphore | `<name>/locks/_c_<uuid>-lock-<sequence>`, `<name>/leases/_c_<uuid>-lease-<sequence>`, `<name>/permits` |
 //! | latch | `<name>` |
 //!
-//! Directories are containers, which the server removes when they are empty; the chroot stays. If a
-//! node that belongs to no session comes before all others, a call fails with
+//! Directories are containers, which the server removes when they are empty; the chroot stays. It
+//! looks once a minute, and removes 10 000 in a minute at most (`znode.container.checkIntervalMs`,
+//! `znode.container.maxPerMinute`), so after many short holds under different names some of their
+//! directories are there for a while.
+//!
+//! If a node that belongs to no session comes before all others, a call fails with
 //! [`WrongType`](crate::ErrorKind::WrongType), which names the node. A directory that has been in
 //! use without a break for 2 000 000 000 turns is logged at WARN. At 2^31 the numbers lose their
 //! order, for Java too: then the lock is refused with [`Full`](crate::ErrorKind::Full) until it was

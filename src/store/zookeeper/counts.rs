@@ -85,7 +85,14 @@ impl ZooKeeperStore {
                 return Err(certain(Error::new(ErrorKind::Server, why)));
             }
             self.agreed_in(&exchange.replies[0])?;
-            if exchange.replies[1].code.is_ok() {
+            let has_run = match exchange.replies[1].code {
+                Code::OK => true,
+                Code::NO_NODE => false,
+                // Taken for "it has not run", the change would run into its own mark, again and
+                // again.
+                code => return Err(certain(code.to_error(&mark))),
+            };
+            if has_run {
                 self.client.delete_later(unsettled.generation, [mark]);
                 let exchange = self.ask(&[Request::get_data(path, false)])?;
                 let value = count_in(&exchange.replies[0], path)?.map_or(0, |(count, _)| count);

@@ -40,7 +40,7 @@ impl ZooKeeperStore {
             let mut exchange = self.ask(&[request]).map_err(super::ZooKeeperFailure::into_error)?;
             Ok::<_, crate::base::error::Error>(exchange.replies.remove(0))
         };
-        ask(Request::sync(&self.root()))?;
+        self.catch_up().map_err(super::ZooKeeperFailure::into_error)?;
         all.push(Finding::ok(Check::Connect, "a session for locks can be opened"));
         all.extend(self.client.granted().map(|granted| session(granted, self.asked_lease)));
         let configuration = ask(Request::get_data(CONFIGURATION, false))?;
@@ -58,7 +58,7 @@ impl ZooKeeperStore {
         let (began, mut round_trips) = (Instant::now(), Vec::with_capacity(ROUND_TRIPS));
         while round_trips.len() < ROUND_TRIPS && began.elapsed() < self.client.io_timeout() {
             let sent = Instant::now();
-            ask(Request::sync(&self.root()))?;
+            self.catch_up().map_err(super::ZooKeeperFailure::into_error)?;
             round_trips.push(sent.elapsed());
         }
         let slowest = round_trips.iter().max().copied().unwrap_or_default();

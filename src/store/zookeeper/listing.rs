@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::client::ZooKeeperFailure;
 use super::inspect::{holder_in, owner_in};
 use super::names::Paths;
-use super::queue::{Asked, certain, children_in};
+use super::queue::{Asked, certain, children_in, done};
 use super::wire::{Code, Request};
 use super::{ZooKeeperStore, names};
 use crate::base::error::{ErrorKind, Result};
@@ -105,7 +105,8 @@ impl ZooKeeperStore {
                 let count = super::semaphore::count_in(&replies[4], &paths.permits)?.map(|(count, _)| count);
                 all.push(self.found_semaphore(name, [leases, turns], count, unreadable)?);
             }
-            None if replies[1].code.is_ok() => {
+            None if replies[1].code != Code::NO_NODE => {
+                done(&replies[1], &paths.base)?;
                 let (data, _) = replies[1].data().map_err(certain)?;
                 let count = <[u8; 4]>::try_from(&*data).ok().map(|bytes| i64::from(i32::from_be_bytes(bytes)));
                 // Any program may keep four bytes in a node.

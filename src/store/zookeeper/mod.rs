@@ -35,7 +35,7 @@ use self::names::Paths;
 use self::nodes::Nodes;
 use self::remembered::BusyNames;
 use self::remembered::Latches;
-use self::wire::{Acl, Request};
+use self::wire::Acl;
 use crate::base::diagnosis::Finding;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lock_name::{Kind, LockName};
@@ -91,7 +91,7 @@ impl ZooKeeperStore {
 
     /// Connects once, and makes the chroot if it is missing.
     pub(crate) fn connect_now(&self) -> Result<()> {
-        let connected = self.ask(&[Request::sync(&self.root())]).and_then(|_| self.make_chroot());
+        let connected = self.catch_up().and_then(|()| self.make_chroot());
         // A client that is never returned is never closed.
         connected.inspect_err(|_| self.client.close()).map_err(ZooKeeperFailure::into_error)
     }

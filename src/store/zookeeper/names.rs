@@ -88,12 +88,15 @@ pub(super) fn check_path(key: &str) -> Result<()> {
             _ => {}
         }
     }
-    let is_bad =
-        |c: char| c.is_control() || ('\u{fff0}'..='\u{ffff}').contains(&c) || ('\u{e000}'..='\u{f8ff}').contains(&c);
-    if path.contains(is_bad) {
-        return refuse("must not have control characters or characters without a meaning");
+    // What lies above U+FFFF is two characters in Java, of which the server accepts neither.
+    let is_bad = |c: char| c.is_control() || c >= '\u{fff0}' || ('\u{e000}'..='\u{f8ff}').contains(&c);
+    match path.chars().find(|&c| is_bad(c)) {
+        None => Ok(()),
+        Some(bad) => refuse(&format!(
+            "must not have {bad:?}: ZooKeeper takes no control characters, no emoji or others above U+FFEF, and none \
+             for private use"
+        )),
     }
-    Ok(())
 }
 
 /// The id by which a holder's nodes are found again: a UUID of version 8, derived from the holder
@@ -266,6 +269,9 @@ mod tests {
         ] {
             assert_eq!(check(bad).unwrap_err().kind(), ErrorKind::InvalidInput, "{bad:?}");
         }
+        let error = check("deploy-\u{1f680}").unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("'\u{1f680}'"), "{error} does not name the character");
     }
 
     #[test]

@@ -109,6 +109,11 @@ impl ZooKeeperStore {
         }
     }
 
+    /// What is read from now on shows at least what the leader had when this was called.
+    pub(super) fn catch_up(&self) -> Asked<()> {
+        self.agreed_in(&self.ask(&[Request::sync(&self.root())])?.replies[0])
+    }
+
     pub(super) fn ask(&self, requests: &[Request]) -> Asked<Exchange> {
         self.client.ask(requests, None)
     }
@@ -231,7 +236,7 @@ impl ZooKeeperStore {
     /// # Errors
     /// The request was not agreed to.
     pub(super) fn agreed_in(&self, reply: &Reply) -> Asked<()> {
-        if reply.code.is_ok() { Ok(()) } else { Err(certain(reply.code.to_error(&self.root()))) }
+        done(reply, &self.root())
     }
 
     /// Whether other clients had the name within the last session timeout.
@@ -356,6 +361,12 @@ impl ZooKeeperStore {
 /// Who is woken for a place in the queue of a name.
 pub(super) fn waiter(name: &LockName, holder: &Holder) -> Waiter {
     Waiter { turn: Topic::turn(name, holder.as_str()), freed: Topic::freed(name) }
+}
+
+/// # Errors
+/// The request was refused. `about`: its path.
+pub(super) fn done(reply: &Reply, about: &str) -> Asked<()> {
+    if reply.code.is_ok() { Ok(()) } else { Err(certain(reply.code.to_error(about))) }
 }
 
 /// The list of a directory. `None`: there is none.

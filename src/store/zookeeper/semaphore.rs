@@ -72,7 +72,7 @@ impl ZooKeeperStore {
         }
         let is_try = acquire.waiting == Waiting::No;
         if is_try && unknowns.is_empty() && self.was_busy(name) {
-            self.ask(&[Request::sync(&self.root())])?;
+            self.catch_up()?;
             if let Err(refused) = self.check_room(acquire)? {
                 return Ok(refused);
             }

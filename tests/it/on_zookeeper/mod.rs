@@ -8,6 +8,8 @@ mod deposed;
 mod loss;
 mod outcomes;
 mod primitives;
+mod refused;
+mod stray_frames;
 #[cfg(feature = "tls")]
 mod tls;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Inner;
-use super::state::{Link, Phase, Then};
+use super::state::{Link, Phase, SessionState, Then};
 use super::watches::Fired;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
@@ -15,6 +15,9 @@ use crate::store::net::{Stream, is_timeout};
 use crate::store::zookeeper::lease::{Rhythm, SessionLease};
 use crate::store::zookeeper::wire::{Code, EventKind, FrameReader, Greeting, PING_XID, Reply, WATCH_XID, to_error};
 use crate::store::{Received, Topic};
+
+/// The longest pause between two connections; after one that lasted for longer there is none.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// However the thread ends, no caller may go on waiting for it.
 struct ExitGuard<'a>(&'a Inner);
@@ -45,13 +48,21 @@ struct Reading {
 impl Inner {
     pub(super) fn run(&self) {
         let _exit_guard = ExitGuard(self);
-        let mut pause = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
+        let mut pause = Backoff::new(Duration::from_millis(20), LONGEST_PAUSE);
         while self.is_running() {
             match self.connect() {
                 Ok(Some(mut reading)) => {
-                    pause.reset();
+                    let began = std::time::Instant::now();
                     let why = self.serve(&mut reading);
                     self.end_link(reading.number, &why);
+                    // A server that refuses the client, or talks nonsense, does so again on the
+                    // next connection: without a pause, what is sent there at once (deletions,
+                    // watches) would make this thread connect without end.
+                    if why.kind().is_outage() || began.elapsed() > LONGEST_PAUSE {
+                        pause.reset();
+                    } else {
+                        self.failed(why, pause.next());
+                    }
                 }
                 Ok(None) => {}
                 Err(error) => self.failed(error, pause.next()),
@@ -235,11 +246,15 @@ impl Inner {
         let reply = Reply::decode(frame)?;
         let now = self.clock.now();
         let mut state = self.state.lock();
-        state.last_zxid = state.last_zxid.max(reply.zxid);
-        let Some(link) = state.link.as_mut().filter(|link| link.number == number) else { return Ok(()) };
+        let SessionState { link, last_zxid, .. } = &mut *state;
+        let Some(link) = link.as_mut().filter(|link| link.number == number) else { return Ok(()) };
+        // Only from what is an answer: a number out of half a frame is larger than any that the
+        // servers have, and they would refuse the client until its session is over.
+        let mut has_seen = || *last_zxid = (*last_zxid).max(reply.zxid);
         match reply.xid {
             WATCH_XID => {
                 let event = reply.event()?;
+                has_seen();
                 let (fired, renewed) = state.fired(&event.path, event.kind, now);
                 drop(state);
                 self.tell(fired);
@@ -247,13 +262,29 @@ impl Inner {
             }
             PING_XID => {
                 let sent_at = link.pinged.take().ok_or_else(|| unexpected(reply.xid))?;
+                if reply.code.demands_an_identity() {
+                    link.refused(&reply);
+                }
+                // A server that refuses a ping has not heard it.
+                if !reply.code.is_ok() {
+                    return Err(reply.code.to_error("the session"));
+                }
+                has_seen();
                 link.lease.answered(sent_at, now);
                 return Ok(());
             }
             _ => {}
         }
-        let pending = link.pending.pop_front().filter(|pending| pending.xid == reply.xid);
-        let pending = pending.ok_or_else(|| unexpected(reply.xid))?;
+        // It stays among the pending ones if this is not its answer, so that it fails with them.
+        if link.pending.front().is_none_or(|first| first.xid != reply.xid) {
+            return Err(unexpected(reply.xid));
+        }
+        if reply.code.demands_an_identity() {
+            link.refused(&reply);
+            return Err(reply.code.to_error("the session"));
+        }
+        let pending = link.pending.pop_front().expect("it was just looked at");
+        has_seen();
         let verdict = reply.verdict(pending.opcode)?;
         let is_over = verdict.ends_the_connection();
         if !is_over {
@@ -289,6 +320,9 @@ impl Inner {
                     }
                 }
             }
+            // If the server has refused it (it is overloaded, for example), a message comes for a
+            // node that nobody watches, or wakes a later watch of it, which then has the server's
+            // only one.
             Then::Unwatched(path) => state.watches.removed(&path),
             Then::Renewed(path) => {
                 let fired = match reply.code {
@@ -301,7 +335,12 @@ impl Inner {
             }
             Then::Watching(topic) => {
                 drop(state);
-                self.send(Received::Watching(vec![topic]));
+                self.send(match reply.code {
+                    Code::OK | Code::NO_NODE => Ok(Received::Watching(vec![topic])),
+                    // The latch is not watched. The subscriber begins anew after a pause, and wakes
+                    // all who wait.
+                    code => Err(code.to_error(&topic.key)),
+                });
             }
         }
         over
@@ -347,7 +386,7 @@ impl Inner {
     /// Wakes the waiters for these topics.
     pub(super) fn publish(&self, topics: Vec<Topic>) {
         if !topics.is_empty() {
-            self.send(Received::Notified(topics));
+            self.send(Ok(Received::Notified(topics)));
         }
     }
 }

@@ -31,6 +31,7 @@ use super::wire::{Reply, Request, Servers};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
+use crate::base::log;
 use crate::base::node_status::{NodeState, NodeStatus};
 use crate::store::{Received, Topic};
 
@@ -72,8 +73,10 @@ struct Inner {
     warned: AtomicBool,
 }
 
-/// Replies to requests that were sent together.
+/// Replies to requests that were sent together. The code of each has to be looked at: the server
+/// may have refused it.
 #[derive(Debug)]
+#[must_use]
 pub(super) struct Exchange {
     /// The session in which they ran.
     pub(super) session: Session,
@@ -388,8 +391,12 @@ impl Client {
             .as_mut()
             .map(|link| link.send([(&Request::close_session(), Then::Answer(slot.clone(), 0))].into_iter(), now));
         drop(state);
-        if let Some(Ok(())) = sent {
-            let _ = slot.wait(deadline);
+        if let Some(Ok(())) = sent
+            && let Some(Ok(replies)) = slot.wait(deadline)
+            && let Some(refused) = replies.iter().find(|reply| !reply.code.is_ok())
+        {
+            let why = refused.code.to_error("the session");
+            log::debug!("the server did not end the session, whose nodes stay until it ends by itself: {why}");
         }
         let mut state = self.inner.state.lock();
         state.term.end(Moment::NEVER);
@@ -412,10 +419,10 @@ impl Client {
 }
 
 impl Inner {
-    fn send(&self, received: Received) {
+    fn send(&self, received: Result<Received>) {
         if let Some(outlet) = &*self.outlet.lock() {
             // Fails only if nobody is receiving any more.
-            let _ = outlet.send(Ok(received));
+            let _ = outlet.send(received);
         }
     }
 }

@@ -190,6 +190,17 @@ impl Link {
         self.lease.agreed(sent_at)
     }
 
+    /// The server demands an identity. Nothing that was sent on this connection runs, so each
+    /// request has the answer of the first one, and none has an unknown outcome. (What the server
+    /// ran before it has answered before.)
+    pub(super) fn refused(&mut self, reply: &Reply) {
+        for pending in self.pending.drain(..) {
+            if let Then::Answer(slot, place) = pending.then {
+                slot.answer(place, reply.clone());
+            }
+        }
+    }
+
     fn write(&mut self, frames: &[u8]) -> Result<()> {
         self.writer.write_all(frames).map_err(|e| to_error(e, &self.address))
     }

@@ -19,6 +19,12 @@ impl Code {
         self == Self::OK
     }
 
+    /// Whether the server demands an identity. It runs nothing of what was sent on this connection,
+    /// also nothing behind the request that it answers, and ends it without further answers.
+    pub(crate) fn demands_an_identity(self) -> bool {
+        self.0 == -124
+    }
+
     /// Whether nothing that was sent on this connection can run any more.
     pub(crate) fn ends_the_connection(self) -> bool {
         matches!(self, Self::SESSION_EXPIRED | Self::SESSION_MOVED)
@@ -34,7 +40,12 @@ impl Code {
                 ErrorKind::Denied,
                 "this identity has no rights on the nodes there: set the digest identity in the URL, or fix their ACL",
             ),
-            -115 | -124 => (ErrorKind::Denied, "the server does not accept the identity: check the one in the URL"),
+            -115 => (ErrorKind::Denied, "the server does not accept the identity: check the one in the URL"),
+            -124 => (
+                ErrorKind::Denied,
+                "the server demands that clients identify themselves (enforce.auth.schemes, or \
+                 sessionRequireClientSASLAuth): give a digest identity in the URL if it takes one; SASL is not supported",
+            ),
             -114 => (ErrorKind::Denied, "the server refuses the ACL: creator_only needs a digest identity in the URL"),
             -108 => (
                 ErrorKind::WrongType,
@@ -48,7 +59,16 @@ impl Code {
                 ErrorKind::ReadOnly,
                 "the server has no majority and serves only reads: start the other servers, or name them in the URL",
             ),
-            -8 => (ErrorKind::InvalidInput, "the server refuses the path or an argument"),
+            -120 => (
+                ErrorKind::Unsupported,
+                "the session is known to one server alone (localSessionsEnabled), and the servers do not make it one \
+                 that can have locks: set localSessionsUpgradingEnabled=true there",
+            ),
+            -8 => (
+                ErrorKind::InvalidInput,
+                "the server refuses the path or an argument: a path must not have control characters, emoji or others \
+                 above U+FFEF",
+            ),
             -5 => (ErrorKind::Protocol, "the server could not read the request"),
             -101 => (ErrorKind::Server, "the node does not exist"),
             -103 => (ErrorKind::Server, "its data was changed by another client at the same time"),
@@ -73,6 +93,7 @@ mod tests {
             (-114, ErrorKind::Denied),
             (-115, ErrorKind::Denied),
             (-124, ErrorKind::Denied),
+            (-120, ErrorKind::Unsupported),
             (-108, ErrorKind::WrongType),
             (-6, ErrorKind::Unsupported),
             (-125, ErrorKind::Full),

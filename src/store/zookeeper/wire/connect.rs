@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::frames::FrameReader;
+use super::jute::malformed;
 use super::reply::{Connected, Reply};
 use super::request::{AUTH_XID, Request, SessionId, connect_frame};
 use crate::base::clock::Clock;
@@ -91,7 +92,10 @@ impl Servers {
     }
 
     fn connect_to(&self, address: &Address, asked: Asked, within: Duration) -> Result<Option<Greeting>> {
-        let (mut stream, deadline) = self.dial(address, within)?;
+        // The server may end the connection before we have looked at it.
+        let dialed = self.dial(address, within);
+        let (mut stream, deadline) =
+            dialed.map_err(|error| if is_an_end(&error) { self.refused_silently(error) } else { error })?;
         let mut reader = FrameReader::default();
         let timeout_ms = i32::try_from(asked.timeout.as_millis()).unwrap_or(i32::MAX);
         let sent_at = self.clock.now();
@@ -106,6 +110,10 @@ impl Servers {
         };
         let answer = answer.map_err(|error| self.refused_silently(error))?;
         let Connected::Session { session, timeout_ms } = Connected::decode(&answer)? else { return Ok(None) };
+        // The holds of the session that was asked for would be believed in for as long as this one.
+        if asked.session.is_some_and(|asked| asked.id != session.id) {
+            return Err(malformed("it resumes another session than the one that was asked for"));
+        }
         if let Some(digest) = &self.digest {
             log_in(&mut stream, &mut reader, address, deadline, digest)?;
         }
@@ -114,7 +122,8 @@ impl Servers {
     }
 
     /// A server without a majority closes the connection without a reason. So does a server that
-    /// lags behind what this client has seen, and a TLS port that is addressed without TLS.
+    /// lags behind what this client has seen, one that has too many connections of this host, and a
+    /// TLS port that is addressed without TLS.
     #[cold]
     fn refused_silently(&self, error: Error) -> Error {
         #[cfg(feature = "tls-core")]
@@ -122,10 +131,14 @@ impl Servers {
         #[cfg(not(feature = "tls-core"))]
         let is_secure = false;
         let why = match is_secure {
-            true => "before it gave the client a session: it may be without a majority, or behind another server",
+            true => {
+                "before it gave the client a session: it may be without a majority, or behind another server, or this \
+                 host may have too many connections there (maxClientCnxns, 60 by default)"
+            }
             false => {
-                "before it gave the client a session: it may be without a majority, or behind another server; or its \
-                 port is one with TLS, then the URL is zookeeper+tls://"
+                "before it gave the client a session: it may be without a majority, or behind another server, or this \
+                 host may have too many connections there (maxClientCnxns, 60 by default); or its port is one with \
+                 TLS, then the URL is zookeeper+tls://"
             }
         };
         if error.kind() == ErrorKind::Unreachable { error.and_also(why) } else { error }
@@ -171,11 +184,12 @@ fn log_in(
     Request::auth("digest", digest.as_bytes()).write_to(AUTH_XID, &mut frame);
     stream.meter().requests(1);
     stream.within(deadline).write_all(&frame).map_err(|e| to_error(e, address))?;
-    loop {
-        let reply = Reply::decode(&receive(stream, reader, address, deadline)?)?;
-        if reply.xid == AUTH_XID {
-            return if reply.code.is_ok() { Ok(()) } else { Err(reply.code.to_error(&format!("{address:?}"))) };
-        }
+    // Nothing else was asked for on this connection, and nothing is watched on it.
+    let reply = Reply::decode(&receive(stream, reader, address, deadline)?)?;
+    match reply.xid {
+        AUTH_XID if reply.code.is_ok() => Ok(()),
+        AUTH_XID => Err(reply.code.to_error(&format!("{address:?}"))),
+        _ => Err(malformed("it answers something else than was asked")),
     }
 }
 
@@ -186,6 +200,17 @@ fn receive(stream: &mut Stream, reader: &mut FrameReader, address: &Address, dea
         }
         reader.fill(&mut stream.within(deadline)).map_err(|e| to_error(e, address))?;
     }
+}
+
+fn ends(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind as Io;
+    matches!(kind, Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe)
+}
+
+/// Whether the server has ended the connection.
+fn is_an_end(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
+    error.kind() == ErrorKind::Unreachable && cause.is_some_and(|cause| ends(cause.kind()))
 }
 
 #[cold]
@@ -200,9 +225,7 @@ pub(crate) fn to_error(e: io::Error, address: &Address) -> Error {
     }
     let message = match e.kind() {
         Io::ConnectionRefused | Io::NotFound => format!("no server listens at {address:?}"),
-        Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => {
-            format!("{address:?} ended the connection")
-        }
+        kind if ends(kind) => format!("{address:?} ended the connection"),
         _ => format!("{address:?} cannot be reached"),
     };
     Error::new(ErrorKind::Unreachable, message).caused_by(e)

@@ -229,11 +229,19 @@ impl Connected {
         if !fields.is_at_its_end() {
             let _read_only = fields.bool()?;
         }
-        if timeout_ms <= 0 {
-            return Ok(Self::Expired);
+        if !fields.is_at_its_end() {
+            return Err(malformed("it is too long"));
         }
         let password =
             password.try_into().map_err(|_| malformed("the password of a session does not have 16 bytes"))?;
+        // Exactly as servers answer it: another frame, read as this one, would end all holds, and
+        // the nodes of the session, which lives, would keep out everybody.
+        if (timeout_ms, id) == (0, 0) {
+            return Ok(Self::Expired);
+        }
+        if timeout_ms <= 0 {
+            return Err(malformed("a session has no time"));
+        }
         Ok(Self::Session { session: SessionId { id, password }, timeout_ms: timeout_ms.unsigned_abs() })
     }
 }
@@ -255,6 +263,12 @@ mod tests {
     fn stat() -> Stat {
         let (czxid, mzxid) = (0x1_0000_0012, 0x1_0000_0013);
         Stat { czxid, mzxid, version: 2, ephemeral_owner: 0x1000_0000_0000_0001, children: 5 }
+    }
+
+    /// The body of the reply to a create.
+    fn stat_of(path: &str) -> Vec<u8> {
+        let length = u32::try_from(path.len()).unwrap().to_be_bytes();
+        [&length, path.as_bytes(), &bytes(STAT)].concat()
     }
 
     fn reply(body: &str) -> Vec<u8> {
@@ -364,5 +378,10 @@ mod tests {
         }
         let over = bytes("00000000 00000000 0000000000000000 00000010 00000000000000000000000000000000 00");
         assert_eq!(Connected::decode(&over).unwrap(), Connected::Expired);
+        let event = bytes("ffffffff ffffffffffffffff 00000000 00000002 00000003 000000022f61");
+        let answer = bytes("00000007 0000000000000000 00000000");
+        for other in [event, answer.clone(), [answer, stat_of("x")].concat(), [&frame[..], &[0]].concat()] {
+            assert_eq!(Connected::decode(&other).unwrap_err().kind(), ErrorKind::Protocol, "{other:?}");
+        }
     }
 }

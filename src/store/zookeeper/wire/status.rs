@@ -28,16 +28,28 @@ impl Servers {
         let security = secured(&stream, &*self.clock);
         let mut answer = Vec::new();
         stream.within(deadline).write_all(b"srvr").map_err(|e| to_error(e, address))?;
-        // The server closes the connection after its answer.
-        match stream.within(deadline).take(LONGEST).read_to_end(&mut answer) {
-            Err(e) if answer.is_empty() => return Err(to_error(e, address)),
-            _ => {}
+        // The server closes the connection after its answer; with TLS not always properly.
+        let ended = stream.within(deadline).take(LONGEST).read_to_end(&mut answer);
+        let status = ServerStatus { connected_in, security, text: whole_lines(&answer) };
+        match ended {
+            Err(e) if !status.is_complete() => Err(to_error(e, address)),
+            _ => Ok(status),
         }
-        Ok(ServerStatus { connected_in, security, text: String::from_utf8_lossy(&answer).into_owned() })
     }
 }
 
+/// Without a last line that was cut: `Zookeeper version: 3` is not the version 3.
+fn whole_lines(answer: &[u8]) -> String {
+    let end = answer.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+    String::from_utf8_lossy(&answer[..end]).into_owned()
+}
+
 impl ServerStatus {
+    /// Whether the lines that are read from it have arrived.
+    fn is_complete(&self) -> bool {
+        self.mode().is_some() || self.is_not_serving() || self.is_forbidden()
+    }
+
     fn field(&self, name: &str) -> Option<&str> {
         self.text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
     }
@@ -65,5 +77,21 @@ impl ServerStatus {
     /// Whether its configuration forbids the answer.
     pub(crate) fn is_forbidden(&self) -> bool {
         self.text.contains("not in the whitelist")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_line_is_no_line() {
+        let answer = "Zookeeper version: 3.9.5-x, built\nLatency min/avg/max: 0/0.5/3\nMode: follower\n";
+        for end in 0..answer.len() {
+            let text = whole_lines(&answer.as_bytes()[..end]);
+            assert!(answer.starts_with(&text) && (text.is_empty() || text.ends_with('\n')), "{text:?}");
+            assert!(!text.contains("Mode"), "{text:?}");
+        }
+        assert_eq!(whole_lines(answer.as_bytes()), answer);
     }
 }
