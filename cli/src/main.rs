@@ -38,6 +38,10 @@ use args::{Cli, Subcommand};
 use failure::{Failure, say, status};
 
 fn main() -> ExitCode {
+    #[cfg(unix)]
+    if let Some(ended) = run::be_backstop() {
+        return ended;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         // Help and the version go to stdout.

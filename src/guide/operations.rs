@@ -342,7 +342,7 @@
 //!
 //! | subcommand | what it does |
 //! |---|---|
-//! | `run NAME -- command` | runs a command under a lock, a read or write lock or a permit: the lease is renewed while the command runs, and the command is ended if the lock is lost |
+//! | `run NAME -- command` | runs a command under a lock, a read or write lock or a permit: the lease is renewed while the command runs, and the command is ended if the lock is lost, or `leasehold` is killed |
 //! | `ls [PATTERN]`, `show NAME` | what is locked by this library or waited for (`--all`: by anybody, found by a search over all keys); everything about one name |
 //! | `top`, `watch NAME` | a live screen of these locks; a time line of one, also as an SVG |
 //! | `unlock NAME` | frees a lock by force |

@@ -25,6 +25,8 @@ use lock::{Guard, GuardOfAnyKind, Lock};
 use nested::{held_above, may_be_nested};
 use patience::Patience;
 pub(crate) use system::Signals;
+#[cfg(unix)]
+pub(crate) use system::be_backstop;
 use system::{Child, Ended, Oversight, may_write_in_the_background};
 #[cfg(unix)]
 use unix as system;
@@ -86,7 +88,7 @@ fn under_lock(
     };
     // If no command was started, other machines need not be kept from running theirs.
     let child = start_command(&*guard, args, signals).inspect_err(|_| guard.end_min_hold())?;
-    run_with(child, guard, args, signals)
+    run_with(guard, child, args, signals)
 }
 
 fn conflict(args: &RunArgs, lock: &Lock) -> Result<Ended, Failure> {
@@ -141,10 +143,12 @@ fn start_command(guard: &dyn GuardOfAnyKind, args: &RunArgs, signals: &Signals) 
     }
     guard.ensure_held()?;
     signals.take_in_those_of_a_command()?;
-    Child::start(&args.command, &args.name, guard.fencing_token().ok())
+    Child::start(args, guard.fencing_token().ok())
 }
 
-fn run_with(child: Child, guard: Guard, args: &RunArgs, signals: &Signals) -> Result<Ended, Failure> {
+/// In this order: if a thread panics here, the child is dropped first, and ends its command before
+/// the lock is released.
+fn run_with(guard: Guard, child: Child, args: &RunArgs, signals: &Signals) -> Result<Ended, Failure> {
     let name = args.name.clone();
     guard.on_renewal_trouble(Box::new(move |trouble| say(format_args!("{name}: {trouble}"))));
     let ended = Oversight::new(child, &*guard, args, signals).until_the_end()?;

@@ -66,6 +66,7 @@ impl<'r> Oversight<'r> {
             select! {
                 recv(self.signals.received()) -> signal => {
                     if let Some(ended) = self.receive(signal.unwrap_or(SIGCHLD))? {
+                        self.child.is_over();
                         return Ok(ended);
                     }
                 }
@@ -80,7 +81,7 @@ impl<'r> Oversight<'r> {
     }
 
     /// Returns how the command ended, if the signal reports that.
-    fn receive(&self, signal: i32) -> Result<Option<Ended>, Failure> {
+    fn receive(&mut self, signal: i32) -> Result<Option<Ended>, Failure> {
         match signal {
             SIGCHLD => return self.look_after_child(),
             SIGTSTP => self.stop(),
@@ -96,7 +97,7 @@ impl<'r> Oversight<'r> {
         Ok(None)
     }
 
-    fn look_after_child(&self) -> Result<Option<Ended>, Failure> {
+    fn look_after_child(&mut self) -> Result<Option<Ended>, Failure> {
         // One signal may report several changes.
         loop {
             let change = self.child.change();
@@ -110,7 +111,7 @@ impl<'r> Oversight<'r> {
         }
     }
 
-    fn ended(&self, status: u8, is_interrupted: bool) -> Ended {
+    fn ended(&mut self, status: u8, is_interrupted: bool) -> Ended {
         let Some(kill_at) = self.kill_at else {
             return Ended { status, interrupt: if is_interrupted { self.interrupt() } else { None } };
         };
