@@ -150,11 +150,11 @@ fn a_killed_script_frees_its_lock_at_once() {
 #[test]
 fn a_command_does_not_outlive_its_run() {
     let server = Server::start();
-    for (name, number) in ENDING_AT_ONCE {
-        // It cleans up after SIGTERM.
-        let script = format!("ulimit -c 0; trap 'echo cleaned up; exit 0' TERM; echo $$; {IDLE}");
-        let mut program =
-            Program::start(leasehold(&server, &["run", "job", "--lease", "1s", "--", "sh", "-c", &script]));
+    // It cleans up after SIGTERM.
+    let script = format!("ulimit -c 0; trap 'echo cleaned up; exit 0' TERM; echo $$; {IDLE}");
+    let start = |(name, number)| {
+        let words = ["run", name, "--lease", "3s", "--", "sh", "-c", &script];
+        let mut program = Program::start(leasehold(&server, &words));
         let command: u32 = program.expect("").parse().unwrap();
         // Rust's handler of SIGSEGV and SIGBUS expects that a fault which is none of its own is
         // raised again, and then it has its default effect.
@@ -162,16 +162,20 @@ fn a_command_does_not_outlive_its_run() {
             program.signal(name);
             program.has_ended()
         });
-        let client = server.client();
-        let guard = client.mutex("job").try_lock_for(PROMPT).unwrap();
+        (name, number, command, program)
+    };
+    let killed = ENDING_AT_ONCE.map(start);
+    let client = server.client();
+    for (name, number, command, program) in killed {
+        let guard = client.mutex(name).try_lock_for(PROMPT).unwrap();
         assert!(guard.is_some(), "{name}: its lease has ended");
         assert!(!lives(command), "{name}");
         program.expect("cleaned up");
-        program.expect_said("job: this run was killed, so the command is ended");
+        program.expect_said(&format!("{name}: this run was killed, so the command is ended"));
         assert_eq!(program.end().by_signal, Some(number), "{name}");
-        drop((guard, client));
-        server.assert_clean();
     }
+    drop(client);
+    server.assert_clean();
 }
 
 /// The processes of its group as well, and those that ignore SIGTERM: --kill-after is longer than
@@ -180,7 +184,7 @@ fn a_command_does_not_outlive_its_run() {
 fn nobody_of_the_group_outlives_a_killed_run() {
     let server = Server::start();
     let script = format!("sh -c '{STUBBORN}' & {STUBBORN}");
-    let words = ["run", "job", "--lease", "2s", "--kill-after", "1m", "--", "sh", "-c", &script];
+    let words = ["run", "job", "--lease", "4s", "--kill-after", "1m", "--", "sh", "-c", &script];
     let program = Program::start(leasehold(&server, &words));
     let both: [u32; 2] = [program.expect("").parse().unwrap(), program.expect("").parse().unwrap()];
     program.signal("KILL");

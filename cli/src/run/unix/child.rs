@@ -102,7 +102,7 @@ impl Child {
     }
 
     /// The command has ended, and so has its group if it had to.
-    pub(super) fn is_over(self) {
+    pub(super) fn dismiss_backstop(self) {
         if let Some(backstop) = self.backstop {
             backstop.dismiss();
         }

@@ -66,7 +66,7 @@ impl<'r> Oversight<'r> {
             select! {
                 recv(self.signals.received()) -> signal => {
                     if let Some(ended) = self.receive(signal.unwrap_or(SIGCHLD))? {
-                        self.child.is_over();
+                        self.child.dismiss_backstop();
                         return Ok(ended);
                     }
                 }

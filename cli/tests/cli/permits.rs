@@ -1,0 +1,79 @@
+//! `leasehold permits`, and runs whose `--permits` is another number.
+
+use crate::program::{Gate, Program, leasehold, run};
+use crate::rig::Server;
+use crate::support::Clients;
+
+/// More permits than it has asked for would let more commands run at a time.
+#[test]
+fn a_run_that_gives_another_number_of_permits_is_refused() {
+    let server = Server::start();
+    let status = |options: &[&str]| {
+        let (status, _, said) = run(leasehold(&server, &[&["run", "api"], options, &["--", "echo", "ran"]].concat()));
+        (status.unwrap(), said)
+    };
+    assert_eq!(status(&["--permits", "2"]), (0, String::new()));
+    for other in ["1", "3"] {
+        let (ended, said) = status(&["--permits", other]);
+        assert_eq!(ended, 76, "{said}");
+        let remedy = format!("has 2 permits, not {other}: set the number by `leasehold permits api {other}`");
+        assert!(said.contains(&remedy), "{said}");
+        assert_eq!(status(&["--permits", other, "--permits-as-set"]), (0, String::new()));
+    }
+    assert_eq!(status(&["--permits-as-set"]).0, 64, "--permits is missing");
+    assert!(server.client().semaphore("api").delete().unwrap());
+    server.assert_clean();
+}
+
+#[test]
+fn the_number_of_permits_can_be_set() {
+    let server = Server::start();
+    let set = |number: &str| run(leasehold(&server, &["permits", "api", number]));
+    assert_eq!(set("1"), (Some(0), String::new(), "leasehold: api: it has 1 permits now".to_owned()));
+    assert_eq!(set("1"), (Some(0), String::new(), "leasehold: api: it has 1 permits".to_owned()));
+    let gate = Gate::in_dir(server.dir());
+    let start = |permits: &str| {
+        Program::start(leasehold(&server, &["run", "api", "--permits", permits, "--", "sh", "-c", &gate.script()]))
+    };
+    let first = start("1");
+    first.expect("ready");
+    let waiting = start("1");
+    crate::rig::wait_until("it waits", || server.channels().iter().any(|channel| channel.contains("{api}")));
+    // The waiter gets the new permit.
+    assert_eq!(set("2").2, "leasehold: api: it has 2 permits now, and had 1 before");
+    waiting.expect("ready");
+    // Nobody loses one.
+    assert_eq!(set("1").0, Some(0));
+    let status = || run(leasehold(&server, &["run", "api", "--permits", "1", "--no-wait", "--", "true"])).0;
+    assert_eq!(status(), Some(75));
+    gate.open();
+    assert_eq!((first.ends_with(0), waiting.ends_with(0)), (String::new(), String::new()));
+    assert_eq!(status(), Some(0));
+    for (arguments, status) in [(&["api", "0"][..], 64), (&["api", "-1"], 64), (&["api"], 64)] {
+        assert_eq!(run(leasehold(&server, &[&["permits"], arguments].concat())).0, Some(status), "{arguments:?}");
+    }
+    let client = server.client();
+    let held = client.lock("job").unwrap();
+    assert_eq!(run(leasehold(&server, &["permits", "job", "2"])).0, Some(76));
+    drop(held);
+    assert!(client.semaphore("api").delete().unwrap());
+    drop(client);
+    server.assert_clean();
+}
+
+/// Each reads the number, and adds the difference.
+#[test]
+fn several_that_set_the_same_number_at_once_set_it() {
+    let server = Server::start();
+    server.client().semaphore("api").try_set_permits(2).unwrap();
+    for number in ["9", "3"] {
+        let programs: Vec<Program> =
+            (0..8).map(|_| Program::start(leasehold(&server, &["permits", "api", number]))).collect();
+        for program in programs {
+            program.ends_with(0);
+        }
+        assert_eq!(server.client().semaphore("api").available_permits().unwrap().to_string(), number);
+    }
+    assert!(server.client().semaphore("api").delete().unwrap());
+    server.assert_clean();
+}
