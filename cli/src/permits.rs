@@ -54,7 +54,7 @@ pub(crate) fn permits(store: &StoreArgs, args: &PermitsArgs) -> Result<u8, Failu
 /// that set the number at once would both add the difference: the lock keeps them apart.
 fn set(client: &LockClient, semaphore: &Semaphore, permits: u32) -> Result<Option<i64>, Failure> {
     let busy = || Failure::new(status::NOT_HAD, format!("{}: others are changing it", visible(semaphore.name())));
-    let turn = client.mutex(&format!("permits of {}", semaphore.name()));
+    let turn = client.mutex(format!("permits of {}", semaphore.name()));
     let turn = turn.try_lock_owned_for(LONGEST_WAIT)?.ok_or_else(busy)?;
     let mut first = None;
     for _ in 0..ATTEMPTS {

@@ -168,7 +168,7 @@ fn start_command(guard: &dyn GuardOfAnyKind, args: &RunArgs, signals: &Signals) 
     }
     guard.ensure_held()?;
     signals.take_in_those_of_a_command()?;
-    Child::start(args, guard.fencing_token().ok())
+    Child::start(args, guard)
 }
 
 /// In this order: if a thread panics here, the child is dropped first, and ends its command before

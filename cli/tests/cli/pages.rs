@@ -45,7 +45,7 @@ fn the_pages_tell_all_options_and_statuses() {
 }
 
 #[test]
-fn doctor_and_bench_have_pages_of_their_own() {
+fn subcommands_have_pages_of_their_own() {
     let man = output(&["man"]).replace('\\', "");
     for (subcommand, words) in [
         ("doctor", ["--lease", "--json", "there are warnings", "there is a problem"]),

@@ -1,7 +1,7 @@
 //! `leasehold permits`, and runs whose `--permits` is another number.
 
-use crate::program::{Gate, Program, leasehold, run};
-use crate::rig::Server;
+use crate::program::{Gate, Program, leasehold, leasehold_at, run};
+use crate::rig::{Fault, Proxy, Server, wait_until};
 use crate::support::Clients;
 
 /// More permits than it has asked for would let more commands run at a time.
@@ -38,7 +38,7 @@ fn the_number_of_permits_can_be_set() {
     let first = start("1");
     first.expect("ready");
     let waiting = start("1");
-    crate::rig::wait_until("it waits", || server.channels().iter().any(|channel| channel.contains("{api}")));
+    wait_until("it waits", || server.channels().iter().any(|channel| channel.contains("{api}")));
     // The waiter gets the new permit.
     assert_eq!(set("2").2, "leasehold: api: it has 2 permits now, and had 1 before");
     waiting.expect("ready");
@@ -61,19 +61,24 @@ fn the_number_of_permits_can_be_set() {
     server.assert_clean();
 }
 
-/// Each reads the number, and adds the difference.
+/// Each reads the number, and adds the difference: the second one must not read it before the first
+/// one has added.
 #[test]
 fn several_that_set_the_same_number_at_once_set_it() {
     let server = Server::start();
-    server.client().semaphore("api").try_set_permits(2).unwrap();
-    for number in ["9", "3"] {
-        let programs: Vec<Program> =
-            (0..8).map(|_| Program::start(leasehold(&server, &["permits", "api", number]))).collect();
-        for program in programs {
-            program.ends_with(0);
-        }
-        assert_eq!(server.client().semaphore("api").available_permits().unwrap().to_string(), number);
-    }
-    assert!(server.client().semaphore("api").delete().unwrap());
+    let client = server.client();
+    client.semaphore("api").try_set_permits(2).unwrap();
+    let proxy = Proxy::start(&server);
+    proxy.inject("1000001", Fault::Hold);
+    let first = Program::start(leasehold_at(&proxy.url(), &["permits", "api", "1000003"]));
+    proxy.wait_hits(1);
+    let second = Program::start(leasehold(&server, &["permits", "api", "1000003"]));
+    wait_until("it waits", || server.channels().iter().any(|channel| channel.contains("permits of api")));
+    proxy.release_held();
+    assert!(first.ends_with(0).contains("and had 2 before"));
+    assert!(second.ends_with(0).ends_with("it has 1000003 permits"));
+    assert_eq!(client.semaphore("api").available_permits().unwrap(), 1_000_003);
+    assert!(client.semaphore("api").delete().unwrap());
+    drop((proxy, client));
     server.assert_clean();
 }

@@ -38,10 +38,10 @@ pub(super) struct Backstop {
 }
 
 impl Backstop {
-    /// To be called before the command is started.
-    pub(super) fn start(args: &RunArgs) -> std::io::Result<Self> {
+    /// To be called before the command is started, and just after its lock was granted for `lease`.
+    pub(super) fn start(args: &RunArgs, lease: Duration) -> std::io::Result<Self> {
         let mut command = Command::new(own_program()?);
-        command.arg0(NAME).args([ROLE, &args.name]).arg(format!("{}ms", grace(args).as_millis()));
+        command.arg0(NAME).args([ROLE, &args.name]).arg(format!("{}ms", grace(args, lease).as_millis()));
         // A group of its own: what a shell or a terminal sends to the run is not for it.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
         // It inherits the mask, so there is no moment at which a signal other than SIGKILL ends it.
@@ -86,8 +86,8 @@ impl Drop for Backstop {
 
 /// The time between SIGTERM and SIGKILL: half a lease at most. The lock is renewed every third, so
 /// the command has then ended before others can have the lock.
-fn grace(args: &RunArgs) -> Duration {
-    args.kill_after.min(args.lease / 2)
+fn grace(args: &RunArgs, lease: Duration) -> Duration {
+    args.kill_after.min(lease / 2)
 }
 
 /// Also after the file was replaced or removed, by an upgrade.

@@ -2,7 +2,6 @@
 
 use std::os::unix::process::CommandExt;
 
-use leasehold::fencing::FencingToken;
 use rustix::process::{
     Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process_group, test_kill_process_group, wait,
 };
@@ -12,6 +11,7 @@ use super::terminal;
 use crate::failure::{Failure, say};
 use crate::run::args::RunArgs;
 use crate::run::command::{cannot_start, under_lock};
+use crate::run::lock::GuardOfAnyKind;
 
 pub(crate) struct Child {
     /// The id of the process, and of its group.
@@ -42,9 +42,9 @@ impl From<WaitStatus> for Change {
 }
 
 impl Child {
-    pub(crate) fn start(args: &RunArgs, token: Option<FencingToken>) -> Result<Self, Failure> {
-        let mut backstop = backstop(args);
-        let mut command = under_lock(&args.command, &args.name, token);
+    pub(crate) fn start(args: &RunArgs, guard: &dyn GuardOfAnyKind) -> Result<Self, Failure> {
+        let mut backstop = backstop(args, guard);
+        let mut command = under_lock(args, guard);
         command.process_group(0);
         let child = terminal::without_that(|| command.spawn()).map_err(|e| cannot_start(&args.command, &e))?;
         // `wait` takes the place of this handle, which cannot report that a child was stopped.
@@ -110,11 +110,11 @@ impl Child {
 }
 
 /// As the first process of a container, this one needs none: all others end with it.
-fn backstop(args: &RunArgs) -> Option<Backstop> {
+fn backstop(args: &RunArgs, guard: &dyn GuardOfAnyKind) -> Option<Backstop> {
     if getpid().is_init() {
         return None;
     }
     let cannot =
         |e| say(format_args!("{}: if this process is killed, the command goes on without a lock: {e}", args.name));
-    Backstop::start(args).map_err(cannot).ok()
+    Backstop::start(args, guard.remaining()).map_err(cannot).ok()
 }
