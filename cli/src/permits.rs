@@ -50,8 +50,8 @@ pub(crate) fn permits(store: &StoreArgs, args: &PermitsArgs) -> Result<u8, Failu
     Ok(0)
 }
 
-/// Returns the number before; `None` if there was none. Permits can only be added or removed, so two
-/// that set the number at once would both add the difference: the lock keeps them apart.
+/// Returns the number before; `None` if there was none. Permits can only be added or removed, so
+/// two that set the number at once would both add the difference: the lock keeps them apart.
 fn set(client: &LockClient, semaphore: &Semaphore, permits: u32) -> Result<Option<i64>, Failure> {
     let busy = || Failure::new(status::NOT_HAD, format!("{}: others are changing it", visible(semaphore.name())));
     let turn = client.mutex(format!("permits of {}", semaphore.name()));

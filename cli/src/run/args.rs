@@ -16,7 +16,8 @@ Example: leasehold run nightly --no-wait -- /usr/local/bin/backup --full
 The lock is renewed while the command runs and released when it ends. The exit status is that of the command, or 128 + n
 if signal n ended it. leasehold itself exits with 75, or the status of --conflict-status, if somebody else holds the
 lock (stderr says who), 70 if the lock was lost, 69 if the store is unavailable, 64 for bad arguments, 76 if the store
-cannot keep this lock, 77 if it refuses the login, 126 if the command cannot be executed, and 127 if it was not found.
+cannot keep this lock (a lock of another kind has its name, or --permits differs from the number that was set), 77 if it
+refuses the login, 126 if the command cannot be executed, and 127 if it was not found.
 
 Waiting: without --wait or --no-wait, it waits as long as it takes, as flock does. At a terminal, or with --verbose, it
 says on stderr who holds the lock. A signal ends the wait and leaves nothing behind. Two waits that could never succeed
