@@ -13,10 +13,12 @@ const DETAILS: &str = "\
 programs that wait for a permit get those that are added. If fewer remain than are taken, nobody loses a permit, and no
 more are given out until enough of them have been returned.
 
-Several of these commands at once are carried out one after the other, under a lock with the name \"permits of NAME\".
-The status is 0 if the semaphore has N permits now, also if it had them before; 75 if somebody else goes on changing the
-number; and 76 if something other than a semaphore has the name.";
+Several of these commands at once are carried out one after the other, under the lock NAME:permits. The status is 0 if
+the semaphore has N permits now, also if it had them before; 75 if somebody else goes on changing the number; and 76 if
+something other than a semaphore has the name.";
 
+/// How long the others wait for one that was killed.
+const LEASE: Duration = Duration::from_secs(5);
 /// How long to wait for others that change the number: each needs some round trips.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// Programs that change the number without this command's lock may be in between.
@@ -41,7 +43,7 @@ pub(crate) fn number() -> clap::builder::RangedI64ValueParser<u32> {
 
 pub(crate) fn permits(store: &StoreArgs, args: &PermitsArgs) -> Result<u8, Failure> {
     let name = visible(&args.name);
-    let client = store.builder()?.busy_poll(false).build()?;
+    let client = store.builder()?.lease(LEASE).busy_poll(false).build()?;
     match set(&client, &client.semaphore(&args.name), args.permits)? {
         None => say(format_args!("{name}: it has {} permits now", args.permits)),
         Some(before) if before == i64::from(args.permits) => say(format_args!("{name}: it has {before} permits")),
@@ -54,7 +56,7 @@ pub(crate) fn permits(store: &StoreArgs, args: &PermitsArgs) -> Result<u8, Failu
 /// two that set the number at once would both add the difference: the lock keeps them apart.
 fn set(client: &LockClient, semaphore: &Semaphore, permits: u32) -> Result<Option<i64>, Failure> {
     let busy = || Failure::new(status::NOT_HAD, format!("{}: others are changing it", visible(semaphore.name())));
-    let turn = client.mutex(format!("permits of {}", semaphore.name()));
+    let turn = client.mutex(format!("{}:permits", semaphore.name()));
     let turn = turn.try_lock_owned_for(LONGEST_WAIT)?.ok_or_else(busy)?;
     let mut first = None;
     for _ in 0..ATTEMPTS {

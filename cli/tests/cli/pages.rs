@@ -49,7 +49,7 @@ fn subcommands_have_pages_of_their_own() {
     let man = output(&["man"]).replace('\\', "");
     for (subcommand, words) in [
         ("doctor", ["--lease", "--json", "there are warnings", "there is a problem"]),
-        ("permits", ["at any time", "<N>", "permits of NAME", "76"]),
+        ("permits", ["at any time", "<N>", "NAME:permits", "76"]),
         ("bench", ["--seconds", "--threads", "--json", "hand_off"]),
     ] {
         let long = output(&[subcommand, "--help"]);

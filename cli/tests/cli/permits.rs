@@ -73,7 +73,7 @@ fn several_that_set_the_same_number_at_once_set_it() {
     let first = Program::start(leasehold_at(&proxy.url(), &["permits", "api", "1000003"]));
     proxy.wait_hits(1);
     let second = Program::start(leasehold(&server, &["permits", "api", "1000003"]));
-    wait_until("it waits", || server.channels().iter().any(|channel| channel.contains("permits of api")));
+    wait_until("it waits", || server.channels().iter().any(|channel| channel.contains("{api:permits}")));
     proxy.release_held();
     assert!(first.ends_with(0).contains("and had 2 before"));
     assert!(second.ends_with(0).ends_with("it has 1000003 permits"));

@@ -67,8 +67,8 @@ impl Child {
         let _ = kill_process_group(self.pid, signal);
     }
 
-    /// Whether processes of the group are left, once [`change`](Self::change) has reported the end of
-    /// the first one.
+    /// Whether processes of the group are left, once [`change`](Self::change) has reported the end
+    /// of the first one.
     pub(super) fn has_group(&mut self) -> bool {
         // Those that this process has inherited stay in the group until they are waited for.
         while let Ok(Some((pid, _))) = wait(WaitOptions::NOHANG) {
