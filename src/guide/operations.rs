@@ -358,9 +358,9 @@
 //! Install this crontab on every machine: one of them runs the job, the others end with status 75.
 //! `--min-hold` keeps the lock taken after a quick job, for as long as clocks may differ, also if
 //! the job has failed; with `--min-hold-on-success` another machine may then do it. `--quiet
-//! --conflict-status 0` keeps cron from sending mails about the others, and
-//! `--retry-store 10m` waits for a store that is down when the job should start. The command's
-//! environment has `LEASEHOLD_TOKEN`, the fencing token, and `LEASEHOLD_NAME`.
+//! --conflict-status 0` keeps cron from sending mails about the others, and `--retry-store 10m`
+//! waits for a store that is down when the job should start. The command's environment has
+//! `LEASEHOLD_TOKEN`, the fencing token, and `LEASEHOLD_NAME`.
 //!
 //! On Unix, `run` passes on every signal that it can catch, and a second process, `lh-backstop`,
 //! ends the command's process group if `run` is killed, before the lease ends. What has left that
@@ -373,8 +373,8 @@
 //! `observe`](crate::observe#as-json); `leasehold schema` describes it. Exit statuses: 0 done, 75
 //! somebody else has the lock, 70 it was lost, 69 the store cannot be used, 64 bad arguments, 77
 //! denied, 76 nothing that can be locked, or a semaphore with another number of permits than
-//! `--permits` gives. Otherwise `run` ends with the status of the command,
-//! `show` with 1 if the name is free, and `doctor` with 1 for warnings and 2 for problems.
+//! `--permits` gives. Otherwise `run` ends with the status of the command, `show` with 1 if the
+//! name is free, and `doctor` with 1 for warnings and 2 for problems.
 //!
 //! # Connections
 //!

@@ -55,10 +55,10 @@ impl OtherNumber {
     /// The status is that of a name under which the store keeps something else.
     pub(super) fn refusal(&self, name: &str) -> Failure {
         let Self { there_are, wanted } = self;
-        let name = visible(name);
         let why = format!(
-            "{name}: the semaphore has {there_are} permits, not {wanted}: set the number by `leasehold permits {name} \
-             {wanted}`, or give --permits-as-set to run with {there_are}"
+            "{}: the semaphore has {there_are} permits, not {wanted}: `leasehold permits` sets their number, and \
+             --permits-as-set runs with {there_are}",
+            visible(name)
         );
         Failure::new(status::PROTOCOL, why)
     }

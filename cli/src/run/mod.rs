@@ -60,7 +60,7 @@ pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
     let ended = under_lock(&client, args, &signals, &patience);
     // Places in queues and failed releases are cleaned up in the background, and this waits for
     // that.
-    let is_lost = ended.as_ref().map_or_else(|failure| failure.status, |ended| ended.status) == status::LOST;
+    let is_lost = ended.as_ref().map_or_else(|failure| failure.status == status::LOST, |ended| ended.is_lost);
     if let Err(e) = client.close(if is_lost { CLOSE_TIMEOUT_AFTER_LOSS } else { CLOSE_TIMEOUT }) {
         say(format_args!("{}: {}", args.name, chain(&e)));
     }
@@ -181,7 +181,7 @@ fn run_with(guard: Guard, child: Child, args: &RunArgs, signals: &Signals) -> Re
         guard.end_min_hold();
     }
     match guard.give_up() {
-        Err(e) if e.kind() == ErrorKind::Lost && ended.status != status::LOST => {
+        Err(e) if e.kind() == ErrorKind::Lost && !ended.is_lost => {
             let why = format!("{} (the command has ended, with status {})", chain(&e), ended.status);
             Err(Failure::new(status::LOST, why))
         }

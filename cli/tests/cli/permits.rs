@@ -16,7 +16,7 @@ fn a_run_that_gives_another_number_of_permits_is_refused() {
     for other in ["1", "3"] {
         let (ended, said) = status(&["--permits", other]);
         assert_eq!(ended, 76, "{said}");
-        let remedy = format!("has 2 permits, not {other}: set the number by `leasehold permits api {other}`");
+        let remedy = format!("api: the semaphore has 2 permits, not {other}: `leasehold permits` sets their number");
         assert!(said.contains(&remedy), "{said}");
         assert_eq!(status(&["--permits", other, "--permits-as-set"]), (0, String::new()));
     }
