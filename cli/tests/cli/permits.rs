@@ -46,6 +46,8 @@ fn the_number_of_permits_can_be_set() {
     assert_eq!(set("1").0, Some(0));
     let status = || run(leasehold(&server, &["run", "api", "--permits", "1", "--no-wait", "--", "true"])).0;
     assert_eq!(status(), Some(75));
+    let (freed, _, said) = run(leasehold(&server, &["unlock", "api", "--force"]));
+    assert!(freed == Some(76) && said.contains("`leasehold permits` sets the number"), "{said}");
     gate.open();
     assert_eq!((first.ends_with(0), waiting.ends_with(0)), (String::new(), String::new()));
     assert_eq!(status(), Some(0));
