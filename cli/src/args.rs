@@ -7,6 +7,7 @@ use crate::completions::CompletionsArgs;
 use crate::doctor::DoctorArgs;
 use crate::exporter::ExporterArgs;
 use crate::ls::LsArgs;
+use crate::permits::PermitsArgs;
 use crate::run::RunArgs;
 use crate::schema::SchemaArgs;
 use crate::show::ShowArgs;
@@ -28,7 +29,7 @@ Exit statuses:
   69   the store is unavailable: it is down, unreachable, not ready or full
   70   the lock was lost while the command ran
   75   somebody else holds the lock (run: --conflict-status replaces 75); unlock: the lock was not freed
-  76   the store answers, but cannot keep this lock
+  76   the store answers, but cannot keep this lock: it is of another kind, or has another number of permits
   77   the store refuses the login or a permission, or a certificate is refused
   126  the command cannot be executed
   127  the command was not found
@@ -51,6 +52,7 @@ pub(crate) enum Subcommand {
     Ls(LsArgs),
     Show(ShowArgs),
     Unlock(UnlockArgs),
+    Permits(PermitsArgs),
     Doctor(DoctorArgs),
     Bench(BenchArgs),
     Top(TopArgs),

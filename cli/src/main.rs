@@ -17,6 +17,7 @@ mod looks;
 mod ls;
 mod man;
 mod output;
+mod permits;
 mod platform;
 mod refusal;
 mod run;
@@ -38,6 +39,10 @@ use args::{Cli, Subcommand};
 use failure::{Failure, say, status};
 
 fn main() -> ExitCode {
+    #[cfg(unix)]
+    if let Some(ended) = run::be_backstop() {
+        return ended;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         // Help and the version go to stdout.
@@ -64,6 +69,7 @@ fn dispatch(cli: &Cli) -> Result<u8, Failure> {
         Subcommand::Ls(args) => ls::ls(&cli.store, args),
         Subcommand::Show(args) => show::show(&cli.store, args),
         Subcommand::Unlock(args) => unlock::unlock(&cli.store, args),
+        Subcommand::Permits(args) => permits::permits(&cli.store, args),
         Subcommand::Schema(args) => schema::print(args),
         Subcommand::Doctor(args) => doctor::run(&cli.store, args),
         Subcommand::Bench(args) => bench::run(&cli.store, args),

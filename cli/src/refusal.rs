@@ -1,7 +1,7 @@
 //! Errors in the arguments, as one line.
 
 use clap::CommandFactory;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::args::Cli;
 use crate::store::may_have_password;
@@ -9,7 +9,11 @@ use crate::store::may_have_password;
 /// Clap's error, which has several paragraphs, as one line without the usage at its end.
 pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let arguments: Vec<String> = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let help = help_for(&arguments);
+    in_one_line_of(error, &arguments)
+}
+
+fn in_one_line_of(error: &clap::Error, arguments: &[String]) -> String {
+    let help = help_for(arguments);
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return format!("no subcommand is given; {help} lists them");
     }
@@ -18,27 +22,64 @@ pub(crate) fn in_one_line(error: &clap::Error) -> String {
     let is_wrong = |paragraph: &String| !["Usage: ", "For more"].iter().any(|begin| paragraph.starts_with(begin));
     let wrong: Vec<String> = paragraphs.take_while(is_wrong).collect();
     let wrong = wrong.join("; ").replace(" tip: ", "; tip: ").replace(";;", ";");
-    let hint = hint_of_dashes(&arguments);
-    let wrong = without_passwords(wrong.strip_prefix("error: ").unwrap_or(&wrong).to_owned(), &arguments);
+    let wrong = without_passwords(wrong.strip_prefix("error: ").unwrap_or(&wrong).to_owned(), arguments);
+    let wrong = without_the_tip_of_dashes(&wrong);
+    let hint = hint(arguments, unknown_option(error)).map(|hint| format!("; {hint}")).unwrap_or_default();
     format!("{wrong}{hint} (see {help})")
 }
 
-/// The command of a run comes after two dashes.
-fn hint_of_dashes(arguments: &[String]) -> &'static str {
-    let is_run = arguments.iter().find(|word| !word.starts_with('-')).is_some_and(|word| word == "run");
-    match is_run && arguments.len() > 2 && !arguments.iter().any(|word| word == "--") {
-        true => "; the command comes after --: leasehold run NAME -- COMMAND",
-        false => "",
+/// Clap proposes to put an option that it does not know behind two dashes, where it would become
+/// the command of a run.
+fn without_the_tip_of_dashes(wrong: &str) -> String {
+    let is_helpful = |part: &&str| !(part.starts_with("tip: ") && part.contains(" as a value, use '-- "));
+    wrong.split("; ").filter(is_helpful).collect::<Vec<_>>().join("; ")
+}
+
+fn unknown_option(error: &clap::Error) -> Option<&str> {
+    match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(option))) if option.starts_with('-') => Some(option),
+        _ => None,
     }
 }
 
+/// What people write who know other programs, and what they want.
+const MEANT: [(&[&str], &str); 8] = [
+    (
+        &["--timeout", "--time-out", "-t"],
+        "--wait TIME limits the wait for the lock, and --max-hold TIME the time with it; the program `timeout` is a part of \
+         the command: -- timeout 10m COMMAND",
+    ),
+    (&["--nonblock", "--nb", "--non-block"], "it is called --no-wait, or -n"),
+    (&["--shared", "-s"], "it is called --read; runs that exclude all others give --write"),
+    (&["--exclusive", "-x", "-e"], "a lock is exclusive without an option; beside runs with --read, give --write"),
+    (&["--conflict-exit-code", "-E"], "it is called --conflict-status"),
+    (&["--unlock", "-u"], "the lock is released when the command ends; `leasehold unlock NAME` frees one by force"),
+    (&["--command", "-c"], "the command comes after --: leasehold run NAME -- sh -c COMMAND"),
+    (&["--ttl", "--expire", "--expiry"], "--lease TIME is how long the lock stays taken if this machine dies"),
+];
+
+/// How to write what was probably meant.
+fn hint(arguments: &[String], unknown: Option<&str>) -> Option<&'static str> {
+    if unknown.is_some_and(|option| option[1..].starts_with(|c: char| c.is_ascii_digit())) {
+        return Some("times and numbers are not negative");
+    }
+    let is_run = subcommand_of(arguments).is_some_and(|name| name == "run");
+    let meant = MEANT.iter().find(|(options, _)| is_run && unknown.is_some_and(|option| options.contains(&option)));
+    let has_dashes = arguments.iter().any(|word| word == "--");
+    let is_without_command = is_run && arguments.len() > 2 && !has_dashes;
+    meant
+        .map(|(_, meant)| *meant)
+        .or_else(|| is_without_command.then_some("the command comes after --: leasehold run NAME -- COMMAND"))
+}
+
 fn help_for(arguments: &[String]) -> String {
+    subcommand_of(arguments).map_or_else(|| "leasehold --help".to_owned(), |name| format!("leasehold {name} --help"))
+}
+
+fn subcommand_of(arguments: &[String]) -> Option<&String> {
     let command = Cli::command();
     let is_one = |word: &&String| command.get_subcommands().any(|one| one.get_name() == word.as_str());
-    match arguments.iter().take_while(|word| *word != "--").find(is_one) {
-        Some(subcommand) => format!("leasehold {subcommand} --help"),
-        None => "leasehold --help".to_owned(),
-    }
+    arguments.iter().take_while(|word| *word != "--").find(is_one)
 }
 
 /// Clap quotes an argument that it does not understand, and stderr may end up in a cron job's mail.
@@ -65,7 +106,7 @@ mod tests {
             (&["run"], "the following required arguments were not provided: <NAME> <COMMAND>... (see "),
             (
                 &["run", "job", "--wiat", "1s"],
-                "unexpected argument '--wiat' found; tip: a similar argument exists: '--wait'; tip: ",
+                "unexpected argument '--wiat' found; tip: a similar argument exists: '--wait' (see ",
             ),
             (&["run", "x", "true"], "unexpected argument 'true' found"),
             (&["walk"], "unrecognized subcommand 'walk' (see "),
@@ -76,13 +117,46 @@ mod tests {
         }
     }
 
+    fn words(words: &[&str]) -> Vec<String> {
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
     #[test]
     fn a_run_without_dashes_is_told_of_them() {
-        let hint = |words: &[&str]| hint_of_dashes(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>());
-        assert!(hint(&["run", "x", "true"]).contains("leasehold run NAME -- COMMAND"));
+        let hint = |arguments: &[&str]| hint(&words(arguments), None);
+        assert!(hint(&["run", "x", "true"]).unwrap().contains("leasehold run NAME -- COMMAND"));
         for other in [&["run", "x", "--wait", "1", "--", "true"][..], &["run", "x"], &["ls", "run", "x"]] {
-            assert_eq!(hint(other), "", "{other:?}");
+            assert_eq!(hint(other), None, "{other:?}");
         }
+    }
+
+    /// Behind two dashes it would become the command.
+    #[test]
+    fn nobody_is_told_to_put_an_option_behind_the_dashes() {
+        for (arguments, meant) in [
+            (
+                &["--timeout", "5s"][..],
+                "--wait TIME limits the wait for the lock, and --max-hold TIME the time with it",
+            ),
+            (&["--timeout=5s"], "--wait TIME limits"),
+            (&["--wait", "-5s"], "times and numbers are not negative"),
+            (&["--permits", "-1"], "times and numbers are not negative"),
+            (&["--nonblock"], "--no-wait, or -n"),
+            (&["-x"], "exclusive without an option"),
+            (&["-E", "0"], "--conflict-status"),
+            (&["-c", "true"], "-- sh -c COMMAND"),
+            (&["--nothing-like-it"], "unexpected argument '--nothing-like-it' found"),
+        ] {
+            for end in [&["--", "true"][..], &[]] {
+                let arguments = [&["leasehold", "run", "job"], arguments, end].concat();
+                let error = Cli::try_parse_from(&arguments).unwrap_err();
+                let said = in_one_line_of(&error, &words(&arguments[1..]));
+                assert!(said.contains(meant) && !said.contains("as a value"), "{arguments:?}: {said}");
+            }
+        }
+        let error = Cli::try_parse_from(["leasehold", "ls", "--timeout", "5s"]).unwrap_err();
+        let said = in_one_line_of(&error, &words(&["ls", "--timeout", "5s"]));
+        assert_eq!(said, "unexpected argument '--timeout' found (see leasehold ls --help)");
     }
 
     #[test]

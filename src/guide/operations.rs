@@ -345,10 +345,11 @@
 //!
 //! | subcommand | what it does |
 //! |---|---|
-//! | `run NAME -- command` | runs a command under a lock, a read or write lock or a permit: the lease is renewed while the command runs, and the command is ended if the lock is lost |
+//! | `run NAME -- command` | runs a command under a lock, a read or write lock or a permit: the lease is renewed while the command runs, and the command is ended if the lock is lost, or `leasehold` is killed |
 //! | `ls [PATTERN]`, `show NAME` | what is locked by this library or waited for (`--all`: by anybody, found by a search over all keys); everything about one name |
 //! | `top`, `watch NAME` | a live screen of these locks; a time line of one, also as an SVG |
 //! | `unlock NAME` | frees a lock by force |
+//! | `permits NAME N` | sets the number of permits of a semaphore |
 //! | `doctor`, `bench` | what is wrong with the servers; how fast they are |
 //! | `doctor --acl`, `schema --postgres` | what an administrator has to permit or to install |
 //!
@@ -358,18 +359,25 @@
 //! ```
 //!
 //! Install this crontab on every machine: one of them runs the job, the others end with status 75.
-//! `--min-hold` keeps the lock taken after a quick job, for as long as clocks may differ;
-//! `--quiet --conflict-status 0` keeps cron from sending mails about the others, and
-//! `--retry-store 10m` waits for a store that is down when the job should start. The command's
-//! environment has `LEASEHOLD_TOKEN`, the fencing token, and `LEASEHOLD_NAME`.
+//! `--min-hold` keeps the lock taken after a quick job, for as long as clocks may differ, also if
+//! the job has failed; with `--min-hold-on-success` another machine may then do it. `--quiet
+//! --conflict-status 0` keeps cron from sending mails about the others, and `--retry-store 10m`
+//! waits for a store that is down when the job should start. The command's environment has
+//! `LEASEHOLD_TOKEN`, the fencing token, and `LEASEHOLD_NAME`.
+//!
+//! On Unix, `run` passes on every signal that it can catch, and a second process, `lh-backstop`,
+//! ends the command's process group if `run` is killed, before the lease ends. What has left that
+//! group goes on; so does a command whose `run` and `lh-backstop` are killed together. On Windows,
+//! the command of a `run` that is killed goes on.
 //!
 //! The store is given by `--url` or `LEASEHOLD_URL`. Everybody on the machine can see arguments, so
 //! `--url` refuses a password: put the URL into `LEASEHOLD_URL`, or the password into a file for
 //! `--password-file`. With `--json`, subcommands that show something print [the JSON of
 //! `observe`](crate::observe#as-json); `leasehold schema` describes it. Exit statuses: 0 done, 75
 //! somebody else has the lock, 70 it was lost, 69 the store cannot be used, 64 bad arguments, 77
-//! denied, 76 nothing that can be locked. Otherwise `run` ends with the status of the command,
-//! `show` with 1 if the name is free, and `doctor` with 1 for warnings and 2 for problems.
+//! denied, 76 nothing that can be locked, or a semaphore with another number of permits than
+//! `--permits` gives. Otherwise `run` ends with the status of the command, `show` with 1 if the
+//! name is free, and `doctor` with 1 for warnings and 2 for problems.
 //!
 //! # Connections
 //!

@@ -44,7 +44,8 @@ pub(crate) struct ExporterArgs {
     #[arg(default_value = "*")]
     pub(super) pattern: String,
 
-    /// The address and port to listen on; port 0 takes a free one, which is printed
+    /// The address and port to listen on. Without an address (`:9843`), those of all networks; port
+    /// 0 takes a free one, which is printed
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9843")]
     pub(super) listen: String,
 

@@ -2,7 +2,7 @@
 //! for a request that never ends, and Prometheus needs no more than this.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ impl Server {
     pub(super) fn start(address: &str, page: String) -> Result<Self, Failure> {
         let cannot =
             |e: io::Error| Failure::new(status::USAGE, format!("--listen {address}: cannot listen there: {e}"));
-        let listener = TcpListener::bind(address).map_err(cannot)?;
+        let listener = bind(address).map_err(cannot)?;
         let server = Self { address: listener.local_addr().map_err(cannot)?, page: Arc::new(Mutex::new(page.into())) };
         let page = Arc::clone(&server.page);
         std::thread::Builder::new().name("lh-http".into()).spawn(move || listen(&listener, &page)).map_err(cannot)?;
@@ -41,6 +41,19 @@ impl Server {
     pub(super) fn serve(&self, page: String) {
         *self.page.lock().unwrap_or_else(PoisonError::into_inner) = page.into();
     }
+}
+
+/// Without a host, as in `:9843`: all addresses of this machine.
+fn bind(address: &str) -> io::Result<TcpListener> {
+    let of_shape =
+        || io::Error::new(ErrorKind::InvalidInput, "an address is HOST:PORT, or :PORT for all of this machine");
+    let (host, port) = address.rsplit_once(':').ok_or_else(of_shape)?;
+    let port: u16 = port.parse().map_err(|_| of_shape())?;
+    if !host.is_empty() {
+        return TcpListener::bind(address);
+    }
+    // Where the system has IPv6, this one is for both.
+    TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
 }
 
 fn listen(listener: &TcpListener, page: &Arc<Mutex<Arc<str>>>) {

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::duration;
+use crate::{duration, permits};
 
 /// Maximum number of characters in an owner's label.
 const LONGEST_LABEL: usize = 100;
@@ -16,7 +16,8 @@ Example: leasehold run nightly --no-wait -- /usr/local/bin/backup --full
 The lock is renewed while the command runs and released when it ends. The exit status is that of the command, or 128 + n
 if signal n ended it. leasehold itself exits with 75, or the status of --conflict-status, if somebody else holds the
 lock (stderr says who), 70 if the lock was lost, 69 if the store is unavailable, 64 for bad arguments, 76 if the store
-cannot keep this lock, 77 if it refuses the login, 126 if the command cannot be executed, and 127 if it was not found.
+cannot keep this lock (a lock of another kind has its name, or --permits differs from the number that was set), 77 if it
+refuses the login, 126 if the command cannot be executed, and 127 if it was not found.
 
 Waiting: without --wait or --no-wait, it waits as long as it takes, as flock does. At a terminal, or with --verbose, it
 says on stderr who holds the lock. A signal ends the wait and leaves nothing behind. Two waits that could never succeed
@@ -45,11 +46,11 @@ pub(crate) struct RunArgs {
 
     /// Wait at most this long for the lock (500ms, 30s, 5m, 1h30m). Without --wait or --no-wait,
     /// wait as long as it takes
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, short, value_name = "TIME", value_parser = duration::parse)]
     wait: Option<Duration>,
 
     /// Do not wait: exit with status 75 if somebody else holds the lock
-    #[arg(long, conflicts_with = "wait")]
+    #[arg(long, short, conflicts_with = "wait")]
     no_wait: bool,
 
     /// The exit status if somebody else holds the lock, instead of 75. With 0, a cron job that
@@ -83,11 +84,15 @@ pub(crate) struct RunArgs {
     #[arg(long, group = "kind")]
     pub(super) write: bool,
 
-    /// Take one of N permits: at most N commands run at a time. All runs with this name must give
-    /// the same N
-    #[arg(long, group = "kind", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)),
-          conflicts_with = "min_hold")]
+    /// Take one of N permits: at most N commands run at a time. The first run sets the number, and
+    /// `leasehold permits` changes it. A run that gives another N is refused with status 76
+    #[arg(long, group = "kind", value_name = "N", value_parser = permits::number(), conflicts_with = "min_hold")]
     pub(super) permits: Option<u32>,
+
+    /// If the number of permits was set to another one than that of --permits, run with the one
+    /// that was set
+    #[arg(long, requires = "permits")]
+    pub(super) permits_as_set: bool,
 
     /// How long the lock stays taken if this machine or process dies. It is renewed every third of
     /// this time
@@ -99,10 +104,15 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(super) max_hold: Option<Duration>,
 
-    /// Keep the lock taken for at least this time, even if the command ends earlier: for jobs that
-    /// many machines start at about the same time. Not with ZooKeeper
+    /// Keep the lock taken for at least this time, even if the command ends earlier, or fails: for
+    /// jobs that many machines start at about the same time. Not with ZooKeeper
     #[arg(long, value_name = "TIME", value_parser = duration::parse)]
     pub(super) min_hold: Option<Duration>,
+
+    /// Only if the command succeeds: after a failure the lock is free at once, so that another
+    /// machine can do the job (with --min-hold)
+    #[arg(long, requires = "min_hold")]
+    pub(super) min_hold_on_success: bool,
 
     /// The time between SIGTERM and SIGKILL for a command whose lock was lost. On Windows, which
     /// has no such signals, the command is ended at once

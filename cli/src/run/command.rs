@@ -4,19 +4,19 @@ use std::ffi::OsString;
 use std::io::{Error, ErrorKind};
 use std::process::Command;
 
-use leasehold::fencing::FencingToken;
-
 use crate::failure::{Failure, status};
+use crate::run::args::RunArgs;
+use crate::run::lock::GuardOfAnyKind;
 use crate::store::{URL_VARIABLE, may_have_password};
 
 /// With the lock in its environment.
-pub(super) fn under_lock(words: &[OsString], name: &str, token: Option<FencingToken>) -> Command {
-    let mut command = Command::new(&words[0]);
-    command.args(&words[1..]).env("LEASEHOLD_NAME", name);
-    match token {
-        Some(token) => command.env("LEASEHOLD_TOKEN", token.to_string()),
+pub(super) fn under_lock(args: &RunArgs, guard: &dyn GuardOfAnyKind) -> Command {
+    let mut command = Command::new(&args.command[0]);
+    command.args(&args.command[1..]).env("LEASEHOLD_NAME", &args.name);
+    match guard.fencing_token() {
+        Ok(token) => command.env("LEASEHOLD_TOKEN", token.to_string()),
         // It would be the token of another lock, if this process itself runs under one.
-        None => command.env_remove("LEASEHOLD_TOKEN"),
+        Err(_) => command.env_remove("LEASEHOLD_TOKEN"),
     };
     let is_secret = |urls: OsString| urls.to_string_lossy().split_whitespace().any(may_have_password);
     if std::env::var_os(URL_VARIABLE).is_some_and(is_secret) {

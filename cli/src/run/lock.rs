@@ -5,11 +5,12 @@ use std::time::Duration;
 use leasehold::observe::LockHolder;
 use leasehold::{
     CancelToken, FairMutex, Held, LockClient, OwnedFairMutexGuard, OwnedMutexGuard, OwnedRwLockReadGuard,
-    OwnedRwLockWriteGuard, ReentrantMutex, Result, RwLock, Semaphore, SemaphorePermit, SetPermits,
+    OwnedRwLockWriteGuard, Primitive, ReentrantMutex, Result, RwLock, Semaphore, SemaphorePermit, SetPermits,
 };
 
 use super::args::{RunArgs, Wait};
-use crate::failure::say;
+use crate::failure::{Failure, status};
+use crate::text::visible;
 
 /// A guard of any kind of lock.
 pub(super) trait GuardOfAnyKind: Held {
@@ -43,6 +44,25 @@ guard_of_any_kind!(OwnedRwLockReadGuard, |_| ());
 guard_of_any_kind!(SemaphorePermit, |_| ());
 
 pub(super) type Guard = Box<dyn GuardOfAnyKind>;
+
+/// A semaphore's number of permits that is not the one of `--permits`.
+pub(super) struct OtherNumber {
+    there_are: i64,
+    wanted: u32,
+}
+
+impl OtherNumber {
+    /// The status is that of a name under which the store keeps something else.
+    pub(super) fn refusal(&self, name: &str) -> Failure {
+        let Self { there_are, wanted } = self;
+        let why = format!(
+            "{}: the semaphore has {there_are} permits, not {wanted}: `leasehold permits` sets their number, and \
+             --permits-as-set runs with {there_are}",
+            visible(name)
+        );
+        Failure::new(status::PROTOCOL, why)
+    }
+}
 
 pub(super) enum Lock {
     Exclusive(ReentrantMutex),
@@ -87,16 +107,38 @@ impl Lock {
             Self::Fair(fair) => take(wait, || fair.try_lock_owned(), |time| fair.try_lock_owned_for(time)),
             Self::Read(lock) => take(wait, || lock.try_read_owned(), |time| lock.try_read_owned_for(time)),
             Self::Write(lock) => take(wait, || lock.try_write_owned(), |time| lock.try_write_owned_for(time)),
-            Self::Permit(semaphore, permits) => {
-                // Only the first attempt of a run does not wait, so only that one sets the permits.
-                if matches!(wait, Wait::Not)
-                    && let SetPermits::Different { there_are } = semaphore.try_set_permits(*permits)?
-                {
-                    say(format_args!("{}: the semaphore has {there_are} permits, not {permits}", semaphore.name()));
-                }
+            Self::Permit(semaphore, _) => {
                 take(wait, || semaphore.try_acquire(), |time| semaphore.try_acquire_for(time))
             }
         }
+    }
+
+    /// Sets the number of permits, if there is none yet. Returns what it is if it is another one:
+    /// with more permits, more commands could run at a time than the user has asked for.
+    pub(super) fn set_permits(&self) -> Result<Option<OtherNumber>> {
+        let Self::Permit(semaphore, wanted) = self else { return Ok(None) };
+        Ok(match semaphore.try_set_permits(*wanted)? {
+            SetPermits::Different { there_are } => Some(OtherNumber { there_are, wanted: *wanted }),
+            _ => None,
+        })
+    }
+
+    /// The options that take a lock of another kind under the same name; `None` if this one is of
+    /// that kind, or no option takes it.
+    pub(super) fn how_to_take(&self, other: Primitive) -> Option<&'static str> {
+        Some(match (other, self) {
+            (Primitive::Read | Primitive::Write, Self::Read(_) | Self::Write(_))
+            | (Primitive::Mutex, Self::Exclusive(_))
+            | (Primitive::Fair, Self::Fair(_))
+            | (Primitive::Semaphore, Self::Permit(..)) => return None,
+            (Primitive::Read | Primitive::Write, _) => {
+                "this lock is taken for reading or writing: give --read or --write"
+            }
+            (Primitive::Mutex, _) => "this lock is taken without --fair, --read, --write and --permits",
+            (Primitive::Fair, _) => "this lock is a fair one: give --fair",
+            (Primitive::Semaphore, _) => "this is a semaphore: give --permits N",
+            _ => return None,
+        })
     }
 
     /// Says who holds a lock that was just found taken.

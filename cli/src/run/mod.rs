@@ -13,12 +13,14 @@ mod windows;
 
 use std::time::{Duration, Instant};
 
-use leasehold::{ErrorKind, LockClient};
+use leasehold::observe::LockSummary;
+use leasehold::{Error, ErrorKind, LockClient};
 
-use crate::failure::{Failure, by_signal, say, status};
+use crate::failure::{Failure, by_signal, say, status, status_of};
 use crate::holders::who;
 use crate::show::describe;
 use crate::store::StoreArgs;
+use crate::text::visible;
 use crate::words::{self, chain};
 pub(crate) use args::RunArgs;
 use args::Wait;
@@ -26,6 +28,8 @@ use lock::{Guard, GuardOfAnyKind, Lock};
 use nested::{held_above, may_be_nested};
 use patience::Patience;
 pub(crate) use system::Signals;
+#[cfg(unix)]
+pub(crate) use system::be_backstop;
 use system::{Child, Ended, Oversight, may_write_in_the_background};
 #[cfg(unix)]
 use unix as system;
@@ -34,6 +38,9 @@ use windows as system;
 
 /// A release that has not reached the store by then is left to the end of its lease.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
+/// The same after a loss: nothing is left to release, and a store that is down would not be told of
+/// the end of this client in a longer time either.
+const CLOSE_TIMEOUT_AFTER_LOSS: Duration = Duration::from_millis(200);
 
 /// How long a run under another run waits for a holder to announce its owner, which runs do just
 /// after they got their lock.
@@ -54,7 +61,8 @@ pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
     let ended = under_lock(&client, args, &signals, &patience);
     // Places in queues and failed releases are cleaned up in the background, and this waits for
     // that.
-    if let Err(e) = client.close(CLOSE_TIMEOUT) {
+    let is_lost = ended.as_ref().map_or_else(|failure| failure.status == status::LOST, |ended| ended.is_lost);
+    if let Err(e) = client.close(if is_lost { CLOSE_TIMEOUT_AFTER_LOSS } else { CLOSE_TIMEOUT }) {
         say(format_args!("{}: {}", args.name, chain(&e)));
     }
     let ended = ended?;
@@ -70,11 +78,17 @@ fn under_lock(
 ) -> Result<Ended, Failure> {
     let lock = Lock::new(client, args, signals.token());
     let start = Instant::now();
+    if let Some(other) =
+        patience.until_it_answers(|| lock.set_permits()).map_err(|e| refused(client, args, &lock, e))?
+        && !args.permits_as_set
+    {
+        return Err(other.refusal(&args.name));
+    }
     let taken = patience.until_it_answers(|| lock.take(Wait::Not));
     let taken = match (taken, args.wait()) {
         (Ok(None), Wait::Not) => Ok(None),
         (Ok(None), wait) => {
-            look_at_others(client, args, signals)?;
+            look_at_others(client, args, &lock, signals)?;
             lock.take(wait.left(start))
         }
         (taken, _) => taken,
@@ -83,11 +97,11 @@ fn under_lock(
         Ok(Some(guard)) => guard,
         Ok(None) => return conflict(args, &lock),
         Err(e) if e.kind() == ErrorKind::Cancelled => return Err(ended_before_start(args, signals)),
-        Err(e) => return Err(e.into()),
+        Err(e) => return Err(refused(client, args, &lock, e)),
     };
     // If no command was started, other machines need not be kept from running theirs.
     let child = start_command(&*guard, args, signals).inspect_err(|_| guard.end_min_hold())?;
-    run_with(child, guard, args, signals)
+    run_with(guard, child, args, signals)
 }
 
 fn conflict(args: &RunArgs, lock: &Lock) -> Result<Ended, Failure> {
@@ -99,12 +113,12 @@ fn conflict(args: &RunArgs, lock: &Lock) -> Result<Ended, Failure> {
 
 /// Before a wait: refuses a wait that would never end, and says who holds the lock. If the store
 /// cannot be queried now, the wait itself reports it.
-fn look_at_others(client: &LockClient, args: &RunArgs, signals: &Signals) -> Result<(), Failure> {
+fn look_at_others(client: &LockClient, args: &RunArgs, lock: &Lock, signals: &Signals) -> Result<(), Failure> {
     let start = Instant::now();
     let report = loop {
         let report = match client.inspect(&args.name) {
             Ok(Some(report)) => report,
-            Err(e) if e.kind() == ErrorKind::WrongType => return Err(e.into()),
+            Err(e) if e.kind() == ErrorKind::WrongType => return Err(refused(client, args, lock, e)),
             Ok(None) | Err(_) => return Ok(()),
         };
         if let Some(holder) = held_above(&report) {
@@ -129,6 +143,19 @@ fn look_at_others(client: &LockClient, args: &RunArgs, signals: &Signals) -> Res
     Ok(())
 }
 
+/// Why the lock cannot be had. If one of another kind has its name, that is how it is taken.
+fn refused(client: &LockClient, args: &RunArgs, lock: &Lock, error: Error) -> Failure {
+    if error.kind() != ErrorKind::WrongType {
+        return error.into();
+    }
+    let report = client.inspect(&args.name).ok().flatten();
+    let others = report.iter().flat_map(|report| report.locks()).map(LockSummary::primitive);
+    match others.filter_map(|other| lock.how_to_take(other)).next() {
+        Some(how) => Failure::new(status_of(error.kind()), format!("{}: {how}", visible(&args.name))),
+        None => error.into(),
+    }
+}
+
 fn ended_before_start(args: &RunArgs, signals: &Signals) -> Failure {
     let signal = signals.first();
     let why = format!("{}: ended by signal {signal} before the command was started", args.name);
@@ -142,15 +169,20 @@ fn start_command(guard: &dyn GuardOfAnyKind, args: &RunArgs, signals: &Signals) 
     }
     guard.ensure_held()?;
     signals.take_in_those_of_a_command()?;
-    Child::start(&args.command, &args.name, guard.fencing_token().ok())
+    Child::start(args, guard)
 }
 
-fn run_with(child: Child, guard: Guard, args: &RunArgs, signals: &Signals) -> Result<Ended, Failure> {
+/// In this order: if a thread panics here, the child is dropped first, and ends its command before
+/// the lock is released.
+fn run_with(guard: Guard, child: Child, args: &RunArgs, signals: &Signals) -> Result<Ended, Failure> {
     let name = args.name.clone();
     guard.on_renewal_trouble(Box::new(move |trouble| say(format_args!("{name}: {}", words::trouble(trouble)))));
     let ended = Oversight::new(child, &*guard, args, signals).until_the_end()?;
+    if args.min_hold_on_success && ended.status != 0 {
+        guard.end_min_hold();
+    }
     match guard.give_up() {
-        Err(e) if e.kind() == ErrorKind::Lost && ended.status != status::LOST => {
+        Err(e) if e.kind() == ErrorKind::Lost && !ended.is_lost => {
             let why = format!("{} (the command has ended, with status {})", chain(&e), ended.status);
             Err(Failure::new(status::LOST, why))
         }

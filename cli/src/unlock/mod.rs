@@ -108,7 +108,10 @@ fn refuse_what_is_no_lock(report: Option<&LockReport>) -> Result<(), Failure> {
         return Ok(());
     }
     let what = other.map_or_else(|| "number".to_owned(), |one| one.primitive().to_string());
-    let why = format!("{}: it is not a lock but a {what}, which cannot be freed by force", visible(report.name()));
+    let is_semaphore = other.is_some_and(|one| one.primitive() == Primitive::Semaphore);
+    let remedy = if is_semaphore { "; `leasehold permits` sets the number of its permits" } else { "" };
+    let name = visible(report.name());
+    let why = format!("{name}: it is not a lock but a {what}, which cannot be freed by force{remedy}");
     Err(Failure::new(status::PROTOCOL, why))
 }
 

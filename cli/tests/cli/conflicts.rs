@@ -20,6 +20,32 @@ fn what_is_no_lock_is_not_waited_for() {
     }
 }
 
+/// One line says which option takes it.
+#[test]
+fn a_lock_of_another_kind_is_taken_by_other_options() {
+    let server = Server::start();
+    let client = server.client();
+    let (read, semaphore) = (client.rw_lock("table").read_owned().unwrap(), client.semaphore("api"));
+    semaphore.try_set_permits(2).unwrap();
+    let (permit, mutex) = (semaphore.acquire().unwrap(), client.mutex("job").lock_owned().unwrap());
+    let write = client.rw_lock("page").write_owned().unwrap();
+    for (name, options, how) in [
+        ("table", &[][..], "table: this lock is taken for reading or writing: give --read or --write"),
+        ("table", &["--wait", "1m"], "give --read or --write"),
+        ("page", &["--fair"], "page: this lock is taken for reading or writing: give --read or --write"),
+        ("table", &["--permits", "2"], "give --read or --write"),
+        ("job", &["--read"], "job: this lock is taken without --fair, --read, --write and --permits"),
+        ("api", &["--write"], "api: this is a semaphore: give --permits N"),
+    ] {
+        let (status, _, said) = run(leasehold(&server, &[&["run", name], options, &["--", "true"]].concat()));
+        assert!(status == Some(76) && said.contains(how) && said.lines().count() == 1, "{name} {options:?}: {said}");
+    }
+    drop((read, permit, mutex, write));
+    assert!(semaphore.delete().unwrap());
+    drop((semaphore, client));
+    server.assert_clean();
+}
+
 #[test]
 fn a_run_does_not_wait_for_one_that_it_was_started_under() {
     let server = Server::start();

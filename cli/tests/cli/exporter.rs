@@ -304,3 +304,19 @@ fn serves(url: &str, client: &leasehold::LockClient) {
     exporter.wait_for("leasehold_store_locks{store=\"s\",kind=\"mutex\"} 0");
     exporter.ends("TERM");
 }
+
+#[test]
+fn without_a_host_it_listens_on_all_addresses() {
+    let server = Server::start();
+    let start = |listen: &str| Program::start(leasehold(&server, &["exporter", "--listen", listen]));
+    let all = start(":0");
+    let said = all.expect("listening on http://");
+    let port: u16 = said.trim_end_matches("/metrics").rsplit_once(':').unwrap().1.parse().unwrap();
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_ok());
+    all.signal("TERM");
+    all.ends_with(0);
+    for no_address in ["9843", "127.0.0.1", "localhost", ":", ":port", ":99999"] {
+        let said = start(no_address).ends_with(64);
+        assert!(said.contains("an address is HOST:PORT, or :PORT"), "{no_address}: {said}");
+    }
+}

@@ -12,6 +12,7 @@ mod looking;
 mod loss;
 mod outages;
 mod pages;
+mod permits;
 mod program;
 mod run;
 mod screen;

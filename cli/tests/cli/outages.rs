@@ -1,7 +1,7 @@
 //! A server that is down, goes down, and comes back.
 
 use crate::program::{Program, leasehold, leasehold_at, lives};
-use crate::rig::{PROMPT, Proxy, Server, wait_until};
+use crate::rig::{PROMPT, Proxy, Server, ms, wait_until};
 use crate::support::Clients;
 
 #[test]
@@ -52,6 +52,23 @@ fn a_server_that_stays_away_costs_the_lock() {
     let end = program.end();
     assert_eq!(end.status, Some(70), "{:?}", end.err);
     assert!(!lives(pid));
+}
+
+/// Nothing is left to release, so it does not wait for the store once the command has ended.
+#[test]
+fn a_lost_lock_does_not_wait_for_a_store_that_is_away() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    let script = "trap 'echo told; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
+    let words = ["run", "job", "--lease", "1500ms", "--kill-after", "1m", "--", "sh", "-c", script];
+    let program = Program::start(leasehold_at(&proxy.url(), &words));
+    program.expect("ready");
+    proxy.refuse(true);
+    proxy.cut_all();
+    program.expect("told");
+    let before = std::time::Instant::now();
+    assert_eq!(program.end().status, Some(70));
+    assert!(before.elapsed() < ms(2_000), "{:?}", before.elapsed());
 }
 
 /// The command has done its work, so its status counts; what is left is reported, and ends by

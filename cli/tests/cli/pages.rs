@@ -20,9 +20,11 @@ fn the_pages_tell_all_options_and_statuses() {
         "--read",
         "--write",
         "--permits",
+        "--permits-as-set",
         "--lease",
         "--max-hold",
         "--min-hold",
+        "--min-hold-on-success",
         "--kill-after",
         "--owner",
         "--quiet",
@@ -43,10 +45,11 @@ fn the_pages_tell_all_options_and_statuses() {
 }
 
 #[test]
-fn doctor_and_bench_have_pages_of_their_own() {
+fn subcommands_have_pages_of_their_own() {
     let man = output(&["man"]).replace('\\', "");
     for (subcommand, words) in [
         ("doctor", ["--lease", "--json", "there are warnings", "there is a problem"]),
+        ("permits", ["at any time", "<N>", "NAME:permits", "76"]),
         ("bench", ["--seconds", "--threads", "--json", "hand_off"]),
     ] {
         let long = output(&[subcommand, "--help"]);

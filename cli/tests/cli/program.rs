@@ -1,6 +1,7 @@
 //! The command as a process, and its output.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
@@ -45,6 +46,7 @@ pub(crate) struct Program {
 pub(crate) struct End {
     /// `None` if a signal ended the process itself.
     pub(crate) status: Option<i32>,
+    pub(crate) by_signal: Option<i32>,
     /// The lines that no test has expected.
     pub(crate) out: Vec<String>,
     pub(crate) err: Vec<String>,
@@ -89,10 +91,10 @@ impl Program {
     #[track_caller]
     pub(crate) fn end(mut self) -> End {
         wait_until("the program has ended", || self.has_ended());
-        let status = self.process.wait().unwrap().code();
+        let status = self.process.wait().unwrap();
         // Each ends with the last process that has it open.
         let rest = |lines: &Receiver<String>| std::iter::from_fn(|| lines.recv_timeout(CAP).ok()).collect();
-        End { status, out: rest(&self.out), err: rest(&self.err) }
+        End { status: status.code(), by_signal: status.signal(), out: rest(&self.out), err: rest(&self.err) }
     }
 
     /// Asserts the status, and returns leasehold's messages.
@@ -132,6 +134,22 @@ pub(crate) fn run(command: Command) -> (Option<i32>, String, String) {
 /// Whether the process is alive; one that has ended and was not waited for is not.
 pub(crate) fn lives(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// The processes that this one has started or inherited (Linux).
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    let processes =
+        std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let parent = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<u32>().ok()
+    };
+    processes.filter(|one| parent(one) == Some(pid)).collect()
+}
+
+/// The name and the arguments of a process (Linux).
+pub(crate) fn words_of(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default().replace('\0', " ")
 }
 
 /// Whether the process is stopped (Linux). A shell whose child was stopped between `vfork` and

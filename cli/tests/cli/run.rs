@@ -184,9 +184,6 @@ fn readers_share_and_permits_are_counted() {
         assert_eq!(program.ends_with(0), "");
     }
     assert_eq!(status(&["table", "--write"]), Some(0));
-    // The number is not changed, which is reported.
-    let (ended, _, said) = run(leasehold(&server, &["run", "api", "--permits", "3", "--", "true"]));
-    assert_eq!((ended, &*said), (Some(0), "leasehold: api: the semaphore has 2 permits, not 3"));
     assert!(server.client().semaphore("api").delete().unwrap());
     server.assert_clean();
 }
@@ -231,6 +228,39 @@ fn a_lock_is_kept_for_its_least_time() {
         assert!(remaining > 200_000, "{remaining}");
         server.cmd::<()>(&["DEL", kind[0]]);
     }
+}
+
+/// Another machine may be able to do what this one cannot.
+#[test]
+fn a_failed_job_keeps_its_lock_unless_it_is_kept_only_on_success() {
+    let server = Server::start();
+    for kind in [&["mutex"][..], &["queue", "--fair"], &["table", "--write"]] {
+        let end_with = |options: &[&str], script: &str| {
+            let words = [&["run"], kind, &["--no-wait", "--min-hold", "5m"], options, &["--", "sh", "-c", script]];
+            run(leasehold(&server, &words.concat())).0
+        };
+        let on_success = &["--min-hold-on-success"][..];
+        assert_eq!(end_with(on_success, "exit 3"), Some(3));
+        assert_eq!(end_with(on_success, "kill -TERM $$"), Some(143));
+        server.assert_clean();
+        assert_eq!(end_with(on_success, "exit 0"), Some(0));
+        assert_eq!(end_with(on_success, "exit 0"), Some(75), "{kind:?}");
+        server.cmd::<()>(&["DEL", kind[0]]);
+        assert_eq!(end_with(&[], "exit 3"), Some(3));
+        assert_eq!(end_with(&[], "exit 3"), Some(75), "{kind:?}");
+        server.cmd::<()>(&["DEL", kind[0]]);
+    }
+}
+
+/// For people who know `flock`.
+#[test]
+fn waits_have_the_short_options_of_flock() {
+    let server = Server::start();
+    let guard = server.client().mutex("job").lock_owned().unwrap();
+    for options in [&["-n"][..], &["-w", "100ms"], &["-w100ms"]] {
+        assert_eq!(run(leasehold(&server, &[&["run"], options, &["job", "--", "true"]].concat())).0, Some(75));
+    }
+    drop(guard);
 }
 
 /// The next machine may have the command.

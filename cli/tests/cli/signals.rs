@@ -3,11 +3,34 @@
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
-use crate::program::{Program, is_stopped, leasehold, leasehold_at, lives, path};
-use crate::rig::{PROMPT, Server, ms, signal, wait_until};
+use crate::loss::STUBBORN;
+use crate::program::{Gate, Program, children, is_stopped, leasehold, leasehold_at, lives, path, words_of};
+use crate::rig::{PROMPT, Server, cannot_run, ms, signal, wait_until};
 use crate::support::Clients;
 
-const SIGNALS: [(&str, i32); 6] = [("TERM", 15), ("INT", 2), ("HUP", 1), ("QUIT", 3), ("USR1", 10), ("USR2", 12)];
+/// All that end a program which does not handle them, and that it can handle.
+const SIGNALS: [(&str, i32); 17] = [
+    ("TERM", 15),
+    ("INT", 2),
+    ("HUP", 1),
+    ("QUIT", 3),
+    ("USR1", 10),
+    ("USR2", 12),
+    ("ABRT", 6),
+    ("ALRM", 14),
+    ("IO", 29),
+    ("PROF", 27),
+    ("PWR", 30),
+    ("STKFLT", 16),
+    ("SYS", 31),
+    ("TRAP", 5),
+    ("VTALRM", 26),
+    ("XCPU", 24),
+    ("XFSZ", 25),
+];
+
+/// The others: it cannot handle them, or only in a way that a fault of its own would make endless.
+const ENDING_AT_ONCE: [(&str, i32); 6] = [("KILL", 9), ("SEGV", 11), ("BUS", 7), ("ILL", 4), ("FPE", 8), ("RTMIN", 34)];
 
 /// A signal ends these short waits at once, unlike a long `sleep`.
 const IDLE: &str = "while :; do sleep 0.02; done";
@@ -15,8 +38,9 @@ const IDLE: &str = "while :; do sleep 0.02; done";
 #[test]
 fn signals_are_passed_on() {
     let server = Server::start();
-    for (name, _) in SIGNALS {
-        let script = format!("trap 'echo got {name}; exit 3' {name}; echo ready; {IDLE}");
+    // These end nobody who does not handle them.
+    for (name, number) in SIGNALS.into_iter().chain([("URG", 23), ("WINCH", 28)]) {
+        let script = format!("trap 'echo got {name}; exit 3' {number}; echo ready; {IDLE}");
         let program = Program::start(leasehold(&server, &["run", "job", "--", "sh", "-c", &script]));
         program.expect("ready");
         program.signal(name);
@@ -41,7 +65,7 @@ fn a_command_that_a_signal_ends_has_its_status_and_its_group_ends_too() {
             signal(grandchild, "TERM");
         }
         assert_eq!(program.ends_with(128 + number), "", "{name}");
-        assert!(!lives(grandchild), "{name}");
+        wait_until("the grandchild has ended", || !lives(grandchild));
         server.assert_clean();
     }
 }
@@ -55,12 +79,13 @@ fn a_signal_ends_the_wait_and_leaves_nothing() {
         let one = Program::start(leasehold(&server, &["run", "job", "--", "echo", "never"]));
         let two =
             Program::start(leasehold(&server, &["run", "queue", "--fair", "--wait", "1m", "--", "echo", "never"]));
-        wait_until("both wait", || !server.channels().is_empty() && client.fair("queue").queue_len().unwrap() == 1);
+        let one_waits = || server.channels().iter().any(|channel| channel.contains("{job}"));
+        wait_until("both wait", || one_waits() && client.fair("queue").queue_len().unwrap() == 1);
         let before = std::time::Instant::now();
         for program in [one, two] {
             program.signal(name);
             let end = program.end();
-            assert_eq!((end.status, &end.out[..]), (Some(128 + number), &[][..]), "{:?}", end.err);
+            assert_eq!((end.status, &end.out[..]), (Some(128 + number), &[][..]), "{:?} {:?}", end.by_signal, end.err);
             assert!(end.err.len() == 1 && end.err[0].contains(&format!("ended by signal {number} ")), "{:?}", end.err);
         }
         assert!(before.elapsed() < PROMPT);
@@ -121,20 +146,131 @@ fn a_killed_script_frees_its_lock_at_once() {
     server.assert_clean();
 }
 
+/// What ends the run ends its command, and does so before anybody else can have the lock.
 #[test]
-fn a_killed_run_leaves_its_lock_for_no_longer_than_a_lease() {
+fn a_command_does_not_outlive_its_run() {
     let server = Server::start();
-    let script = format!("echo $$; {IDLE}");
-    let program = Program::start(leasehold(&server, &["run", "job", "--lease", "1s", "--", "sh", "-c", &script]));
-    let command: u32 = program.expect("").parse().unwrap();
+    // It cleans up after SIGTERM.
+    let script = format!("ulimit -c 0; trap 'echo cleaned up; exit 0' TERM; echo $$; {IDLE}");
+    let start = |(name, number)| {
+        let words = ["run", name, "--lease", "3s", "--", "sh", "-c", &script];
+        let mut program = Program::start(leasehold(&server, &words));
+        let command: u32 = program.expect("").parse().unwrap();
+        // Rust's handler of SIGSEGV and SIGBUS expects that a fault which is none of its own is
+        // raised again, and then it has its default effect.
+        wait_until("the run is killed", || {
+            program.signal(name);
+            program.has_ended()
+        });
+        (name, number, command, program)
+    };
+    let killed = ENDING_AT_ONCE.map(start);
+    let client = server.client();
+    for (name, number, command, program) in killed {
+        let guard = client.mutex(name).try_lock_for(PROMPT).unwrap();
+        assert!(guard.is_some(), "{name}: its lease has ended");
+        assert!(!lives(command), "{name}");
+        program.expect("cleaned up");
+        program.expect_said(&format!("{name}: this run was killed, so the command is ended"));
+        assert_eq!(program.end().by_signal, Some(number), "{name}");
+    }
+    drop(client);
+    server.assert_clean();
+}
+
+/// The processes of its group as well, and those that ignore SIGTERM: --kill-after is longer than
+/// the lease.
+#[test]
+fn nobody_of_the_group_outlives_a_killed_run() {
+    let server = Server::start();
+    let script = format!("sh -c '{STUBBORN}' & {STUBBORN}");
+    let words = ["run", "job", "--lease", "4s", "--kill-after", "1m", "--", "sh", "-c", &script];
+    let program = Program::start(leasehold(&server, &words));
+    let both: [u32; 2] = [program.expect("").parse().unwrap(), program.expect("").parse().unwrap()];
     program.signal("KILL");
     let client = server.client();
     let guard = client.mutex("job").try_lock_for(PROMPT).unwrap();
-    assert!(guard.is_some(), "its lease has ended");
-    // The page documents this.
-    assert!(lives(command));
-    signal(command, "KILL");
+    assert!(guard.is_some() && both.iter().all(|pid| !lives(*pid)));
     drop((guard, client));
+    server.assert_clean();
+}
+
+/// The process that would end the command is not found by the name of the program, and it neither
+/// ends by a signal nor outlives a run that was not killed.
+#[cfg(target_os = "linux")]
+#[test]
+fn what_ends_the_command_of_a_killed_run_is_out_of_the_way() {
+    let server = Server::start();
+    let gate = Gate::in_dir(server.dir());
+    let start = || {
+        let program = Program::start(leasehold(&server, &["run", "job", "--", "sh", "-c", &gate.script()]));
+        program.expect("ready");
+        let backstop = children(program.pid()).into_iter().find(|pid| words_of(*pid).contains("__backstop"));
+        (program, backstop.unwrap())
+    };
+    let (program, backstop) = start();
+    let name = std::fs::read_to_string(format!("/proc/{backstop}/comm")).unwrap();
+    assert!(!name.contains("leasehold") && !words_of(backstop).contains("leasehold"), "{name}");
+    SIGNALS.iter().for_each(|(name, _)| signal(backstop, name));
+    signal(backstop, "STOP");
+    gate.open();
+    assert_eq!(program.ends_with(0), "");
+    assert!(!lives(backstop));
+    // If it is killed, the run says so, and goes on.
+    let gate = Gate::in_dir(server.dir());
+    let (program, backstop) = start();
+    signal(backstop, "KILL");
+    program.expect_said("the command goes on without a lock");
+    gate.open();
+    assert_eq!(program.ends_with(0), "");
+    server.assert_clean();
+}
+
+/// An orphan is inherited by the process that started it, if that is the first one of a container.
+/// Here the run's program was another one before, which had started a process.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_waits_for_processes_that_it_has_inherited() {
+    let server = Server::start();
+    let mut shell = Command::new("sh");
+    let script = r#"sleep 0.3 & exec "$0" run job -- sh -c "$1""#;
+    let gate = Gate::in_dir(server.dir());
+    shell.args(["-c", script, path(), &gate.script()]).env("LEASEHOLD_URL", server.url()).stdin(Stdio::null());
+    let program = Program::start(shell);
+    program.expect("ready");
+    wait_until("the sleep has ended", || {
+        !children(program.pid()).iter().any(|pid| words_of(*pid).contains("sleep 0.3"))
+    });
+    wait_until("nothing is left of it", || children(program.pid()).iter().all(|pid| lives(*pid)));
+    gate.open();
+    assert_eq!(program.ends_with(0), "");
+    server.assert_clean();
+}
+
+/// A lost lock does not wait for zombies of the group, which only this process can take away.
+#[cfg(target_os = "linux")]
+#[test]
+fn as_the_first_process_of_a_container_it_leaves_no_zombies() {
+    let server = Server::start();
+    // The second one is for users other than root.
+    let works = |flags: &&str| Command::new("unshare").args([flags, "true"]).status().is_ok_and(|end| end.success());
+    let Some(flags) = ["-pf", "-Urpf"].into_iter().find(works) else {
+        return cannot_run("this user may not make a namespace of processes");
+    };
+    let mut container = Command::new("unshare");
+    // Two orphans: one ends at once, and one is of the group when the lock is lost.
+    let script = format!("(sh -c 'echo orphan' &); (sh -c '{IDLE}' &); echo ready; {IDLE}");
+    container.args([flags, path(), "run", "job", "--lease", "600ms", "--kill-after", "1m", "--"]);
+    container.args(["sh", "-c", &script]).env("LEASEHOLD_URL", server.url()).stdin(Stdio::null());
+    let program = Program::start(container);
+    let said = [program.expect(""), program.expect("")];
+    assert!(said.contains(&"orphan".to_owned()) && said.contains(&"ready".to_owned()), "{said:?}");
+    let run = children(program.pid())[0];
+    wait_until("the orphan is taken away", || children(run).len() == 2 && children(run).iter().all(|pid| lives(*pid)));
+    let before = std::time::Instant::now();
+    assert!(server.client().mutex("job").force_unlock().unwrap());
+    assert!(program.ends_with(70).contains("taken away"));
+    assert!(before.elapsed() < ms(30_000), "it has not waited for --kill-after");
     server.assert_clean();
 }
 

@@ -7,7 +7,7 @@ use leasehold::{Builder, LockClient, Sentinel};
 
 use crate::loss::STUBBORN;
 use crate::program::{Gate, Program, leasehold, leasehold_at, lives, run};
-use crate::rig::{Cluster, MASTER_NAME, SentinelOptions, Sentinels, Server, fresh_dir, ms};
+use crate::rig::{Cluster, MASTER_NAME, PROMPT, SentinelOptions, Sentinels, Server, fresh_dir, ms};
 use crate::support::{Clients, Masters};
 
 /// A store as used by the command and by the library.
@@ -42,6 +42,7 @@ impl Store {
     fn keeps_the_promises(&self) {
         self.one_runs_at_a_time_with_a_larger_token();
         self.a_lost_lock_ends_the_command();
+        self.a_killed_run_ends_its_command();
     }
 
     fn one_runs_at_a_time_with_a_larger_token(&self) {
@@ -74,6 +75,35 @@ impl Store {
     }
 }
 
+impl Store {
+    fn a_killed_run_ends_its_command(&self) {
+        let program = Program::start(self.run(&["--kill-after", "1m"], &["sh", "-c", STUBBORN]));
+        let pid = program.expect("").parse().unwrap();
+        program.signal("KILL");
+        let client = self.client.clone().build().unwrap();
+        assert!(client.mutex("job").try_lock_for(PROMPT).unwrap().is_some());
+        assert!(!lives(pid), "it ran beside the next holder");
+        assert_eq!(program.end().by_signal, Some(9));
+    }
+
+    fn the_number_of_permits_can_be_set(&self) {
+        let set = |number| run(leasehold_at(&self.url, &["permits", "job", number]));
+        let status = |permits| run(self.run(&["--permits", permits], &["true"])).0;
+        assert_eq!((set("2").0, status("2"), status("3")), (Some(0), Some(0), Some(76)));
+        assert_eq!(set("3").2, "leasehold: job: it has 3 permits now, and had 2 before");
+        assert_eq!((status("2"), status("3")), (Some(76), Some(0)));
+        assert!(self.client.clone().build().unwrap().semaphore("job").delete().unwrap());
+    }
+
+    fn a_lock_of_another_kind_is_taken_by_other_options(&self) {
+        let client = self.client.clone().build().unwrap();
+        let guard = client.rw_lock("job").read_owned().unwrap();
+        let (status, _, said) = run(self.run(&["--no-wait"], &["true"]));
+        assert!(status == Some(76) && said.contains("give --read or --write"), "{said}");
+        drop(guard);
+    }
+}
+
 impl Drop for Store {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.dir);
@@ -90,7 +120,10 @@ fn hosts(urls: &[String]) -> String {
 #[test]
 fn over_postgres() {
     let server = crate::rig::Postgres::start();
-    Store::new(server.url(), &[], server.builder()).keeps_the_promises();
+    let store = Store::new(server.url(), &[], server.builder());
+    store.keeps_the_promises();
+    store.the_number_of_permits_can_be_set();
+    store.a_lock_of_another_kind_is_taken_by_other_options();
     server.assert_clean();
 }
 
@@ -125,6 +158,7 @@ fn over_zookeeper() {
     let store = Store::new(server.url(), &[], LockClient::builder().url(server.url()));
     let (status, _, said) = run(store.run(&["--min-hold", "1m"], &["true"]));
     assert_eq!(status, Some(76), "{said}");
+    store.the_number_of_permits_can_be_set();
 }
 
 #[test]

@@ -1,10 +1,12 @@
-//! A run on Unix: process groups, signals, job control.
+//! A run on Unix: process groups, signals, job control, and a process that outlives a killed run.
 
+mod backstop;
 mod child;
 mod oversee;
 mod signals;
 mod terminal;
 
+pub(crate) use backstop::be_backstop;
 pub(super) use child::Child;
 pub(super) use oversee::{Ended, Oversight};
 pub(crate) use signals::Signals;

@@ -35,13 +35,15 @@ pub(crate) struct Oversight<'r> {
 /// How the command ended.
 pub(crate) struct Ended {
     pub(crate) status: u8,
+    /// Whether that is because the lock was lost: a command may have the same status.
+    pub(crate) is_lost: bool,
     /// Set if a SIGINT ended a command at a terminal.
     interrupt: Option<Interrupt>,
 }
 
 impl Ended {
     pub(crate) fn with(status: u8) -> Self {
-        Self { status, interrupt: None }
+        Self { status, is_lost: false, interrupt: None }
     }
 
     /// Ends this process by the signal that ended the command, if a terminal sent it; otherwise
@@ -67,6 +69,7 @@ impl<'r> Oversight<'r> {
             select! {
                 recv(self.signals.received()) -> signal => {
                     if let Some(ended) = self.receive(signal.unwrap_or(SIGCHLD))? {
+                        self.child.dismiss_backstop();
                         return Ok(ended);
                     }
                 }
@@ -81,7 +84,7 @@ impl<'r> Oversight<'r> {
     }
 
     /// Returns how the command ended, if the signal reports that.
-    fn receive(&self, signal: i32) -> Result<Option<Ended>, Failure> {
+    fn receive(&mut self, signal: i32) -> Result<Option<Ended>, Failure> {
         match signal {
             SIGCHLD => return self.look_after_child(),
             SIGTSTP => self.stop(),
@@ -97,7 +100,7 @@ impl<'r> Oversight<'r> {
         Ok(None)
     }
 
-    fn look_after_child(&self) -> Result<Option<Ended>, Failure> {
+    fn look_after_child(&mut self) -> Result<Option<Ended>, Failure> {
         // One signal may report several changes.
         loop {
             let change = self.child.change();
@@ -111,9 +114,9 @@ impl<'r> Oversight<'r> {
         }
     }
 
-    fn ended(&self, status: u8, is_interrupted: bool) -> Ended {
+    fn ended(&mut self, status: u8, is_interrupted: bool) -> Ended {
         let Some(kill_at) = self.kill_at else {
-            return Ended { status, interrupt: if is_interrupted { self.interrupt() } else { None } };
+            return Ended { interrupt: if is_interrupted { self.interrupt() } else { None }, ..Ended::with(status) };
         };
         // Other processes of its group may still write what the lock protected.
         while self.child.has_group() {
@@ -123,7 +126,7 @@ impl<'r> Oversight<'r> {
             }
             std::thread::sleep(LOOK);
         }
-        Ended::with(status::LOST)
+        Ended { is_lost: true, ..Ended::with(status::LOST) }
     }
 
     fn interrupt(&self) -> Option<Interrupt> {

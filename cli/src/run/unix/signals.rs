@@ -8,7 +8,8 @@ use leasehold::CancelToken;
 use nix::sys::signal::{SigSet, Signal as Blocked};
 use rustix::process::{Signal, kill_current_process_group};
 use signal_hook::consts::{
-    SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2,
+    SIGABRT, SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGSYS, SIGTERM, SIGTRAP, SIGTSTP,
+    SIGTTIN, SIGTTOU, SIGURG, SIGUSR1, SIGUSR2, SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
 };
 use signal_hook::iterator::{Handle, Signals as Incoming};
 use signal_hook::low_level::emulate_default_handler;
@@ -16,8 +17,27 @@ use signal_hook::low_level::emulate_default_handler;
 use crate::failure::{Failure, status};
 use crate::platform::{ignored, is_in};
 
-/// The signals that end a wait for the lock and are passed on to the command.
-const PASSED_ON: [i32; 6] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
+/// The signals that end a wait for the lock and are passed on to the command: all that would end
+/// this process, except those that a fault of its own raises (a handler that returns would raise
+/// SIGSEGV, SIGBUS, SIGILL and SIGFPE again, for ever), and real-time signals, which no safe
+/// interface sends. Those end this process, and its [backstop](super::backstop) the command.
+const ENDING: [i32; 15] = [
+    SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGABRT, SIGALRM, SIGIO, SIGPROF, SIGSYS, SIGTRAP, SIGVTALRM,
+    SIGXCPU, SIGXFSZ,
+];
+/// Those of them that not every system has.
+#[cfg(all(target_os = "linux", not(any(target_arch = "mips", target_arch = "mips64", target_arch = "sparc64"))))]
+const ENDING_HERE: &[i32] = &[Signal::POWER.as_raw(), Signal::STKFLT.as_raw()];
+#[cfg(not(all(target_os = "linux", not(any(target_arch = "mips", target_arch = "mips64", target_arch = "sparc64")))))]
+const ENDING_HERE: &[i32] = &[];
+
+fn ending() -> impl Iterator<Item = i32> {
+    ENDING.iter().chain(ENDING_HERE).copied()
+}
+
+/// What this process receives while the command runs. A program that handles none of them ignores
+/// the last two, so they end no wait.
+const OF_A_COMMAND: [i32; 7] = [SIGCHLD, SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH];
 
 pub(crate) struct Signals {
     received: Receiver<i32>,
@@ -32,7 +52,7 @@ impl Signals {
     /// Starts to handle the signals that end a wait.
     pub(crate) fn take_in() -> Result<Self, Failure> {
         let ignored = ignored();
-        let incoming = Incoming::new(PASSED_ON.iter().filter(|signal| !is_in(ignored, **signal))).map_err(failed)?;
+        let incoming = Incoming::new(ending().filter(|signal| !is_in(ignored, *signal))).map_err(failed)?;
         let (sender, received) = unbounded();
         let (token, first, handle) = (CancelToken::new(), Arc::default(), incoming.handle());
         let listener = Listener { sender, token: token.clone(), first: Arc::clone(&first) };
@@ -44,8 +64,7 @@ impl Signals {
     /// Starts to handle the signals of a running command as well. Until then, the process is
     /// stopped and continued like any other.
     pub(crate) fn take_in_those_of_a_command(&self) -> Result<(), Failure> {
-        let all = [SIGCHLD, SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU];
-        let mut more = all.into_iter().filter(|one| !is_in(self.ignored, *one));
+        let mut more = OF_A_COMMAND.into_iter().filter(|one| !is_in(self.ignored, *one));
         more.try_for_each(|one| self.handle.add_signal(one)).map_err(failed)
     }
 
@@ -53,7 +72,7 @@ impl Signals {
     /// calls that a signal would end, as in the `redis` crate: what they requested would stay at
     /// the server.
     pub(crate) fn spare_this_thread(&self) {
-        let all = PASSED_ON.iter().filter_map(|signal| Blocked::try_from(*signal).ok());
+        let all = ending().filter_map(|signal| Blocked::try_from(signal).ok());
         // Cannot fail with a valid mask.
         let _ = all.collect::<SigSet>().thread_block();
     }
@@ -85,7 +104,7 @@ impl Listener {
         // write, and is notified when SIGTTOU stops others in the group.
         let _ = SigSet::from(Blocked::SIGTTOU).thread_unblock();
         for signal in incoming.forever() {
-            if PASSED_ON.contains(&signal) {
+            if ending().any(|one| one == signal) {
                 // Set before the cancel, because it is read after that.
                 let _ = self.first.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Acquire);
                 self.token.cancel();

@@ -1,14 +1,14 @@
 //! The command, in a job object of its own.
 
-use std::ffi::OsString;
 use std::io;
 use std::process::ExitStatus;
 
-use leasehold::fencing::FencingToken;
 use process_wrap::std::{ChildWrapper, CommandWrap, JobObject};
 
 use crate::failure::Failure;
+use crate::run::args::RunArgs;
 use crate::run::command::{cannot_start, under_lock};
+use crate::run::lock::GuardOfAnyKind;
 
 /// How a program ends that does not handle Ctrl-C (STATUS_CONTROL_C_EXIT).
 const ENDED_BY_CTRL_C: u32 = 0xC000_013A;
@@ -25,10 +25,10 @@ pub(super) enum End {
 impl Child {
     /// The process is in the job before it runs, so that no process which it starts is outside.
     /// The job does not end it when this process ends.
-    pub(crate) fn start(words: &[OsString], name: &str, token: Option<FencingToken>) -> Result<Self, Failure> {
-        let mut command = CommandWrap::from(under_lock(words, name, token));
+    pub(crate) fn start(args: &RunArgs, guard: &dyn GuardOfAnyKind) -> Result<Self, Failure> {
+        let mut command = CommandWrap::from(under_lock(args, guard));
         command.wrap(JobObject);
-        command.spawn().map(Self).map_err(|e| cannot_start(words, &e))
+        command.spawn().map(Self).map_err(|e| cannot_start(&args.command, &e))
     }
 
     /// Ends all processes of the job.

@@ -27,11 +27,13 @@ pub(crate) struct Oversight<'r> {
 /// How the command ended.
 pub(crate) struct Ended {
     pub(crate) status: u8,
+    /// Whether that is because the lock was lost: a command may have the same status.
+    pub(crate) is_lost: bool,
 }
 
 impl Ended {
     pub(crate) fn with(status: u8) -> Self {
-        Self { status }
+        Self { status, is_lost: false }
     }
 
     /// The console has sent Ctrl-C to the script above as well.
@@ -65,11 +67,12 @@ impl<'r> Oversight<'r> {
     }
 
     fn ended(&self, end: End) -> Ended {
-        Ended::with(match end {
+        let status = match end {
             _ if self.is_lost => status::LOST,
             End::Exited(status) => status,
             End::Interrupted => by_signal(INTERRUPTED),
-        })
+        };
+        Ended { status, is_lost: self.is_lost }
     }
 
     /// Ends the command, and what it has started, because the lock is lost. There is no signal that
