@@ -95,6 +95,6 @@ mod tests {
             assert_eq!(finding.severity(), Severity::Warning, "{finding:?}");
         }
         let prepared = judged("prepared transaction", Some(3600), 5);
-        assert!(prepared.advice().unwrap().contains("ROLLBACK PREPARED '7'"), "{prepared:?}");
+        assert!(prepared.advice().unwrap().to_string().contains("ROLLBACK PREPARED '7'"), "{prepared:?}");
     }
 }

@@ -93,7 +93,9 @@ impl ServerError {
                 .advise(Advice::InstallSchema),
             "42501" => error.advise(Advice::GrantRoleRights),
             "22P05" | "22021" => error
-                .reworded(|said| format!("the database is not encoded in UTF8, so names are limited to its characters: {said}"))
+                .reworded(|said| {
+                    format!("the database is not encoded in UTF8, so names are limited to its characters: {said}")
+                })
                 .advise("use other names, or a database that was created with ENCODING 'UTF8'"),
             "53300" => error.advise("raise max_connections, or let each client have fewer connections"),
             "25006" => error.advise("name the primary, or all hosts"),
