@@ -117,3 +117,23 @@ fn two_releases_share_a_queue() {
     drop(client);
     server.assert_clean();
 }
+
+/// Functions of this version without its youngest one, and tables without the columns that it
+/// needs: they are completed, and what is held stays held.
+#[test]
+fn what_a_build_before_the_first_release_has_left_is_completed() {
+    let server = server!(Postgres::shared());
+    let client = server.client();
+    let guard = client.lock("k").unwrap();
+    for table in ["lock", "share", "waiter"] {
+        server.run_sql(&format!("ALTER TABLE leasehold.{table} DROP COLUMN since CASCADE"));
+    }
+    server.run_sql("DROP FUNCTION leasehold_v2.set_back CASCADE");
+    let later = server.client();
+    assert!(later.try_lock("k").unwrap().is_none());
+    assert_eq!(later.locks("*").unwrap().len(), 1);
+    guard.unlock().unwrap();
+    later.lock("k").unwrap().unlock().unwrap();
+    drop((client, later));
+    server.assert_clean();
+}

@@ -20,14 +20,15 @@ pub(crate) const TABLES: u32 = 1;
 /// It is one transaction. Running it again does no harm.
 pub const POSTGRES_SCHEMA: &str = include_str!("../schema.sql");
 
-/// Whether the tables and functions exist: true if the last function of the script does, and the
-/// table that is read first. Empty schemas, which an administrator has made beforehand, are not
-/// enough. The catalogues are asked, because a name like `leasehold.meta` is refused to a role that
-/// may not use the schema.
+/// Whether the tables and functions exist: true if the youngest function of this version does, and
+/// the table that is read first. Empty schemas, which an administrator has made beforehand, are not
+/// enough; nor is what a build before the first release has left, whose tables lack columns. The
+/// catalogues are asked, because a name like `leasehold.meta` is refused to a role that may not use
+/// the schema.
 macro_rules! is_installed {
     () => {
         "(EXISTS (SELECT FROM pg_class WHERE relname = 'meta' AND relnamespace = to_regnamespace('leasehold')) \
-         AND EXISTS (SELECT FROM pg_proc WHERE proname = 'sweep' AND pronamespace = to_regnamespace('leasehold_v2')))"
+         AND EXISTS (SELECT FROM pg_proc WHERE proname = 'set_back' AND pronamespace = to_regnamespace('leasehold_v2')))"
     };
 }
 pub(crate) use is_installed;
@@ -48,8 +49,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) fn install(transport: &mut Transport, is_there: bool, may_create: bool) -> Result<bool> {
     if !is_there {
         if !may_create {
-            let why = "the schema leasehold_v2 is not in the database, or is empty, and this client may not create it \
-                       (create_schema)";
+            let why = "the schema leasehold_v2 is not in the database, or is empty, and create_schema is off";
             return Err(Error::new(ErrorKind::Unsupported, why).advise(Advice::InstallSchema));
         }
         transport.handshake = Some(Instant::now() + PATIENCE);
