@@ -31,7 +31,7 @@ fn keys_of_ours_are_no_names() {
         refused(client.fenced_value(key).claim(FencingToken::new(1)), kind);
         let error = client.lock(key).unwrap_err();
         assert_eq!(error.name(), Some(key));
-        assert!(error.to_string().contains("choose another name"), "{error}");
+        assert!(error.to_string().contains("use another name"), "{error}");
         // The key is what clashes: a client's prefix can turn a valid name into a reserved key, or
         // the reverse.
         let (prefix, name) = key.split_at(5);

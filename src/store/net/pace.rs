@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use crate::base::error::Error;
 use crate::base::random::Backoff;
 
-/// After the first failure, and at most. A call that finds the server back waits for what is left.
+/// After the first failure, and at most. A call that finds the server back waits for what is left,
+/// so it is no more than a part of the I/O timeout, after which that call fails.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
@@ -24,8 +25,9 @@ struct Failure {
 }
 
 impl Pace {
-    pub(super) fn new() -> Self {
-        Self { pauses: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), failed: None }
+    pub(super) fn new(io_timeout: Duration) -> Self {
+        let longest = LONGEST_PAUSE.min(io_timeout / 4);
+        Self { pauses: Backoff::new(FIRST_PAUSE.min(longest), longest), failed: None }
     }
 
     /// How long the next connect has to wait.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::MutexGuard;
 
@@ -32,8 +33,8 @@ pub(super) enum Maker {
 }
 
 impl<C: PooledConnector> PoolState<C> {
-    pub(super) fn new() -> Self {
-        let (free, queue, pace) = (Vec::new(), VecDeque::new(), Pace::new());
+    pub(super) fn new(io_timeout: Duration) -> Self {
+        let (free, queue, pace) = (Vec::new(), VecDeque::new(), Pace::new(io_timeout));
         Self { free, open: 0, connecting: false, queue, pace, closed: false }
     }
 

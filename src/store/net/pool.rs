@@ -51,7 +51,8 @@ pub(crate) struct Pool<C: PooledConnector> {
 
 impl<C: PooledConnector> Pool<C> {
     pub(crate) fn new(connector: C, most: usize) -> Arc<Self> {
-        let (state, aside) = (Mutex::new(PoolState::new()), Mutex::new(()));
+        let state = Mutex::new(PoolState::new(connector.io_timeout()));
+        let aside = Mutex::new(());
         Arc::new_cyclic(|own| Self { connector, most, state, aside, own: own.clone() })
     }
 

@@ -480,6 +480,40 @@ fn of_a_hand_over() {
     server.assert_clean();
 }
 
+/// The lock is free then, and was given back without a message, because the next thread was about
+/// to get it: whoever undoes that thread's request tells the waiters of other clients.
+#[test]
+fn of_a_hand_over_that_only_gave_back_wakes_the_others() {
+    let server = server!();
+    let proxy = Proxy::before_postgres(&server);
+    // One connection, so that the next thread cannot repeat its request over another.
+    let client = LockClient::builder().url(proxy.url()).lease(LONG).connections(1);
+    let client = client.outage_timeout(ms(300)).build().unwrap();
+    let other = server.client();
+    std::thread::scope(|s| {
+        let guard = client.mutex(NAME).with_lease(LONG * 2).lock().unwrap();
+        let waits = s.spawn(|| other.lock(NAME).unwrap().unlock().unwrap());
+        wait_until("another client waits", || {
+            server.number_of("SELECT count(*) FROM leasehold.lock WHERE wants IS NOT NULL") > 0
+        });
+        let next = s.spawn(|| client.lock(NAME).map(drop));
+        // It has left its acquire for the thread that releases.
+        wait_until("the next thread waits", || client.snapshot().waits().len() == 1);
+        std::thread::sleep(ms(10));
+        let hits = proxy.hits();
+        proxy.refuse(true);
+        proxy.inject_after(NAME, 1, Fault::CutBeforeSend);
+        guard.unlock().unwrap();
+        let next = next.join().unwrap();
+        assert!(proxy.hits() > hits, "the release alone was handed on: {next:?}");
+        assert_eq!(next.unwrap_err().kind(), ErrorKind::Unreachable);
+        proxy.refuse(false);
+        wait_until("the other client was told", || waits.is_finished());
+    });
+    drop((client, other, proxy));
+    server.assert_clean();
+}
+
 /// Sent once: either it has freed the lock, or its caller is told that it may have.
 #[test]
 fn of_force() {
