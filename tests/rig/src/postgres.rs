@@ -496,8 +496,9 @@ impl Postgres {
     /// channel is left; and that a sweep removes everything else that does not expire.
     #[track_caller]
     pub fn assert_clean(&self) {
-        wait_until("nothing is held", || self.held().is_empty());
+        // The backends first: that of a killed process may still run what it had received.
         wait_until("no backend is left", || self.backends() == 0);
+        wait_until("nothing is held", || self.held().is_empty());
         // If the server was slow when a client was closed, the record of that client expires
         // instead of being deleted. With a default lease that takes longer than this wait.
         wait_until("the records of the clients are gone", || {
