@@ -11,6 +11,8 @@ use rand::rngs::SysRng;
 
 pub(crate) mod thread {
     pub(crate) use std::thread::{Builder, JoinHandle, Thread, ThreadId, current, sleep};
+    #[cfg(feature = "redlock")]
+    pub(crate) use std::thread::{ScopedJoinHandle, scope};
 }
 
 #[inline]

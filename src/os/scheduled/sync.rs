@@ -38,6 +38,21 @@ impl<T: ?Sized> Mutex<T> {
         Some(MutexGuard { mutex: self, locked: Some(locked) })
     }
 
+    /// Looks again and again: nobody who unlocks a mutex would wake a thread with a deadline.
+    pub(crate) fn try_lock_for(&self, timeout: Duration) -> Option<MutexGuard<'_, T>> {
+        let deadline = now() + timeout;
+        let mut pause = Duration::from_micros(20);
+        loop {
+            let locked = self.try_lock();
+            let left = deadline.saturating_duration_since(now());
+            if locked.is_some() || left.is_zero() {
+                return locked;
+            }
+            thread::sleep(pause.min(left));
+            pause *= 2;
+        }
+    }
+
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }

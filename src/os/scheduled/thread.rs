@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use shuttle::sync::atomic::{AtomicBool, Ordering};
 pub use shuttle::thread::{JoinHandle, Thread, ThreadId, current};
+pub(crate) use shuttle::thread::{Scope, ScopedJoinHandle, scope};
 
 use super::parker::Parker;
 use super::{now, time};
@@ -25,15 +26,25 @@ impl Builder {
     /// Counts the thread while it runs.
     pub fn spawn<T: Send + 'static>(self, run: impl FnOnce() -> T + Send + 'static) -> io::Result<JoinHandle<T>> {
         let name = self.0.clone();
-        if let Some(time) = time::current() {
-            time.threads.borrow_mut().push(name.clone());
-        }
-        let counted = Counted(self.0);
+        let counted = Counted::new(self.0);
         let builder = name.into_iter().fold(shuttle::thread::Builder::new(), shuttle::thread::Builder::name);
         builder.spawn(move || {
             let _counted = counted;
             run()
         })
+    }
+
+    /// Like [`spawn`](Self::spawn), for a thread that ends with its scope.
+    pub(crate) fn spawn_scoped<'s, T: Send + 's>(
+        self,
+        scope: &'s Scope<'s, '_>,
+        run: impl FnOnce() -> T + Send + 's,
+    ) -> io::Result<ScopedJoinHandle<'s, T>> {
+        let counted = Counted::new(self.0);
+        Ok(scope.spawn(move || {
+            let _counted = counted;
+            run()
+        }))
     }
 }
 
@@ -48,6 +59,15 @@ pub fn running() -> Vec<Option<String>> {
 }
 
 struct Counted(Option<String>);
+
+impl Counted {
+    fn new(name: Option<String>) -> Self {
+        if let Some(time) = time::current() {
+            time.threads.borrow_mut().push(name.clone());
+        }
+        Self(name)
+    }
+}
 
 impl Drop for Counted {
     fn drop(&mut self) {

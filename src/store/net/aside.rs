@@ -1,13 +1,11 @@
 //! One connection beside those of a pool, for requests that need one that was just made.
 
 use std::ops::{Deref, DerefMut};
-use std::time::Instant;
-
-use parking_lot::MutexGuard;
 
 use super::pool::Pool;
 use super::pooled::PooledConnector;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::os::{self, MutexGuard};
 
 impl<C: PooledConnector> Pool<C> {
     /// Makes a connection beside those of the pool: to install what it needs, or for requests that
@@ -17,7 +15,7 @@ impl<C: PooledConnector> Pool<C> {
     /// The connect failed, also for another thread that this one has waited for; or all others took
     /// the I/O timeout.
     pub(crate) fn connect_aside(&self) -> Result<Aside<'_, C>> {
-        let began = Instant::now();
+        let began = os::now();
         let Some(turn) = self.aside.try_lock_for(self.connector().io_timeout()) else {
             let why =
                 format!("other threads used a new connection to {} for the I/O timeout", self.connector().address());

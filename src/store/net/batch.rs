@@ -3,10 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
-
 use super::pooled::{Outcome, PooledConnector};
 use crate::base::error::{Error, ErrorKind};
+use crate::os::{Condvar, Mutex};
 
 /// Limits how long the last request of a batch waits for the first.
 const MOST: usize = 128;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::error::Error;
 use crate::base::random::Backoff;
+use crate::os;
 
 /// After the first failure, and at most. A call that finds the server back waits for what is left,
 /// so it is no more than a part of the I/O timeout, after which that call fails.
@@ -32,7 +33,7 @@ impl Pace {
 
     /// How long the next connect has to wait.
     pub(super) fn pause(&self) -> Duration {
-        self.failed.as_ref().map_or(Duration::ZERO, |failure| failure.pause.saturating_sub(failure.at.elapsed()))
+        self.failed.as_ref().map_or(Duration::ZERO, |failure| failure.pause.saturating_sub(os::since(failure.at)))
     }
 
     pub(super) fn succeeded(&mut self) {
@@ -41,7 +42,7 @@ impl Pace {
     }
 
     pub(super) fn failed(&mut self, error: Error) {
-        self.failed = Some(Failure { error, at: Instant::now(), pause: self.pauses.next() });
+        self.failed = Some(Failure { error, at: os::now(), pause: self.pauses.next() });
     }
 
     /// Why the last connect failed; `None` if it succeeded.

@@ -4,12 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
-
 use super::batch::{QueuedRequest, RequestState};
 use super::pace::Pace;
 use super::pooled::PooledConnector;
 use crate::base::error::Error;
+use crate::os::MutexGuard;
 
 /// Invariants: while the queue is not empty, no connection is free, and some thread has one or is
 /// making one, and will return it.

@@ -26,14 +26,13 @@
 //! another connection is probably free sooner.
 
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
-
-use parking_lot::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use super::batch::{Batch, QueuedRequest, RequestState, SentBatch, take_batch};
 use super::places::{Maker, PoolState, fail_queue};
 use super::pooled::{Outcome, PooledConnector};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::os::{self, Mutex, MutexGuard};
 
 /// After a SIGSTOP and a SIGCONT, callers that wait for a connection find that their deadline has
 /// passed, while the thread with the connection is about to read its answer and return it. They
@@ -148,7 +147,7 @@ impl<C: PooledConnector> Pool<C> {
     pub(super) fn connect_after_pause(&self) -> Result<C::Connection> {
         let pause = self.state.lock().pace.pause();
         if !pause.is_zero() {
-            std::thread::sleep(pause);
+            os::thread::sleep(pause);
         }
         if self.state.lock().closed {
             return Err(closed());
@@ -194,7 +193,7 @@ impl<C: PooledConnector> Pool<C> {
     /// Makes the connection for a reserved place on a thread of its own, which sends the queue.
     fn grow(&self) {
         let own = self.own.clone();
-        let grown = std::thread::Builder::new().name("lh-connect".into()).spawn(move || {
+        let grown = os::thread::Builder::new().name("lh-connect".into()).spawn(move || {
             if let Some(pool) = own.upgrade() {
                 drop(pool.make(None));
             }
@@ -313,7 +312,7 @@ impl<C: PooledConnector> Pool<C> {
     /// Blocks until a queued request has an outcome, as the leader of its batch if it is the first
     /// of it.
     fn await_outcome(&self, queued: &Arc<QueuedRequest<C>>) -> Outcome<C> {
-        let mut give_up = Instant::now() + self.connector.io_timeout();
+        let mut give_up = os::now() + self.connector.io_timeout();
         let mut last_chance = Some(AFTER_A_STOP);
         let mut state = queued.state.lock();
         loop {
@@ -342,7 +341,7 @@ impl<C: PooledConnector> Pool<C> {
                 continue;
             }
             if let Some(more) = last_chance.take() {
-                give_up = Instant::now() + more;
+                give_up = os::now() + more;
                 continue;
             }
             drop(state);

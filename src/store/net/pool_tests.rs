@@ -1,6 +1,7 @@
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread::{JoinHandle, spawn};
+use std::time::Instant;
 
 use super::*;
 

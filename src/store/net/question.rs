@@ -12,7 +12,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use crate::os::{self, Condvar, Mutex, MutexGuard};
 
 /// One question, which several threads may ask.
 pub(crate) struct Question<T> {
@@ -75,7 +75,7 @@ impl<T: Clone + Send + 'static> Question<T> {
         until: Instant,
         question: impl FnOnce() -> T + Send + 'static,
     ) -> Answer<T> {
-        let patience = until.saturating_duration_since(Instant::now()) / 4;
+        let patience = until.saturating_duration_since(os::now()) / 4;
         let mut question = Some(question);
         let mut state = self.shared.state.lock();
         let joins = wanted == Wanted::Next && state.under_way.is_some();
@@ -85,7 +85,7 @@ impl<T: Clone + Send + 'static> Question<T> {
                 && let Some(question) = question.take()
             {
                 state.asked += 1;
-                state.under_way = Some(Instant::now());
+                state.under_way = Some(os::now());
                 MutexGuard::unlocked(&mut state, || self.start(question));
                 continue;
             }
@@ -110,7 +110,7 @@ impl<T: Clone + Send + 'static> Question<T> {
     fn start(&self, question: impl FnOnce() -> T + Send + 'static) {
         // Dropped with the closure if there is no thread.
         let asking = Asking { shared: self.shared.clone(), answer: None };
-        let _ = std::thread::Builder::new().name(self.thread.to_owned()).spawn(move || {
+        let _ = os::thread::Builder::new().name(self.thread.to_owned()).spawn(move || {
             let mut asking = asking;
             asking.answer = Some(question());
         });

@@ -1,12 +1,11 @@
 //! The connection of the watchdog thread, for renewals and undos.
 
-use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
+use std::time::Duration;
 
 use crate::base::error::Result;
 use crate::base::lease::Moment;
 use crate::base::log;
+use crate::os::{self, Mutex};
 use crate::store::Undo;
 use crate::store::redis::script;
 use crate::store::redis::wire::{
@@ -59,12 +58,12 @@ impl Background {
     /// Uses a connection of the pool if it cannot open one (`maxclients`, open files): a hold must
     /// not be lost while its client has a working connection.
     pub(super) fn exchange(&self, requests: &[Request], locks: &Pool) -> Result<(Vec<Reply>, Moment)> {
-        let started = Instant::now();
+        let started = os::now();
         match self.exchange_alone(requests) {
             Ok(done) => Ok(done),
             // Not after a connect that timed out: the server hangs, and this request would hang,
             // too.
-            Err(RedisFailure::NotSent(error)) if started.elapsed() < self.connector.io_timeout => {
+            Err(RedisFailure::NotSent(error)) if os::since(started) < self.connector.io_timeout => {
                 log::debug!("renewing over a connection of the locks: {}", error.chain());
                 exchange_over(locks, requests).ok_or(error)
             }

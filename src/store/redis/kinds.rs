@@ -1,13 +1,11 @@
 //! The kind of number that a client keeps under a name. A latch, a semaphore and a counting
 //! semaphore are each stored as a number under their name, and Redis cannot distinguish them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
-
-use parking_lot::Mutex;
 
 use crate::base::error::{Error, ErrorKind};
 use crate::base::lock_name::{Kind, LockName};
+use crate::os::{HashMap, Mutex};
 
 /// Maximum number of names remembered. Beyond it all are forgotten, which costs only the error
 /// message.

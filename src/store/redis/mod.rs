@@ -18,7 +18,6 @@ mod subscription;
 pub(crate) mod wire;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub(crate) use self::diagnosis::{Part, Subject, examine_all, lease_of};
@@ -37,6 +36,7 @@ use crate::base::diagnosis::Finding;
 use crate::base::error::Result;
 use crate::base::lock_name::{Kind, LockName};
 use crate::base::node_status::NodeStatus;
+use crate::os::atomic::AtomicBool;
 use crate::store::resolve::{Resolution, resolve_first};
 use crate::store::{
     Acquire, Acquired, CountStore, Diagnose, FenceStore, HandedOver, HoldCounts, ListingStore, LockStatus, LockStore,

@@ -4,7 +4,6 @@
 //! to be searched. It expires with the last text in it. A client of an earlier release writes its
 //! text and is not in the index.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::RedisStore;
@@ -15,6 +14,7 @@ use super::wire::{Reply, Request, Shape, fail_on_error};
 use crate::base::deadline::ceil_millis;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
+use crate::os::atomic::Ordering;
 use crate::store::{Announced, MOST_CLIENTS, OwnerStore};
 
 /// The text, and the entry in the index. Also used for the masters of Redlock. Each may run without

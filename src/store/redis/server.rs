@@ -10,6 +10,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
 use crate::base::limits::IDEMPOTENCY_TTL;
 use crate::base::node_status::{NodeState, NodeStatus};
+use crate::os;
 use crate::store::UnknownOutcomes;
 use crate::store::redis::wire::{
     Connector, Pool, RedisFailure, Reply, Request, RequestAfter, Target, UnknownOutcome, fail_on_error,
@@ -132,7 +133,7 @@ impl Server {
             drop(connection);
             // It is longer than the I/O timeout only if the server's clock was set back, and no
             // caller waits for that.
-            std::thread::sleep(wait.min(self.pool.connector().io_timeout));
+            os::thread::sleep(wait.min(self.pool.connector().io_timeout));
             connection = connect()?;
         }
         let mut requests = connection.kills_for(earlier).map_err(|wait| RedisFailure::NotSent(not_yet(wait)))?;

@@ -4,15 +4,14 @@
 //! pattern subscription serves them all.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-use parking_lot::Mutex;
+use std::time::Duration;
 
 use super::keys::{channel_of, channel_of_waiter, waiters_pattern};
 use super::wire::{Frame, PubSubReader, PubSubWriter};
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::event::Interrupt;
+use crate::os::atomic::{AtomicBool, Ordering};
+use crate::os::{self, Mutex};
 use crate::store::net::Waker;
 use crate::store::topics::{Progress, Topics};
 use crate::store::{Received, Subscriber, SubscriptionSender, Topic};
@@ -176,7 +175,7 @@ impl SubscriptionSender for RedisSender {
 
     fn maintain(&mut self) -> Result<()> {
         let mut watched = self.topics.lock();
-        if watched.end_idle_turns(Instant::now()) {
+        if watched.end_idle_turns(os::now()) {
             self.writer.unsubscribe_pattern(watched.turns_channel())
         } else {
             Ok(())

@@ -1,7 +1,6 @@
 //! One round of an acquisition: ask all masters, count the grants, and take back those that do not
 //! make a majority.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::node::{error_of, single};
@@ -13,6 +12,7 @@ use crate::base::advice::Advice;
 use crate::base::error::{Error, Result};
 use crate::base::holder::is_foreign;
 use crate::base::lease::Moment;
+use crate::os::atomic::Ordering;
 use crate::store::redis::script::{self, NodeReply};
 use crate::store::redis::wire::{Connection, RedisFailure, Reply};
 use crate::store::{Acquire, Release, Spent, TokenRule, UnknownOutcomes};

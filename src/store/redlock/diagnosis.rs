@@ -1,11 +1,12 @@
 //! What a diagnosis finds out about the masters, each by itself and all together.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::quorum::majority;
 use super::store::RedlockStore;
 use crate::base::diagnosis::{Check, Finding, tolerated_offset};
 use crate::base::node_status::NodeState;
+use crate::os;
 use crate::store::findings::Examined;
 use crate::store::redis::wire::Connector;
 use crate::store::redis::{Part, Subject, examine_all, lease_of};
@@ -52,7 +53,7 @@ impl RedlockStore {
 
     /// Who votes. The background thread finds that out, so a new client is given some time.
     fn admitted(&self, examined: &[Examined], patience: Duration) -> Finding {
-        let deadline = Instant::now() + patience;
+        let deadline = os::now() + patience;
         let states = || self.nodes().iter().map(crate::base::node_status::NodeStatus::state).collect::<Vec<_>>();
         let is_open = |states: &[NodeState]| {
             let open = |(state, examined): (&NodeState, &Examined)| {
@@ -61,8 +62,8 @@ impl RedlockStore {
             states.iter().zip(examined).any(open)
         };
         let mut now = states();
-        while is_open(&now) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
+        while is_open(&now) && os::now() < deadline {
+            os::thread::sleep(Duration::from_millis(5));
             now = states();
         }
         let (all, quorum) = (self.nodes.len(), majority(self.nodes.len()));

@@ -17,7 +17,6 @@ mod store;
 mod supported;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use self::acquire::Tally;
@@ -33,6 +32,7 @@ use crate::base::holder::hold_on_many;
 use crate::base::lease::Moment;
 use crate::base::lock_name::LockName;
 use crate::base::node_status::{NodeState, NodeStatus};
+use crate::os::atomic::Ordering;
 use crate::store::redis::keys::check_name;
 use crate::store::redis::wire::Connector;
 use crate::store::redis::{script, subscribe_to};

@@ -16,8 +16,6 @@
 
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::node::{Node, Voting, single};
 use super::quorum::NodeSet;
 use super::quorum::majority;
@@ -27,6 +25,7 @@ use crate::base::error::Result;
 use crate::base::lease::{Moment, margin};
 use crate::base::log;
 use crate::base::random;
+use crate::os::Mutex;
 use crate::store::redis::script::{self, Memory};
 use crate::store::redis::wire::{Connection, Request, Shape, server_time};
 

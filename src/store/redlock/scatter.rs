@@ -3,14 +3,13 @@
 
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::node::{Evidence, Node, NodeCall, has_run};
 use super::quorum::NodeSet;
 use super::quorum::{grace, majority};
 use crate::base::error::{Error, ErrorKind};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
+use crate::os::{self, Mutex};
 use crate::store::redis::wire::{Connection, RedisFailure, Reply, Request};
 
 /// The outcome of a request to one master.
@@ -134,13 +133,13 @@ fn side_by_side<X: Send, T: Send>(items: Vec<X>, ask: impl Fn(X) -> T + Sync) ->
     }
     let items: Vec<Mutex<Option<X>>> = items.into_iter().map(|item| Mutex::new(Some(item))).collect();
     let ask = &|item: &Mutex<Option<X>>| ask(item.lock().take().expect("it is asked once"));
-    std::thread::scope(|scope| {
+    os::thread::scope(|scope| {
         let start = |item| {
-            let thread = std::thread::Builder::new().name("lh-master".into());
+            let thread = os::thread::Builder::new().name("lh-master".into());
             (item, thread.spawn_scoped(scope, move || ask(item)))
         };
         let threads: Vec<_> = items.iter().map(start).collect();
-        let join = |(item, thread): (_, std::io::Result<std::thread::ScopedJoinHandle<'_, T>>)| match thread {
+        let join = |(item, thread): (_, std::io::Result<os::thread::ScopedJoinHandle<'_, T>>)| match thread {
             Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
             Err(_) => ask(item),
         };

@@ -1,11 +1,8 @@
 //! The masters of one Redlock, and the state that the calls of all its locks share.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex};
+use std::time::Duration;
 
 use super::node::{Node, error_of, single};
 use super::quarantine::{Quarantine, QuarantineSettings};
@@ -15,6 +12,8 @@ use super::scatter::{NodeOutcome, Round, ask_all};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
+use crate::os::atomic::{AtomicBool, AtomicU64};
+use crate::os::{self, Condvar, HashMap, Mutex};
 use crate::store::Release;
 use crate::store::redis::script;
 use crate::store::redis::wire::{Connection, Connector, Reply, Request, Shape};
@@ -129,7 +128,7 @@ impl RedlockStore {
     pub(super) fn begin_round(&self) -> Result<RoundPermit<'_>> {
         let mut free = self.free_rounds.lock();
         for patience in [self.nodes[0].connector.io_timeout, AFTER_A_STOP] {
-            let until = Instant::now() + patience;
+            let until = os::now() + patience;
             while *free == 0 && !self.round_ended.wait_until(&mut free, until).timed_out() {}
             if *free > 0 {
                 *free -= 1;

@@ -3,14 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::connector::{Connector, exchange};
 use super::endpoint::Endpoint;
 use super::reply::Reply;
 use super::request::Request;
 use super::transport::{Transport, handshake_failed};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::os::{self, Mutex};
 use crate::store::net::Stream;
 
 pub(crate) struct BareConnection {
@@ -23,9 +22,9 @@ impl Connector {
     /// Connects and logs in, and no more.
     pub(crate) fn connect_bare(&self) -> Result<BareConnection> {
         let (endpoint, _) = self.endpoint.find()?;
-        let began = Instant::now();
+        let began = os::now();
         let mut transport = Transport::connect(&endpoint, self.io_timeout)?;
-        let connected_in = began.elapsed();
+        let connected_in = os::since(began);
         transport.handshake_done()?;
         let mut connection = BareConnection { transport, connected_in };
         let name = Request::plain(&["CLIENT", "SETNAME", &self.client_name]);
@@ -77,11 +76,11 @@ impl Line {
     pub(crate) fn ask(&self, requests: &[Request]) -> Result<Vec<Reply>> {
         let idle = {
             let mut state = self.state.lock();
-            if state.asking.is_some_and(|since| since.elapsed() > self.io_timeout) {
+            if state.asking.is_some_and(|since| os::since(since) > self.io_timeout) {
                 let why = format!("{:?} still has not answered an earlier question", self.endpoint);
                 return Err(Error::new(ErrorKind::Unreachable, why));
             }
-            state.asking.get_or_insert_with(Instant::now);
+            state.asking.get_or_insert_with(os::now);
             state.idle.take()
         };
         let asked = self.ask_over(idle, requests);

@@ -7,10 +7,10 @@
 //! measured, in runs of calls, and the quicker one is used. Only a call that is alone polls: beside
 //! another call of the client, the core is better used for that.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use crate::os::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use crate::os::{self, Mutex};
 
 /// How long a thread polls for a reply. For one that takes longer it sleeps: then waking up adds
 /// little to the total.
@@ -80,7 +80,7 @@ impl BusyPoll {
         if !self.looks.load(Ordering::Relaxed) {
             return None;
         }
-        let began = Instant::now();
+        let began = os::now();
         while self.is_alone() {
             let found = look();
             if found.is_some() {
@@ -88,7 +88,7 @@ impl BusyPoll {
                 self.in_vain.store(in_vain.saturating_sub(1), Ordering::Relaxed);
                 return found;
             }
-            if began.elapsed() >= WINDOW {
+            if os::since(began) >= WINDOW {
                 self.note_miss();
                 return None;
             }

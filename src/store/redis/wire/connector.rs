@@ -1,10 +1,7 @@
 //! Makes connections: log-in and handshake.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 use super::busy_poll::BusyPoll;
 use super::connection::Connection;
@@ -18,6 +15,8 @@ use crate::base::advice::Advice;
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::log;
+use crate::os::Mutex;
+use crate::os::atomic::{AtomicBool, Ordering};
 
 /// Makes connections to one server, or to the current master.
 #[derive(Debug, Clone)]

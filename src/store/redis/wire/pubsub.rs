@@ -5,7 +5,6 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::connector::Connector;
@@ -16,6 +15,8 @@ use super::request::Request;
 use super::target::Epoch;
 use super::transport::{ENDED, next_reply, shake, to_error};
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::os;
+use crate::os::atomic::{AtomicU64, Ordering};
 use crate::store::net::{Stream, Waker, is_timeout, readable};
 
 /// What a read received.
@@ -159,7 +160,7 @@ pub(crate) fn listen_at(
 
 fn open_socket(endpoint: &Endpoint, client_name: &str, io_timeout: Duration) -> Result<(Socket, SendHalf)> {
     let fail = |e: io::Error| to_error(e, endpoint);
-    let deadline = Instant::now() + io_timeout;
+    let deadline = os::now() + io_timeout;
     let log_in = endpoint.begin_log_in(deadline)?;
     let stream = endpoint.dial(io_timeout, deadline).map_err(fail)?;
     let twin = stream.try_clone().map_err(fail)?;

@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::endpoint::Endpoint;
 use crate::base::diagnosis::Finding;
 use crate::base::error::Result;
+use crate::os::atomic::{AtomicBool, Ordering};
 
 #[derive(Clone)]
 pub(crate) enum Target {

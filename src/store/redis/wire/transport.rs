@@ -9,6 +9,7 @@ use super::reader::ReplyReader;
 use super::reply::Reply;
 use super::request::Request;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::os;
 use crate::store::net::{Stream, is_timeout, no_answer};
 #[cfg(feature = "tls-core")]
 use crate::store::tls::TlsFailure;
@@ -32,7 +33,7 @@ impl Transport {
     pub(super) fn connect(endpoint: &Endpoint, io_timeout: Duration) -> Result<Self> {
         // One limit for everything that a connection needs, also for the name and the provider: the
         // caller may be a thread that renews.
-        let deadline = Instant::now() + io_timeout;
+        let deadline = os::now() + io_timeout;
         let log_in = endpoint.begin_log_in(deadline)?;
         let stream = endpoint.dial(io_timeout, deadline).map_err(|e| not_reached(endpoint, to_error(e, endpoint)))?;
         let (reader, endpoint_of_wire) = (ReplyReader::default(), endpoint.clone());
@@ -81,12 +82,12 @@ impl Transport {
         if let Some(deadline) = self.handshake {
             return shake(&mut self.reader, &mut self.stream, deadline, &self.endpoint);
         }
-        self.recv_until(Instant::now() + self.io_timeout)
+        self.recv_until(os::now() + self.io_timeout)
     }
 
     /// [`recv`](Self::recv) for a reply that may come soon.
     pub(super) fn recv_soon(&mut self, busy_poll: &BusyPoll) -> Result<Reply> {
-        let deadline = Instant::now() + self.io_timeout;
+        let deadline = os::now() + self.io_timeout;
         match busy_poll.poll(|| self.recv_now(true).transpose()) {
             Some(received) => received,
             None => self.recv_until(deadline),

@@ -1,7 +1,6 @@
 //! Requests whose connection failed before the reply: whether they can have run, or can still run.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::request::{ConnectionArgs, Request};
@@ -9,6 +8,7 @@ use super::script::Publishing;
 use super::target::Epoch;
 use crate::base::error::Error;
 use crate::base::lease::Moment;
+use crate::os::atomic::{AtomicBool, Ordering};
 
 /// By how much the server's clock may fall behind ours while a connection lives, if nobody sets it
 /// back.

@@ -13,10 +13,7 @@ mod evidence;
 mod exchange;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 pub(super) use self::call::NodeCall;
 use self::evidence::Witness;
@@ -27,6 +24,8 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::random::Backoff;
+use crate::os::Mutex;
+use crate::os::atomic::{AtomicU64, Ordering};
 use crate::store::redis::script;
 use crate::store::redis::wire::{Connection, Connector, RedisFailure, Reply, UnknownOutcome};
 
