@@ -6,6 +6,7 @@
 
 mod channel;
 mod execution;
+pub mod network;
 mod once;
 mod parker;
 mod sync;
@@ -22,8 +23,8 @@ pub use self::execution::{Check, Failure, Order, explore, replay};
 pub(crate) use self::once::OnceLock;
 pub(crate) use self::sync::RwLock;
 pub use self::sync::{Condvar, Mutex, MutexGuard};
-pub(crate) use self::time::{boot_nanos, random_number, wall};
-pub use self::time::{deadlines_race, now, since};
+pub(crate) use self::time::{boot_nanos, random_number};
+pub use self::time::{deadlines_race, now, since, wall};
 
 /// With a fixed hasher, so that a schedule that is repeated visits entries in the same order.
 type Hasher = BuildHasherDefault<DefaultHasher>;

@@ -16,6 +16,7 @@ use shuttle::current::TaskId;
 use shuttle::rand::RngCore;
 use shuttle::thread;
 
+use super::network::Listeners;
 use super::parker::Parker;
 
 /// Where the clock of each execution begins, so that it can represent earlier times.
@@ -49,6 +50,7 @@ pub(super) struct Time {
     random: Cell<u64>,
     /// Threads that run.
     pub(super) threads: RefCell<Vec<Option<String>>>,
+    pub(super) listeners: RefCell<Listeners>,
 }
 
 /// The time of the present execution; none between two executions, when their remains are dropped.
@@ -72,6 +74,7 @@ impl Time {
             is_over: Cell::new(false),
             random: Cell::new(random),
             threads: RefCell::default(),
+            listeners: RefCell::default(),
         });
         TIME.with(|current| current.replace(Some(time.clone())));
         time
@@ -159,7 +162,7 @@ impl Time {
     }
 }
 
-fn nanos_of(duration: Duration) -> u64 {
+pub(super) fn nanos_of(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2)
 }
 
@@ -186,7 +189,7 @@ pub(crate) fn boot_nanos() -> u64 {
     current().map_or(START, |time| time.look())
 }
 
-pub(crate) fn wall() -> Duration {
+pub fn wall() -> Duration {
     Duration::from_secs(1_800_000_000) + Duration::from_nanos(boot_nanos())
 }
 

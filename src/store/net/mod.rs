@@ -7,16 +7,22 @@ compile_error!("leasehold connects to servers on Unix and on Windows only: it ne
 mod address;
 mod aside;
 mod batch;
+mod limits;
 mod names;
 mod pace;
 mod places;
 mod pool;
 mod pooled;
 mod question;
+#[cfg(shuttle)]
+mod scheduled;
+#[cfg(not(shuttle))]
 mod stream;
 #[cfg(feature = "tls-core")]
 mod tls_stream;
+#[cfg(not(shuttle))]
 mod waits;
+#[cfg(not(shuttle))]
 mod waker;
 
 pub(crate) use address::Address;
@@ -24,6 +30,9 @@ pub(crate) use address::Address;
 pub(crate) use address::NO_UNIX_SOCKETS;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
 pub(crate) use address::{decode, try_each};
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(crate) use limits::KEEPALIVE_PAUSE;
+pub(crate) use limits::{is_timeout, no_answer};
 pub(crate) use names::Network;
 #[cfg(feature = "testing")]
 pub(crate) use names::stand_ins;
@@ -31,9 +40,11 @@ pub(crate) use pool::Pool;
 pub(crate) use pooled::{Outcome, PooledConnector};
 #[cfg(feature = "redis")]
 pub(crate) use question::{Answer, Question, Wanted};
-#[cfg(any(feature = "redis", feature = "postgres"))]
-pub(crate) use stream::KEEPALIVE_PAUSE;
+#[cfg(shuttle)]
+pub(crate) use scheduled::{Stream, Waker, readable};
+#[cfg(not(shuttle))]
 pub(crate) use stream::Stream;
+#[cfg(not(shuttle))]
 pub(crate) use waits::readable;
-pub(crate) use waits::{is_timeout, no_answer};
+#[cfg(not(shuttle))]
 pub(crate) use waker::Waker;

@@ -3,18 +3,16 @@
 //! The system looks names up without a limit: with a name server that is away, 20 s are usual. A
 //! thread that renews would lose its locks meanwhile, although the server is well.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Instant;
 
-use parking_lot::Mutex;
-
+use super::limits::LateName;
 use super::question::{Answer, Question, Wanted};
-use super::waits::LateName;
 use crate::base::log;
 use crate::base::traffic::Traffic;
+use crate::os::{self, HashMap, Mutex};
 
 /// What all connections of one client share.
 #[derive(Default)]
@@ -62,7 +60,7 @@ impl Names {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(vec![(ip, port).into()]);
         }
-        let began = Instant::now();
+        let began = os::now();
         let name = self.name(host);
         let owned = host.to_owned();
         let question = move || look_up(&owned).map(Into::into).map_err(|e| e.to_string());
@@ -74,7 +72,7 @@ impl Names {
                 kept
             }
             Answer { came: Some(came), .. } => return Err(io::Error::other(why_not(came))),
-            Answer { came: None, .. } => return Err(LateName(began.elapsed()).into()),
+            Answer { came: None, .. } => return Err(LateName(os::since(began)).into()),
         };
         Ok(found.iter().map(|address| with_port(*address, port)).collect())
     }
@@ -131,7 +129,7 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
-    use super::super::waits::no_answer;
+    use super::super::limits::no_answer;
     use super::*;
 
     type Answer = io::Result<Vec<SocketAddr>>;

@@ -9,18 +9,17 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use super::address::Address;
+use super::limits::{KEEPALIVE_PAUSE, is_timeout, time_left, within_limit};
 use super::names::Network;
 #[cfg(feature = "tls-core")]
 use super::tls_stream::TlsStream;
-use super::waits::{is_readable, is_timeout, read_in_time, read_now, time_left, within_limit};
+use super::waits::{is_readable, read_in_time, read_now};
 use super::waker::Waker;
 use crate::base::traffic::Meter;
 #[cfg(feature = "tls-core")]
 use crate::store::tls::TlsClient;
 
-/// After so long a pause keepalive probes look for a peer that is gone without closing the
-/// connection, every [`PROBES_EVERY`].
-pub(crate) const KEEPALIVE_PAUSE: Duration = Duration::from_secs(5);
+/// How often keepalive probes are sent.
 const PROBES_EVERY: Duration = Duration::from_secs(2);
 
 fn keepalive() -> socket2::TcpKeepalive {

@@ -15,7 +15,8 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use rustls::ClientConnection;
 
-use super::waits::{read_in_time, read_now, time_left};
+use super::limits::time_left;
+use super::waits::{read_in_time, read_now};
 use crate::base::log;
 use crate::store::tls::{TlsClient, TlsFailure};
 
