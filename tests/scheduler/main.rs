@@ -7,11 +7,15 @@ mod arguments;
 #[cfg(shuttle)]
 mod book;
 #[cfg(shuttle)]
+mod redis;
+#[cfg(shuttle)]
 mod runs;
 #[cfg(shuttle)]
 mod scenarios;
 #[cfg(shuttle)]
 mod stage;
+#[cfg(shuttle)]
+mod wire;
 
 #[cfg(shuttle)]
 fn main() -> std::process::ExitCode {

@@ -9,6 +9,8 @@ mod keepers;
 mod losses;
 mod multi;
 mod permits;
+mod pool;
+mod redlock;
 mod shared;
 
 use std::time::Duration;
@@ -91,4 +93,18 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     soon("foreign_code::panicking_listener", foreign_code::panicking_listener),
     soon("foreign_code::slow_listener", foreign_code::slow_listener),
     within(70, "foreign_code::blocking_listener", foreign_code::blocking_listener),
+    soon("pool::few_connections", pool::few_connections),
+    soon("pool::ended", pool::ended),
+    soon("pool::answered_twice", pool::answered_twice),
+    soon("pool::connect_panics", pool::connect_panics),
+    within(20, "pool::connects_late", pool::connects_late),
+    within(20, "pool::refused", pool::refused),
+    within(20, "pool::lost_replies", pool::lost_replies),
+    within(20, "pool::closed_while_waiting", pool::closed_while_waiting),
+    within(15, "redlock::one_is_late", redlock::one_is_late),
+    within(15, "redlock::refused_late", redlock::refused_late),
+    within(15, "redlock::lost_replies", redlock::lost_replies),
+    within(15, "redlock::all_are_late", redlock::all_are_late),
+    within(15, "redlock::renewed", redlock::renewed),
+    within(15, "redlock::restarted", redlock::restarted),
 ];

@@ -1,0 +1,158 @@
+//! The connections of a client to one server: calls that queue for them, connects that fail or take
+//! long, connections that end.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
+use std::time::Duration;
+
+use leasehold::os::thread::{sleep, spawn};
+use leasehold::{ErrorKind, LockClient};
+
+use crate::book::pause;
+use crate::redis::Mishap;
+use crate::stage::{OnPurpose, choose, join_all};
+use crate::wire::Wire;
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+/// All requests that a client sends for a mutex.
+const REQUESTS: [&str; 2] = ["mutex_acquire", "mutex_release"];
+
+fn any_mishap() -> Mishap {
+    let late = Duration::from_millis([1, 30][choose(2)]);
+    let all = [Mishap::RunsLate(late), Mishap::AnsweredLate(late), Mishap::CutBefore, Mishap::CutAfter];
+    all[choose(all.len())]
+}
+
+/// No server sees more than this many connections of a client, nor the three that the client has
+/// beside those of the locks.
+fn few(wire: &Wire, connections: usize) {
+    let most = wire.servers[0].connections().1;
+    assert!(most <= connections + 3, "{most} connections at once, where {connections} were allowed");
+}
+
+/// Locks of their own, so that all threads wait for connections only. Nothing fails.
+fn each_its_own(wire: &Wire, client: &LockClient, rounds: usize) {
+    join_all(NAMES.map(|name| {
+        let client = client.clone();
+        wire.spawn(move |wire| (0..rounds).for_each(|_| assert!(wire.section(&client, name), "nothing is in the way")))
+    }));
+}
+
+/// More calls than connections.
+pub(crate) fn few_connections() {
+    let wire = Wire::of(1);
+    let connections = 1 + choose(2);
+    let client = wire.client(|builder| builder.connections(connections));
+    each_its_own(&wire, &client, 2);
+    few(&wire, connections);
+    wire.end([client]);
+}
+
+/// The server ends all connections at any time, and takes new ones at once. No call may wait for
+/// its I/O timeout because of that.
+pub(crate) fn ended() {
+    let wire = Wire::of(1);
+    let connections = 1 + choose(2);
+    let client = wire.client(|builder| builder.connections(connections));
+    let ends = wire.spawn(|wire| {
+        (0..2).for_each(|_| {
+            pause();
+            wire.servers[0].end_connections();
+        });
+    });
+    join_all(NAMES.map(|name| {
+        let client = client.clone();
+        wire.spawn(move |wire| (0..2).for_each(|_| drop(wire.section(&client, name))))
+    }));
+    join_all([ends]);
+    few(&wire, connections);
+    NAMES.iter().for_each(|name| wire.is_free(&client, name));
+    wire.end([client]);
+}
+
+/// An answer that comes twice is nobody's.
+pub(crate) fn answered_twice() {
+    let wire = Wire::of(1);
+    let client = wire.client(|builder| builder.connections(1 + choose(2)));
+    (0..2).for_each(|_| wire.servers[0].next(REQUESTS[choose(2)], Mishap::AnsweredTwice));
+    each_its_own(&wire, &client, 2);
+    wire.end([client]);
+}
+
+/// The thread that connects panics, and the others get a connection nevertheless.
+pub(crate) fn connect_panics() {
+    let wire = Wire::of(1);
+    let client = wire.client(|builder| builder.connections(1));
+    wire.servers[0].intervene(Some(|| panic_any(OnPurpose)));
+    let (first, server) = (client.clone(), wire.servers[0].clone());
+    let panics = spawn(move || {
+        let call = catch_unwind(AssertUnwindSafe(|| first.lock("z").map(drop)));
+        server.intervene(None);
+        assert!(call.is_err_and(|panicked| panicked.is::<OnPurpose>()), "it connects first");
+    });
+    join_all([panics]);
+    each_its_own(&wire, &client, 1);
+    wire.end([client]);
+}
+
+/// Connects that take long.
+pub(crate) fn connects_late() {
+    let wire = Wire::of(1);
+    let connections = 1 + choose(3);
+    let client = wire.client(|builder| builder.connections(connections));
+    wire.servers[0].intervene(Some(|| sleep(Duration::from_millis(300))));
+    each_its_own(&wire, &client, 2);
+    few(&wire, connections);
+    wire.end([client]);
+}
+
+/// The server is away for a while. Who calls meanwhile fails, and does not take longer than a
+/// connect and a wait for it may.
+pub(crate) fn refused() {
+    let wire = Wire::of(1);
+    let client = wire.client(|builder| builder.connections(1 + choose(2)));
+    let away = wire.spawn(|wire| {
+        pause();
+        wire.servers[0].stop();
+        sleep(Duration::from_millis([1, 400][choose(2)]));
+        wire.servers[0].restart(true);
+    });
+    join_all(NAMES.map(|name| {
+        let client = client.clone();
+        wire.spawn(move |wire| (0..2).for_each(|_| drop(wire.section(&client, name))))
+    }));
+    join_all([away]);
+    NAMES.iter().for_each(|name| wire.is_free(&client, name));
+    wire.end([client]);
+}
+
+/// Requests of two clients for one lock are late, cut, or answered late.
+pub(crate) fn lost_replies() {
+    let wire = Wire::of(1);
+    let clients = [(); 2].map(|()| wire.client(|builder| builder.connections(1 + choose(2))));
+    (0..2).for_each(|_| wire.servers[0].next(REQUESTS[choose(2)], any_mishap()));
+    join_all([0, 0, 1].map(|at| {
+        let client = clients[at].clone();
+        wire.spawn(move |wire| (0..2).for_each(|_| drop(wire.section(&client, "job"))))
+    }));
+    clients.iter().for_each(|client| wire.is_free(client, "job"));
+    wire.end(clients);
+}
+
+/// A client is closed while its calls wait for the only connection, and for an answer on it.
+pub(crate) fn closed_while_waiting() {
+    let wire = Wire::of(1);
+    let client = wire.client(|builder| builder.connections(1));
+    wire.servers[0].next("mutex_acquire", Mishap::AnsweredLate(Duration::from_millis([1, 900][choose(2)])));
+    let threads = NAMES.map(|name| {
+        let client = client.clone();
+        spawn(move || match client.lock(name) {
+            Ok(guard) => drop(guard),
+            Err(e) => assert_eq!(e.kind(), ErrorKind::Closed, "{e}"),
+        })
+    });
+    pause();
+    let _ = client.close(Duration::from_secs(2));
+    join_all(threads);
+    wire.close([client]);
+}

@@ -1,0 +1,134 @@
+//! Redlock over three masters, of which one is late, cut off, restarted, or has forgotten the
+//! scripts: rounds end without its replies, which come later.
+
+use std::time::Duration;
+
+use leasehold::os::thread::sleep;
+use leasehold::{ErrorKind, LockClient};
+
+use crate::book::pause;
+use crate::redis::Mishap;
+use crate::stage::{choose, join_all};
+use crate::wire::Wire;
+
+/// Far longer than anything here takes: what is left is not freed by the end of its lease.
+const LEASE: Duration = Duration::from_secs(30);
+
+fn clients(wire: &Wire) -> [LockClient; 2] {
+    [(); 2].map(|()| wire.redlock(|builder| builder, LEASE))
+}
+
+fn late() -> Duration {
+    Duration::from_millis([1, 5, 20][choose(3)])
+}
+
+/// Three threads of two clients take one lock.
+fn contend(wire: &Wire, clients: &[LockClient; 2]) {
+    join_all([0, 0, 1].map(|at| {
+        let client = clients[at].clone();
+        wire.spawn(move |wire| (0..2).for_each(|_| drop(wire.section(&client, "job"))))
+    }));
+}
+
+fn end(wire: Wire, clients: [LockClient; 2]) {
+    clients.iter().for_each(|client| wire.is_free(client, "job"));
+    wire.end(clients);
+}
+
+/// One master is late with every answer.
+pub(crate) fn one_is_late() {
+    let wire = Wire::of(3);
+    let clients = clients(&wire);
+    wire.servers[2].answers_late(late());
+    contend(&wire, &clients);
+    end(wire, clients);
+}
+
+/// The same, and it refuses some requests, or ends the connection on which it owes the reply.
+pub(crate) fn refused_late() {
+    let wire = Wire::of(3);
+    let clients = clients(&wire);
+    wire.servers[2].answers_late(late());
+    let disturbs = wire.spawn(|wire| {
+        for _ in 0..2 {
+            sleep(Duration::from_millis([0, 1, 7][choose(3)]));
+            match choose(2) {
+                0 => wire.servers[2].flush_scripts(),
+                _ => wire.servers[2].end_connections(),
+            }
+        }
+    });
+    contend(&wire, &clients);
+    join_all([disturbs]);
+    end(wire, clients);
+}
+
+/// Requests at any master are late, cut, or answered late.
+pub(crate) fn lost_replies() {
+    let wire = Wire::of(3);
+    let clients = clients(&wire);
+    for _ in 0..3 {
+        let mishaps = [Mishap::RunsLate(late()), Mishap::AnsweredLate(late()), Mishap::CutBefore, Mishap::CutAfter];
+        let request = ["redlock_acquire", "mutex_release"][choose(2)];
+        wire.servers[choose(3)].next(request, mishaps[choose(4)]);
+    }
+    contend(&wire, &clients);
+    end(wire, clients);
+}
+
+/// Each master is as late as it likes, so rounds of two clients split the masters between them, and
+/// take back what they have.
+pub(crate) fn all_are_late() {
+    let wire = Wire::of(3);
+    let clients = clients(&wire);
+    wire.servers.iter().for_each(|server| server.answers_late(late()));
+    contend(&wire, &clients);
+    end(wire, clients);
+}
+
+/// A lease of a second is renewed while a master is late, and no longer than the I/O timeout.
+pub(crate) fn renewed() {
+    let wire = Wire::of(3);
+    let lease = Duration::from_secs(1);
+    let client = wire.redlock(|builder| builder, lease);
+    wire.servers[2].answers_late(Duration::from_millis([20, 240, 400][choose(3)]));
+    let guard = client.lock("job").expect("two masters answer");
+    sleep(3 * lease);
+    assert!(guard.is_held(), "two masters answer");
+    guard.unlock().expect("it is held");
+    wire.end([client]);
+}
+
+/// A master restarts without its data while the lock is held: its vote may not make a second
+/// holder.
+pub(crate) fn restarted() {
+    let wire = Wire::of(3);
+    let lease = Duration::from_secs(2);
+    let [one, other] = [(); 2].map(|()| wire.redlock(|builder| builder, lease));
+    // Only two masters have the hold, of which one forgets it.
+    wire.servers[2].answers_late(Duration::from_millis([0, 300][choose(2)]));
+    let holds = wire.spawn(move |_| {
+        let guard = one.lock("job").expect("two masters answer");
+        pause();
+        let until = leasehold::os::now() + Duration::from_millis(300);
+        while leasehold::os::now() < until {
+            assert!(guard.is_held(), "a master that forgot ends no lease");
+            sleep(Duration::from_millis(50));
+        }
+        guard.unlock().expect("two masters have it, or remember it");
+        one
+    });
+    let takes = wire.spawn(move |wire| {
+        wire.servers[0].restart(false);
+        let before = leasehold::os::now();
+        match other.try_lock_for("job", Duration::from_millis(200)) {
+            Ok(None) => {}
+            Ok(Some(guard)) => drop(guard),
+            Err(e) => assert!([ErrorKind::NoQuorum, ErrorKind::Unreachable].contains(&e.kind()), "{e}"),
+        }
+        let _ = before;
+        other
+    });
+    let [one, other] = [holds, takes].map(|thread| thread.join().expect("it does not panic"));
+    wire.close([one, other]);
+}
