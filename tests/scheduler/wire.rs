@@ -29,11 +29,11 @@ impl Wire {
         settings(builder).connect_lazily().build().expect("the settings are valid")
     }
 
-    /// A client of a Redlock over all servers.
-    pub(crate) fn redlock(&self, settings: impl Fn(Builder) -> Builder, lease: Duration) -> LockClient {
-        let masters = Redlock::new(self.servers.iter().map(Server::url)).admit_fresh_nodes(true).longest_lease(lease);
+    /// A client of a Redlock over all servers. `fresh`: a master without any data votes at once.
+    pub(crate) fn redlock(&self, lease: Duration, fresh: bool) -> LockClient {
+        let masters = Redlock::new(self.servers.iter().map(Server::url)).admit_fresh_nodes(fresh).longest_lease(lease);
         let builder = LockClient::builder().redlock(masters).announce_owner(false).lease(lease);
-        settings(builder).build().expect("a majority of the masters answers")
+        builder.build().expect("a majority of the masters answers")
     }
 
     pub(crate) fn spawn<T: Send + 'static>(&self, run: impl FnOnce(Self) -> T + Send + 'static) -> JoinHandle<T> {

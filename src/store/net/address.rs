@@ -4,7 +4,7 @@ use std::fmt;
 #[cfg(unix)]
 use std::path::PathBuf;
 #[cfg(any(feature = "postgres", feature = "zookeeper"))]
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::base::error::{Error, ErrorKind, Result};
 
@@ -48,11 +48,11 @@ pub(crate) fn try_each<T>(
     within: Duration,
     mut attempt: impl FnMut(usize, Duration) -> Result<T>,
 ) -> std::result::Result<(usize, T), Vec<Error>> {
-    let deadline = Instant::now() + within;
+    let deadline = crate::os::now() + within;
     let mut failed = Vec::new();
     for untried in (1..=count).rev() {
         let place = (first + count - untried) % count;
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(crate::os::now());
         let share = if count == 1 { within } else { left / u32::try_from(untried).unwrap_or(1) };
         match attempt(place, share.max(Duration::from_millis(1))) {
             Ok(done) => return Ok((place, done)),

@@ -81,7 +81,20 @@ fn the_kernel_blocks_by_one_module() {
     // schedules longer. `process` detects a fork, which no scheduler has.
     let figures = ["base/counters.rs", "base/histogram.rs", "base/process.rs", "base/traffic.rs"];
     let kernel = ["base", "lease", "wait", "hold", "observe", "sync", "client", "in_memory", "testing"];
-    let is_kernel = |file: &&Source| kernel.contains(&&*file.module) || file.path.starts_with("store/memory");
+    // The wire of Redis and Redlock. Not under the scheduler: the sockets of the system, and what
+    // stands in for names in all clients of the process; sentinels, clusters, lists and diagnoses.
+    let sockets =
+        ["names", "scheduled", "stream", "tls_stream", "waits", "waker"].map(|name| format!("store/net/{name}.rs"));
+    let is_wire = |path: &str| match path.strip_prefix("store/redis/") {
+        Some(file) => (!file.contains('/') || file.starts_with("wire/")) && file != "wire/ask.rs",
+        None => {
+            path.starts_with("store/redlock/")
+                || path.starts_with("store/net/") && !sockets.iter().any(|file| file == path)
+        }
+    };
+    let is_kernel = |file: &&Source| {
+        kernel.contains(&&*file.module) || file.path.starts_with("store/memory") || is_wire(&file.path)
+    };
     for file in Source::all().iter().filter(is_kernel) {
         for what in by_others.iter().filter(|what| !(figures.contains(&&*file.path) && what.ends_with("atomic"))) {
             file.lacks(what);

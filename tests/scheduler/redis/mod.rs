@@ -56,7 +56,6 @@ struct State {
     mishaps: Vec<(&'static str, Mishap)>,
     /// Of all answers to scripts.
     delay: Duration,
-    ran: BTreeMap<Arc<str>, u32>,
 }
 
 /// A script, and its name in the library.
@@ -158,11 +157,6 @@ impl Server {
         (state.connections.len(), state.most)
     }
 
-    /// How often requests of this name ran.
-    pub(crate) fn ran(&self, name: &str) -> u32 {
-        self.state().ran.get(name).copied().unwrap_or(0)
-    }
-
     /// Reads requests from a connection until it ends, and answers each in its turn.
     fn serve(&self, id: u64, socket: &Socket) {
         let mut unread = Vec::new();
@@ -235,7 +229,7 @@ impl State {
 
     fn leave(&mut self, id: u64) {
         self.connections.remove(&id);
-        self.subscribers.values_mut().for_each(|ids| drop(ids.remove(&id)));
+        self.subscribers.values_mut().for_each(|ids| _ = ids.remove(&id));
     }
 
     /// The name of a request, as a scenario says it.
@@ -258,8 +252,6 @@ impl State {
     }
 
     fn run(&mut self, id: u64, request: &Request) -> Value {
-        let name = self.name_of(request);
-        *self.ran.entry(name).or_default() += 1;
         let text = |at: usize| request.get(at).map(|word| String::from_utf8_lossy(word)).unwrap_or_default();
         let (command, second) = (text(0).to_uppercase(), text(1).to_uppercase());
         match (&*command, &*second) {

@@ -62,7 +62,7 @@ pub(crate) fn ended() {
     });
     join_all(NAMES.map(|name| {
         let client = client.clone();
-        wire.spawn(move |wire| (0..2).for_each(|_| drop(wire.section(&client, name))))
+        wire.spawn(move |wire| (0..2).for_each(|_| _ = wire.section(&client, name)))
     }));
     join_all([ends]);
     few(&wire, connections);
@@ -119,7 +119,7 @@ pub(crate) fn refused() {
     });
     join_all(NAMES.map(|name| {
         let client = client.clone();
-        wire.spawn(move |wire| (0..2).for_each(|_| drop(wire.section(&client, name))))
+        wire.spawn(move |wire| (0..2).for_each(|_| _ = wire.section(&client, name)))
     }));
     join_all([away]);
     NAMES.iter().for_each(|name| wire.is_free(&client, name));
@@ -133,7 +133,7 @@ pub(crate) fn lost_replies() {
     (0..2).for_each(|_| wire.servers[0].next(REQUESTS[choose(2)], any_mishap()));
     join_all([0, 0, 1].map(|at| {
         let client = clients[at].clone();
-        wire.spawn(move |wire| (0..2).for_each(|_| drop(wire.section(&client, "job"))))
+        wire.spawn(move |wire| (0..2).for_each(|_| _ = wire.section(&client, "job")))
     }));
     clients.iter().for_each(|client| wire.is_free(client, "job"));
     wire.end(clients);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use leasehold::os::thread::sleep;
 use leasehold::{ErrorKind, LockClient};
 
-use crate::book::pause;
+use crate::book::As;
 use crate::redis::Mishap;
 use crate::stage::{choose, join_all};
 use crate::wire::Wire;
@@ -15,7 +15,7 @@ use crate::wire::Wire;
 const LEASE: Duration = Duration::from_secs(30);
 
 fn clients(wire: &Wire) -> [LockClient; 2] {
-    [(); 2].map(|()| wire.redlock(|builder| builder, LEASE))
+    [(); 2].map(|()| wire.redlock(LEASE, true))
 }
 
 fn late() -> Duration {
@@ -26,7 +26,7 @@ fn late() -> Duration {
 fn contend(wire: &Wire, clients: &[LockClient; 2]) {
     join_all([0, 0, 1].map(|at| {
         let client = clients[at].clone();
-        wire.spawn(move |wire| (0..2).for_each(|_| drop(wire.section(&client, "job"))))
+        wire.spawn(move |wire| (0..2).for_each(|_| _ = wire.section(&client, "job")))
     }));
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn all_are_late() {
 pub(crate) fn renewed() {
     let wire = Wire::of(3);
     let lease = Duration::from_secs(1);
-    let client = wire.redlock(|builder| builder, lease);
+    let client = wire.redlock(lease, true);
     wire.servers[2].answers_late(Duration::from_millis([20, 240, 400][choose(3)]));
     let guard = client.lock("job").expect("two masters answer");
     sleep(3 * lease);
@@ -99,36 +99,34 @@ pub(crate) fn renewed() {
     wire.end([client]);
 }
 
-/// A master restarts without its data while the lock is held: its vote may not make a second
-/// holder.
+/// A lock is held on two masters, one of which restarts without its data: its vote and that of the
+/// third may not make a second holder.
 pub(crate) fn restarted() {
     let wire = Wire::of(3);
     let lease = Duration::from_secs(2);
-    let [one, other] = [(); 2].map(|()| wire.redlock(|builder| builder, lease));
-    // Only two masters have the hold, of which one forgets it.
-    wire.servers[2].answers_late(Duration::from_millis([0, 300][choose(2)]));
-    let holds = wire.spawn(move |_| {
-        let guard = one.lock("job").expect("two masters answer");
-        pause();
-        let until = leasehold::os::now() + Duration::from_millis(300);
-        while leasehold::os::now() < until {
-            assert!(guard.is_held(), "a master that forgot ends no lease");
-            sleep(Duration::from_millis(50));
-        }
-        guard.unlock().expect("two masters have it, or remember it");
-        one
-    });
+    // Without it no master would ever vote.
+    wire.redlock(lease, true).close(lease).expect("it has nothing to release");
+    let [one, other] = [(); 2].map(|()| wire.redlock(lease, false));
+    wire.servers[2].next("redlock_acquire", Mishap::CutBefore);
+    let guard = one.lock("job").expect("two masters answer");
+    wire.book.enter("job", As::Writer, None);
+    wire.servers[0].restart(false);
     let takes = wire.spawn(move |wire| {
-        wire.servers[0].restart(false);
-        let before = leasehold::os::now();
-        match other.try_lock_for("job", Duration::from_millis(200)) {
+        match other.try_lock_for("job", Duration::from_millis(400)) {
             Ok(None) => {}
-            Ok(Some(guard)) => drop(guard),
+            Ok(Some(guard)) => {
+                wire.book.enter("job", As::Writer, None);
+                wire.book.leave("job", As::Writer);
+                drop(guard);
+            }
             Err(e) => assert!([ErrorKind::NoQuorum, ErrorKind::Unreachable].contains(&e.kind()), "{e}"),
         }
-        let _ = before;
         other
     });
-    let [one, other] = [holds, takes].map(|thread| thread.join().expect("it does not panic"));
+    sleep(Duration::from_millis([0, 100, 300][choose(3)]));
+    assert!(guard.is_held(), "a master that forgot ends no lease");
+    wire.book.leave("job", As::Writer);
+    guard.unlock().expect("another master remembers it");
+    let other = takes.join().expect("it does not panic");
     wire.close([one, other]);
 }
