@@ -4,8 +4,8 @@
 //! In a normal build these are the types of `parking_lot` and of the standard library, by other
 //! names. Built with `--cfg shuttle` they are those of a scheduler, which decides at each step
 //! which thread goes on, and under which time passes only when nobody can go on. So a test tries
-//! thousands of interleavings a second, and repeats the one that failed. The scheduler has a network
-//! as well, over which the streams of such a build go.
+//! thousands of interleavings a second, and repeats the one that failed. The scheduler has a
+//! network as well, over which the streams of such a build go.
 
 #[cfg(shuttle)]
 mod scheduled;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, ReplayScheduler, Schedule, Scheduler, Task, TaskId};
 use shuttle::{Config, MaxSteps, Runner};
 
-use super::thread;
 use super::time::{self, Time};
+use super::{network, thread};
 
 /// How the next thread is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +63,7 @@ fn run(check: Check, scheduler: impl Scheduler + 'static, mut config: Config) ->
 }
 
 fn execute(check: Check) {
+    network::forget();
     let time = Time::begin(check.limit);
     let clock = shuttle::thread::spawn({
         // A coroutine on this thread, so it finds the time in the thread-local.
@@ -75,6 +76,7 @@ fn execute(check: Check) {
     clock.join().expect("the clock ends");
     drop(time);
     Time::forget();
+    network::forget();
 }
 
 /// Chooses among all threads except the clock, as long as one of them can go on.

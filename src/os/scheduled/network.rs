@@ -2,7 +2,8 @@
 //! that the scheduler knows. A scenario has the servers' ends, and so decides what is late and what
 //! is cut.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +26,7 @@ struct End {
 
 /// One direction of a connection.
 #[derive(Debug, Default)]
-pub(super) struct Pipe(Mutex<PipeState>);
+struct Pipe(Mutex<PipeState>);
 
 #[derive(Debug, Default)]
 struct PipeState {
@@ -81,8 +82,7 @@ impl Socket {
     /// Connects to whoever listens there.
     pub fn connect(to: SocketAddr) -> io::Result<Self> {
         step();
-        let time = time::current().ok_or(io::ErrorKind::ConnectionRefused)?;
-        let listener = time.listeners.borrow().get(&to).cloned().ok_or(io::ErrorKind::ConnectionRefused)?;
+        let listener = LISTENERS.with_borrow(|all| all.get(&to).cloned()).ok_or(io::ErrorKind::ConnectionRefused)?;
         let intervene = listener.0.lock().unwrap_or_else(PoisonError::into_inner).intervene;
         intervene.inspect(|intervene| intervene());
         let (own, other) = Self::pair();
@@ -197,13 +197,22 @@ fn wait(inputs: &[&Pipe], timeout: Option<Duration>) -> Vec<bool> {
 type Port = Arc<(Mutex<Backlog>, Pipe)>;
 
 #[derive(Default)]
-pub(super) struct Backlog {
+struct Backlog {
     waiting: VecDeque<Socket>,
     intervene: Option<fn()>,
 }
 
-/// The listeners of an execution.
-pub(super) type Listeners = std::collections::BTreeMap<SocketAddr, Port>;
+thread_local! {
+    /// Of the present execution.
+    static LISTENERS: RefCell<BTreeMap<SocketAddr, Port>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Nobody listens any more: an execution begins, or has ended.
+pub(super) fn forget() {
+    // Dropped outside the cell: connections that nobody has accepted are closed.
+    let left = LISTENERS.take();
+    drop(left);
+}
 
 /// Where a server of the scenario listens. Connections that it does not accept are open, as in the
 /// backlog of a server that hangs.
@@ -221,8 +230,7 @@ impl std::fmt::Debug for Listener {
 impl Listener {
     pub fn new(address: SocketAddr) -> Self {
         let port = Port::default();
-        let time = time::current().expect("only an execution has a network");
-        time.listeners.borrow_mut().insert(address, port.clone());
+        LISTENERS.with_borrow_mut(|all| all.insert(address, port.clone()));
         Self { port, address }
     }
 
@@ -251,9 +259,7 @@ impl Listener {
 
     /// From now on connects are refused, and those that were not accepted have ended.
     pub fn close(&self) {
-        if let Some(time) = time::current() {
-            time.listeners.borrow_mut().remove(&self.address);
-        }
+        LISTENERS.with_borrow_mut(|all| all.remove(&self.address));
         let waiting = std::mem::take(&mut self.backlog().waiting);
         drop(waiting);
         self.port.1.change(|bell| (bell.is_deaf, bell.end) = (true, Some(0)));

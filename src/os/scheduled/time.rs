@@ -16,7 +16,6 @@ use shuttle::current::TaskId;
 use shuttle::rand::RngCore;
 use shuttle::thread;
 
-use super::network::Listeners;
 use super::parker::Parker;
 
 /// Where the clock of each execution begins, so that it can represent earlier times.
@@ -50,7 +49,6 @@ pub(super) struct Time {
     random: Cell<u64>,
     /// Threads that run.
     pub(super) threads: RefCell<Vec<Option<String>>>,
-    pub(super) listeners: RefCell<Listeners>,
 }
 
 /// The time of the present execution; none between two executions, when their remains are dropped.
@@ -74,7 +72,6 @@ impl Time {
             is_over: Cell::new(false),
             random: Cell::new(random),
             threads: RefCell::default(),
-            listeners: RefCell::default(),
         });
         TIME.with(|current| current.replace(Some(time.clone())));
         time
