@@ -64,10 +64,13 @@ impl Wire {
         guard.unlock().map_err(unreachable).is_ok()
     }
 
-    /// The lock can be taken, although requests had unknown outcomes.
+    /// The lock can be taken, although requests had unknown outcomes. The first call may meet the
+    /// end of a connect that began before the servers were well, and no other may.
     pub(crate) fn is_free(&self, client: &LockClient, name: &str) {
-        let guard = client.try_lock_for(name, Duration::from_secs(10)).expect("the servers answer again");
-        guard.expect("nothing is left of it").unlock().expect("it is held");
+        let take = || client.try_lock_for(name, Duration::from_secs(10));
+        let guard = take().or_else(|e| if e.is_outage() { take() } else { Err(e) });
+        let guard = guard.expect("the servers answer again").expect("nothing is left of it");
+        guard.unlock().expect("it is held");
     }
 
     /// Closes the clients, and waits until nothing is left of them in the process and at the
@@ -85,7 +88,7 @@ impl Wire {
     /// The same, for clients that need not have released everything.
     pub(crate) fn close<const N: usize>(self, clients: [LockClient; N]) {
         for client in clients {
-            client.close(Duration::from_secs(2)).expect("it closes within the timeout");
+            client.close(LEFT_AT_MOST).expect("it closes within the timeout");
         }
         self.nothing_left("locks", |server| server.locks().is_empty());
         self.nothing_left("connections", |server| server.connections().0 == 0);

@@ -57,6 +57,8 @@ struct State {
     mishaps: Vec<(&'static str, Mishap)>,
     /// Of all answers to scripts.
     delay: Duration,
+    /// The user may not kill connections.
+    forbids_kills: bool,
 }
 
 /// A script, and its name in the library.
@@ -145,6 +147,11 @@ impl Server {
     /// From now on the answers to scripts come this much later.
     pub(crate) fn answers_late(&self, delay: Duration) {
         self.state().delay = delay;
+    }
+
+    /// From now on the user may not kill connections.
+    pub(crate) fn forbid_kills(&self) {
+        self.state().forbids_kills = true;
     }
 
     /// What is kept for locks: the counters of tokens and what a master remembers remain.
@@ -260,6 +267,9 @@ impl State {
         let (command, second) = (text(0).to_uppercase(), text(1).to_uppercase());
         match (&*command, &*second) {
             ("CLIENT", "INFO") => Value::text(format!("id={id} user=default")),
+            ("CLIENT", "KILL") if self.forbids_kills => {
+                Value::Error("NOPERM no permission to run 'client|kill'".into())
+            }
             ("CLIENT", "KILL") => Value::Int(i64::from(self.kill(text(3).parse().unwrap_or(0)))),
             ("CLIENT" | "SELECT", _) => Value::Status("OK"),
             ("PING", _) => Value::Status("PONG"),

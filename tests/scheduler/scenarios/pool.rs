@@ -4,6 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::time::Duration;
 
+use leasehold::os::now;
 use leasehold::os::thread::{sleep, spawn};
 use leasehold::{ErrorKind, LockClient};
 
@@ -70,6 +71,20 @@ pub(crate) fn ended() {
     wire.end([client]);
 }
 
+/// The only connection ends under the first request on it, whose caller gives up. Those who queue
+/// behind it need not wait for their I/O timeout until somebody makes another one.
+pub(crate) fn cut_once() {
+    let wire = Wire::of(1);
+    let client = wire.client(|builder| builder.connections(1));
+    wire.servers[0].next("mutex_acquire", [Mishap::CutBefore, Mishap::CutAfter][choose(2)]);
+    join_all(NAMES.map(|name| {
+        let client = client.clone();
+        wire.spawn(move |wire| _ = wire.section(&client, name))
+    }));
+    NAMES.iter().for_each(|name| wire.is_free(&client, name));
+    wire.end([client]);
+}
+
 /// An answer that comes twice is nobody's.
 pub(crate) fn answered_twice() {
     let wire = Wire::of(1);
@@ -128,7 +143,18 @@ pub(crate) fn refused() {
 
 /// Requests of two clients for one lock are late, cut, or answered late.
 pub(crate) fn lost_replies() {
+    lose_replies(Wire::of(1));
+}
+
+/// The same where nobody may kill connections: what may have run is waited for, and undone over the
+/// one connection aside.
+pub(crate) fn without_kills() {
     let wire = Wire::of(1);
+    wire.servers[0].forbid_kills();
+    lose_replies(wire);
+}
+
+fn lose_replies(wire: Wire) {
     let clients = [(); 2].map(|()| wire.client(|builder| builder.connections(1 + choose(2))));
     (0..2).for_each(|_| wire.servers[0].next(REQUESTS[choose(2)], any_mishap()));
     join_all([0, 0, 1].map(|at| {
@@ -143,12 +169,18 @@ pub(crate) fn lost_replies() {
 pub(crate) fn closed_while_waiting() {
     let wire = Wire::of(1);
     let client = wire.client(|builder| builder.connections(1));
-    wire.servers[0].next("mutex_acquire", Mishap::AnsweredLate(Duration::from_millis([1, 900][choose(2)])));
+    let late = Duration::from_millis([300, 900][choose(2)]);
+    wire.servers[0].next("mutex_acquire", Mishap::AnsweredLate(late));
     let threads = NAMES.map(|name| {
         let client = client.clone();
-        spawn(move || match client.lock(name) {
-            Ok(guard) => drop(guard),
-            Err(e) => assert_eq!(e.kind(), ErrorKind::Closed, "{e}"),
+        spawn(move || {
+            let began = now();
+            match client.lock(name) {
+                Ok(guard) => drop(guard),
+                Err(e) => assert_eq!(e.kind(), ErrorKind::Closed, "{e}"),
+            }
+            let took = now() - began;
+            assert!(took < 3 * late / 2, "the late answer is all that there is to wait for: {took:?}");
         })
     });
     pause();
