@@ -55,8 +55,8 @@ struct State {
     subscribers: BTreeMap<Vec<u8>, BTreeSet<u64>>,
     /// Each meets the next request of its name.
     mishaps: Vec<(&'static str, Mishap)>,
-    /// Of all answers to scripts.
-    delay: Duration,
+    /// How much later scripts run, and how much later they are answered.
+    late: [Duration; 2],
     /// The user may not kill connections.
     forbids_kills: bool,
 }
@@ -144,9 +144,14 @@ impl Server {
         self.state().mishaps.push((name, mishap));
     }
 
-    /// From now on the answers to scripts come this much later.
+    /// From now on scripts are answered this much later.
     pub(crate) fn answers_late(&self, delay: Duration) {
-        self.state().delay = delay;
+        self.state().late = [Duration::ZERO, delay];
+    }
+
+    /// From now on scripts run this much later.
+    pub(crate) fn runs_late(&self, delay: Duration) {
+        self.state().late = [delay, Duration::ZERO];
     }
 
     /// From now on the user may not kill connections.
@@ -196,6 +201,10 @@ impl Server {
             Some(Mishap::CutBefore) => return false,
             _ => {}
         }
+        let [runs_late, answered_late] = if is_script(request) { self.state().late } else { [Duration::ZERO; 2] };
+        if !runs_late.is_zero() {
+            sleep(runs_late);
+        }
         let mut state = self.state();
         // Killed, or the server has ended: nothing that was sent before runs any more.
         if !state.connections.contains_key(&id) {
@@ -203,13 +212,12 @@ impl Server {
         }
         let mut out = Vec::new();
         state.run(id, request).write(&mut out);
-        let late = if let Some(Mishap::AnsweredLate(delay)) = mishap { delay } else { Duration::ZERO };
-        let delay = if is_script(request) { state.delay } else { Duration::ZERO };
+        let late = if let Some(Mishap::AnsweredLate(delay)) = mishap { delay } else { answered_late };
         if mishap == Some(Mishap::CutAfter) {
             return false;
         }
         let times = if mishap == Some(Mishap::AnsweredTwice) { 2 } else { 1 };
-        (0..times).all(|_| socket.write_at_once(&out, late + delay).is_ok())
+        (0..times).all(|_| socket.write_at_once(&out, late).is_ok())
     }
 }
 

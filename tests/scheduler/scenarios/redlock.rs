@@ -44,14 +44,15 @@ pub(crate) fn one_is_late() {
     end(wire, clients);
 }
 
-/// The same, and it refuses some requests, or ends the connection on which it owes the reply.
+/// One master runs every request late, refuses some of them, or ends the connection before it has
+/// run them.
 pub(crate) fn refused_late() {
     let wire = Wire::of(3);
     let clients = clients(&wire);
-    wire.servers[2].answers_late(late());
+    wire.servers[2].runs_late(late());
     let disturbs = wire.spawn(|wire| {
         for _ in 0..2 {
-            sleep(Duration::from_millis([0, 1, 7][choose(3)]));
+            sleep(Duration::from_micros([0, 300, 1_500, 7_000][choose(4)]));
             match choose(2) {
                 0 => wire.servers[2].flush_scripts(),
                 _ => wire.servers[2].end_connections(),
@@ -81,7 +82,9 @@ pub(crate) fn lost_replies() {
 pub(crate) fn all_are_late() {
     let wire = Wire::of(3);
     let clients = clients(&wire);
-    wire.servers.iter().for_each(|server| server.answers_late(late()));
+    for server in wire.servers.iter() {
+        if choose(2) == 0 { server.answers_late(late()) } else { server.runs_late(late()) }
+    }
     contend(&wire, &clients);
     end(wire, clients);
 }
