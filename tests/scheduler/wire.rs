@@ -91,6 +91,11 @@ impl Wire {
             client.close(LEFT_AT_MOST).expect("it closes within the timeout");
         }
         self.nothing_left("locks", |server| server.locks().is_empty());
+        self.stop();
+    }
+
+    /// Stops the servers when nobody is connected any more, and waits for all threads.
+    pub(crate) fn stop(self) {
         self.nothing_left("connections", |server| server.connections().0 == 0);
         self.servers.iter().for_each(Server::stop);
         wait_for("threads", || running().is_empty(), || format!("{:?}", running()));

@@ -111,7 +111,8 @@ pub(crate) fn restarted() {
     // Without it no master would ever vote.
     wire.redlock(lease, true).close(lease).expect("it has nothing to release");
     let [one, other] = [(); 2].map(|()| wire.redlock(lease, false));
-    wire.servers[2].next("redlock_acquire", Mishap::CutBefore);
+    // A request is repeated if its connection may have ended while it was idle.
+    (0..2).for_each(|_| wire.servers[2].next("redlock_acquire", Mishap::CutBefore));
     let guard = one.lock("job").expect("two masters answer");
     wire.book.enter("job", As::Writer, None);
     wire.servers[0].restart(false);
@@ -130,7 +131,8 @@ pub(crate) fn restarted() {
     sleep(Duration::from_millis([0, 100, 300][choose(3)]));
     assert!(guard.is_held(), "a master that forgot ends no lease");
     wire.book.leave("job", As::Writer);
-    guard.unlock().expect("another master remembers it");
+    // One master of three remembers it.
+    let _ = guard.unlock().inspect_err(|e| assert_eq!(e.kind(), ErrorKind::Lost, "{e}"));
     let other = takes.join().expect("it does not panic");
     wire.close([one, other]);
 }
