@@ -3,7 +3,9 @@
 
 use std::io::{self, Read};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+#[cfg(unix)]
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 // On Windows it stands for `AsSocket`.

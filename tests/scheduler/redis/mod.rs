@@ -22,6 +22,8 @@ pub(crate) enum Mishap {
     RunsLate(Duration),
     /// Its answer comes this much later, after it has run.
     AnsweredLate(Duration),
+    /// It does not run, and the answer that says so comes this much later.
+    Refused(Duration),
     /// The connection ends before it runs.
     CutBefore,
     /// It has run when the connection ends.
@@ -210,9 +212,13 @@ impl Server {
         if !state.connections.contains_key(&id) {
             return false;
         }
+        let (answer, late) = match mishap {
+            Some(Mishap::Refused(delay)) => (Value::Error("BUSY Redis is busy running a script.".into()), delay),
+            Some(Mishap::AnsweredLate(delay)) => (state.run(id, request), delay),
+            _ => (state.run(id, request), answered_late),
+        };
         let mut out = Vec::new();
-        state.run(id, request).write(&mut out);
-        let late = if let Some(Mishap::AnsweredLate(delay)) = mishap { delay } else { answered_late };
+        answer.write(&mut out);
         if mishap == Some(Mishap::CutAfter) {
             return false;
         }

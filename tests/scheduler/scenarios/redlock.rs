@@ -50,6 +50,7 @@ pub(crate) fn refused_late() {
     let wire = Wire::of(3);
     let clients = clients(&wire);
     wire.servers[2].runs_late(late());
+    wire.servers[2].next(["redlock_acquire", "mutex_release"][choose(2)], Mishap::Refused(late()));
     let disturbs = wire.spawn(|wire| {
         for _ in 0..2 {
             sleep(Duration::from_micros([0, 300, 1_500, 7_000][choose(4)]));
