@@ -13,6 +13,8 @@
 
 mod calls;
 mod cell;
+mod columns;
+mod page;
 mod redis;
 mod row;
 mod runner;
@@ -26,10 +28,15 @@ macro_rules! rows {
         })*
 
         /// In the order of the guide.
-        pub(super) fn rows() -> Vec<$crate::conditions::row::Row> {
+        pub(in crate::conditions) fn rows() -> Vec<$crate::conditions::row::Row> {
             vec![$($row.named(stringify!($name)),)*]
         }
     };
 }
 
 use rows;
+
+/// The sections of the guide's page, each with its rows.
+fn deployments() -> Vec<(&'static str, Vec<row::Row>)> {
+    vec![("One Redis", redis::rows())]
+}

@@ -43,6 +43,8 @@ struct OneRedis {
     user: &'static str,
     host: &'static str,
     settings: Box<dyn Fn(Redis) -> Redis>,
+    /// Keys that may stay until their lease has ended.
+    expires: Option<&'static str>,
     listener: Option<Arc<dyn Listener>>,
     /// How it begins and ends.
     happens: Option<(Change, Change)>,
@@ -67,6 +69,7 @@ impl OneRedis {
             user: "",
             host: "127.0.0.1",
             settings: Box::new(|redis| redis),
+            expires: None,
             listener: None,
             happens: Some((begins, ends)),
             names: Vec::new(),
@@ -201,7 +204,8 @@ impl Stage for OneRedis {
     fn assert_clean(&mut self) {
         self.admin = Some(self.server.connect());
         // Values are kept, and the record of a client whose server did not answer expires by itself.
-        for kept in [format!("*{}", value_of("")), "leasehold_client:*".to_owned()] {
+        let kept = [format!("*{}", value_of("")), "leasehold_client:*".to_owned()];
+        for kept in kept.into_iter().chain(self.expires.map(str::to_owned)) {
             let keys: Vec<String> = self.cmd(&["KEYS", &kept]).expect("it answers");
             keys.iter().for_each(|key| self.cmd::<()>(&["DEL", key]).expect("it answers"));
         }
