@@ -248,7 +248,7 @@ impl Proxy {
     }
 
     /// Injects the fault into the next `times` requests that contain `word`, including repeats of
-    /// the first one.
+    /// the first one. Every request contains the empty word.
     pub fn inject_times(&self, word: &str, times: u32, fault: Fault) {
         self.set(word, 0, times, fault);
     }
@@ -454,7 +454,7 @@ fn take_fault(state: &State, words: &[Vec<u8>]) -> Option<Fault> {
     let rule = place.as_mut()?;
     // The text of a script names no lock, and may contain the word of a test.
     let text = if words.first().is_some_and(|word| word == b"EVAL") { 1 } else { usize::MAX };
-    let has_word = |w: &Vec<u8>| w.windows(rule.word.len().max(1)).any(|part| part == rule.word);
+    let has_word = |w: &Vec<u8>| rule.word.is_empty() || w.windows(rule.word.len()).any(|part| part == rule.word);
     if !words.iter().enumerate().any(|(at, word)| at != text && has_word(word)) {
         return None;
     }
@@ -550,7 +550,8 @@ fn exchange(
     most: Option<usize>,
     state: &State,
 ) -> Option<()> {
-    server.write_all(request).ok()?;
+    // Also if it has ended the connection: its last words may say why.
+    let _ = server.write_all(request);
     let reply = read_reply(protocol, server)?;
     let end = most.map_or(reply.len(), |n| n.min(reply.len()));
     if most.is_some() {
