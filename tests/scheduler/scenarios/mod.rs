@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::stage::SOON;
 
-pub(crate) use self::foreign_code::{calm_logger, install_logger};
+pub(crate) use self::foreign_code::{install_logger, logger_panics};
 
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
