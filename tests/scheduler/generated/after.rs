@@ -30,7 +30,7 @@ pub(crate) fn check(play: Play) {
     for client in living.iter().copied().chain([&third]) {
         (0..program.things.len()).for_each(|thing| is_free(&program, client, thing));
     }
-    let may_be_deaf = |step: &Step| matches!(step, Step::Cut(_) | Step::Fail(Request::Subscribe, _));
+    let may_be_deaf = |step: &Step| matches!(step, Step::Cut(_) | Step::Hang(_) | Step::Fail(Request::Subscribe, _));
     if program.any(may_be_deaf) || program.settings.logger == Code::Panics {
         living.into_iter().for_each(|client| hears(&stage, client, &third));
     }
@@ -43,9 +43,14 @@ pub(crate) fn check(play: Play) {
         let wrong = reasons.iter().find(|reason| !promise.reasons.contains(reason));
         assert!(wrong.is_none(), "a callback was told {wrong:?}, and the program says {:?}", promise.reasons);
     }
-    // Of several locks as one it is told of one grant, and of the end of each.
-    let takes_several = program.takes().any(|take| take.mode.takes_all());
-    if program.settings.listener == Code::Calm && !takes_several {
+    // Of several locks as one it is told of one grant, and of the end of each. A latch that was
+    // waited for is a grant without an end. A close may end a hold that was not announced yet.
+    let is_even = |step: &Step| match step {
+        Step::Take(take) => !take.mode.takes_all(),
+        Step::Close(_) | Step::WaitFor(_) => false,
+        _ => true,
+    };
+    if program.settings.listener == Code::Calm && !program.any(|step| !is_even(step)) {
         ears.iter().for_each(|ears| ears.check());
     }
 }

@@ -8,6 +8,9 @@ use super::program::{Code, End, Inside, Micros, Program, Request, Settings, Step
 /// What a listener, a tracer or a callback that blocks takes.
 pub(crate) const BLOCKED: Duration = Duration::from_secs(40);
 
+/// What a request takes at a store that hangs.
+pub(crate) const HANGS: Duration = Duration::from_secs(10);
+
 /// The steps of a call, gaps for other clients, and polls take no longer. Far less than a lease of
 /// thirty seconds, for which a waiter sleeps whose wake-up was lost.
 const SLACK: Duration = Duration::from_secs(2);
@@ -56,7 +59,10 @@ impl Program {
     fn faults(&self) -> Duration {
         let settings = &self.settings;
         let cost = |(_, step): (_, &Step)| match step {
-            Step::Cut(time) => time.time().min(settings.outage.time()) + 2 * SLACK,
+            Step::Cut(time) => time.time().min(settings.outage.time()) + SLACK,
+            // One request before the outage is noticed, and one that is under way when the call
+            // has tolerated enough.
+            Step::Hang(time) => time.time().min(settings.outage.time()) + 2 * HANGS + SLACK,
             Step::Fail(Request::Acquire | Request::Release, When::Before | When::After) => UNDONE,
             Step::Fail(..) => Duration::from_secs(1),
             // What it cannot release ends with its lease.
@@ -68,7 +74,12 @@ impl Program {
 
     /// How long a release can be delayed by an outage: it is repeated until the outage is over.
     fn outages(&self) -> Duration {
-        self.steps().map(|(_, step)| if let Step::Cut(time) = step { time.time() } else { Duration::ZERO }).sum()
+        let outage = |(_, step): (_, &Step)| match step {
+            Step::Cut(time) => time.time(),
+            Step::Hang(time) => time.time() + 2 * HANGS,
+            _ => Duration::ZERO,
+        };
+        self.steps().map(outage).sum()
     }
 
     /// How long any call for this thing may wait, if no outage keeps holds at the store.
@@ -91,13 +102,13 @@ impl Program {
                 things.map(|thing| self.longest_wait_at_all(thing)).max().unwrap_or_default() + take.stays()
             }
             Step::Sleep(Micros(us)) => Duration::from_micros(*us),
-            Step::Cut(time) => time.time(),
+            Step::Hang(_) => 4 * HANGS,
             Step::WaitFor(_) => SLACK,
             _ => Duration::ZERO,
         };
         let blocks = |code: Code| if code == Code::Blocks { 4 * BLOCKED } else { Duration::ZERO };
         let steps: Duration = self.steps().map(of).sum();
         let after: Duration = (0..self.things.len()).map(|thing| 8 * self.longest_wait_at_all(thing)).sum();
-        20 * SLACK + steps + after + blocks(self.settings.listener) + blocks(self.settings.callbacks)
+        20 * SLACK + self.outages() + steps + after + blocks(self.settings.listener) + blocks(self.settings.callbacks)
     }
 }

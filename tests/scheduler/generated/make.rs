@@ -212,8 +212,9 @@ impl Maker {
             Theme::Failures => Some(self.failure()),
             Theme::Outages if self.dice.once_in(2) => None,
             Theme::Outages => {
-                let times = [1, 100, 250, 290, 310, 1_000, 5_000, 20_000];
-                Some(Step::Cut(Micros::ms(self.dice.of(&times))))
+                let times = [1, 100, 250, 290, 310, 1_000, 5_000, 100_000];
+                let time = Micros::ms(self.dice.of(&times));
+                Some(if self.dice.once_in(4) { Step::Hang(Micros::ms(100_000)) } else { Step::Cut(time) })
             }
         }
     }

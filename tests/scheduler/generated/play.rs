@@ -10,6 +10,7 @@ use leasehold::testing::{Failure, Operation};
 use leasehold::{CancelToken, Error, ErrorKind, LockClient};
 
 use super::after;
+use super::bounds::HANGS;
 use super::ears::{Ears, Told};
 use super::ledger;
 use super::program::{Client, Code, Family, Program, Request, Step, Thread, When};
@@ -139,7 +140,8 @@ impl Play {
                 ledger::doubt_is_over(doubt, None);
             }
             Step::Advance(time) => faults.advance(time.time()),
-            Step::Cut(time) => faults.cut(time.time()),
+            Step::Cut(time) => faults.hang(time.time(), std::time::Duration::ZERO),
+            Step::Hang(time) => faults.hang(time.time(), HANGS),
             Step::Fail(request, when) => faults.fail_next(request.operation(), when.failure()),
             Step::CountDown(thing) => self.count_down(client, *thing),
             Step::WaitFor(thing) => {

@@ -45,6 +45,8 @@ pub(crate) enum Step {
     Lose(usize),
     Advance(Micros),
     Cut(Micros),
+    /// The same, and each request takes an I/O timeout before it fails.
+    Hang(Micros),
     Fail(Request, When),
     CountDown(usize),
     WaitFor(usize),
@@ -207,7 +209,7 @@ impl Program {
 
     /// Whether requests fail, so that something may stay at the store until it is undone.
     pub(crate) fn has_failures(&self) -> bool {
-        self.any(|step| matches!(step, Step::Cut(_) | Step::Fail(..)))
+        self.any(|step| matches!(step, Step::Cut(_) | Step::Hang(_) | Step::Fail(..)))
     }
 
     pub(crate) fn has_ended(&self, client: Client) -> bool {

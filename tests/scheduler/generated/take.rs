@@ -82,7 +82,7 @@ impl Play {
             Wait::Ever => panic!("{take}: a call without a deadline has given up"),
             Wait::Never => began,
             Wait::For(time) => {
-                assert!(waited >= time.time(), "{take}: it gave up after {waited:?}");
+                assert!(since(began) >= time.time(), "{take}: it gave up after {waited:?}");
                 assert!(time.time() <= longest, "{take}: it gave up, and nothing before it takes {longest:?}");
                 began + time.time()
             }
@@ -253,7 +253,9 @@ impl Section<'_> {
             match step {
                 Step::Force(thing) | Step::Lose(thing) if things.contains(thing) => reasons.push(LossReason::TakenAway),
                 Step::Advance(_) => reasons.extend([LossReason::NotRenewed, LossReason::TakenAway]),
-                Step::Cut(_) | Step::Fail(..) => reasons.extend([LossReason::NotRenewed, LossReason::TakenAway]),
+                Step::Cut(_) | Step::Hang(_) | Step::Fail(..) => {
+                    reasons.extend([LossReason::NotRenewed, LossReason::TakenAway])
+                }
                 Step::Close(client) if *client == self.client => reasons.push(LossReason::Closed),
                 _ => {}
             }
