@@ -7,6 +7,7 @@ use leasehold::os::thread::sleep;
 use leasehold::os::{now, since};
 use leasehold::{CancelToken, ErrorKind, LockClient};
 
+use super::bounds::HANGS;
 use super::guards::acquire;
 use super::play::Play;
 use super::program::{Client, Code, End, Family, Mode, Program, Request, Step, Take, Terms, Wait};
@@ -20,6 +21,10 @@ const HEARD: Duration = Duration::from_millis(60);
 pub(crate) fn check(play: Play) {
     let Play { program, stage, ears, promises, .. } = play;
     stage.faults.cut(Duration::ZERO);
+    if program.any(|step| matches!(step, Step::Hang(_))) {
+        // Requests are still under way.
+        sleep(2 * HANGS);
+    }
     let third = LockClient::in_memory_shared(&stage.one).expect("it is in memory");
     let lives = |client: &Client| !program.has_ended(*client);
     let living: Vec<&LockClient> = [Client::One, Client::Other]
