@@ -60,9 +60,9 @@ impl Program {
         let settings = &self.settings;
         let cost = |(_, step): (_, &Step)| match step {
             Step::Cut(time) => time.time().min(settings.outage.time()) + SLACK,
-            // One request before the outage is noticed, and one that is under way when the call
-            // has tolerated enough.
-            Step::Hang(time) => time.time().min(settings.outage.time()) + 2 * HANGS + SLACK,
+            // The request of a caller before this one, that by which the queue notices the outage,
+            // and one that is under way when it has tolerated enough.
+            Step::Hang(time) => time.time().min(settings.outage.time()) + 3 * HANGS + SLACK,
             Step::Fail(Request::Acquire | Request::Release, When::Before | When::After) => UNDONE,
             Step::Fail(..) => Duration::from_secs(1),
             // What it cannot release ends with its lease.

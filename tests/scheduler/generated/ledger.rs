@@ -28,6 +28,8 @@ struct Ledger {
     believers: Vec<Rc<Believer>>,
     doubts: Vec<Doubt>,
     things: Vec<Traffic>,
+    /// Their closes have begun: permits without leases are given back by them.
+    closed: Vec<Client>,
     /// The threads on which a listener has blocked.
     blocked: Vec<TaskId>,
 }
@@ -77,6 +79,7 @@ pub(crate) fn begin(things: usize) {
     with(|ledger| {
         ledger.things = (0..things).map(|_| Traffic::default()).collect();
         ledger.doubts.clear();
+        ledger.closed.clear();
         ledger.blocked.clear();
     });
 }
@@ -84,6 +87,11 @@ pub(crate) fn begin(things: usize) {
 /// After an execution that has failed: its guards must not be dropped outside of it.
 pub(crate) fn forget() {
     std::mem::forget(LEDGER.with(RefCell::take));
+}
+
+/// A client is about to be closed.
+pub(crate) fn closes(client: Client) {
+    with(|ledger| ledger.closed.push(client));
 }
 
 /// A listener is about to block on this thread.
@@ -142,7 +150,8 @@ impl Doubt {
 }
 
 fn is_excused(one: &Believer) -> bool {
-    with(|ledger| ledger.doubts.iter().any(|doubt| doubt.excuses(one)))
+    let was_given_back = |ledger: &Ledger| one.guard.held().is_none() && ledger.closed.contains(&one.client);
+    with(|ledger| was_given_back(ledger) || ledger.doubts.iter().any(|doubt| doubt.excuses(one)))
 }
 
 impl Believer {

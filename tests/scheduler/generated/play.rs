@@ -129,6 +129,7 @@ impl Play {
             Step::Sleep(time) => sleep(time.time()),
             Step::Cancel => self.cancel.cancel(),
             Step::Close(closed) => {
+                ledger::closes(*closed);
                 let closes = self.client(*closed).close(std::time::Duration::from_secs(1));
                 assert!(closes.is_ok() || self.program.has_failures(), "it closes within its timeout: {closes:?}");
             }

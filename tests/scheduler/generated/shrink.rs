@@ -39,7 +39,10 @@ pub(crate) fn smaller(program: &Program) -> Vec<Program> {
                 }
             });
         }
-        add(&|program| take_at(program, thread, step).terms = Terms::Usual);
+        // A guard that nobody drops must end by itself.
+        if take.end != End::Forget || !take.mode.is_owned() {
+            add(&|program| take_at(program, thread, step).terms = Terms::Usual);
+        }
         add(&|program| take_at(program, thread, step).cancellable = false);
         add(&|program| take_at(program, thread, step).wait = Wait::Ever);
         if take.end != End::Forget {
