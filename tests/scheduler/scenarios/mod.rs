@@ -65,6 +65,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     soon("permits::semaphore", permits::semaphore),
     soon("permits::counting", permits::counting),
     soon("permits::added", permits::added),
+    soon("permits::closed_as_they_are_given_back", permits::closed_as_they_are_given_back),
     soon("permits::latch", permits::latch),
     soon("fair::order", fair::order),
     soon("fair::gives_up", fair::gives_up),
