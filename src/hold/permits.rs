@@ -92,6 +92,10 @@ impl TakenPermits {
         if client.is_forked() {
             return client.check_usable().map_err(|e| e.for_name(&name.name));
         }
+        // Counted before they leave the table: a close either finds them there, or waits for this
+        // call. Otherwise it could end the store and the watchdog before the request is sent, and
+        // no lease would ever bring the permits back.
+        let _call = client.life.count_call();
         let (observer, primitive) = (&client.seen.observer, name.kind.into());
         let held = client.clock.now().since(self.since);
         observer.hold_ended(primitive, name, held);
