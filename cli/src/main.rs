@@ -12,6 +12,9 @@ mod doctor;
 mod duration;
 mod exporter;
 mod failure;
+#[cfg(test)]
+#[path = "../../src/base/fuzz.rs"]
+mod fuzz;
 mod holders;
 mod looks;
 mod ls;

@@ -233,6 +233,7 @@ fn size(bytes: u64) -> String {
 mod tests {
     use super::*;
     use crate::base::diagnosis::Severity;
+    use crate::base::fuzz::{Dice, fuzz};
 
     const ALONE: Subject = Subject {
         lease: std::time::Duration::from_secs(30),
@@ -282,5 +283,22 @@ mod tests {
     #[test]
     fn sizes_are_for_people() {
         assert_eq!([0, 1 << 20, 500 << 20, (1 << 20) - 1].map(size), ["0 KiB", "1 MiB", "500 MiB", "1023 KiB"]);
+    }
+
+    #[test]
+    fn any_report_is_judged() {
+        let valid = |dice: &mut Dice| {
+            let number = |dice: &mut Dice| dice.number();
+            let memory = format!("used_memory:{}\r\nmaxmemory:{}\r\n", number(dice), number(dice));
+            let clients = format!("connected_clients:{}\r\nmaxclients:{}\r\n", number(dice), number(dice));
+            format!("{memory}{clients}connected_slaves:{}\r\nmaxmemory_policy:x\r\n", number(dice)).into_bytes()
+        };
+        fuzz(valid, |bytes, _| {
+            let text = String::from_utf8_lossy(bytes).into_owned();
+            let value = Some(text.clone());
+            let facts =
+                Facts { sections: std::array::from_fn(|_| text.clone()), settings: [value.clone(), value, None] };
+            facts.findings(&ALONE).iter().for_each(|finding| assert!(!finding.found().is_empty()));
+        });
     }
 }
