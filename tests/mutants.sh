@@ -46,7 +46,7 @@ mkdir "$tree"
 git ls-files -z | tar -cf - --null -T - | tar -xf - -C "$tree"
 
 (cd "$tree" && cargo mutants --list --json --all-features) >"$work/list.json"
-python3 tests/mutants/plant.py "$work/list.json" "$tree" "$seed" "$each" "$work/planted"
+python3 tests/mutants/plant.py "$work/list.json" "$tree" "$seed" "$each" "$work/planted" "$work/unviable"
 
 cd "$tree"
 programs=$(cargo test --all-features --no-run --lib --test it 2>&1 | tee "$work/built" |

@@ -13,7 +13,7 @@ mod duration;
 mod exporter;
 mod failure;
 #[cfg(test)]
-#[path = "../../src/base/fuzz.rs"]
+#[path = "../../src/base/fuzz_tests.rs"]
 mod fuzz;
 mod holders;
 mod looks;

@@ -226,7 +226,7 @@ impl Announcement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::fuzz::{Dice, fuzz};
+    use crate::base::fuzz_tests::{Dice, fuzz};
 
     fn owner(label: &str) -> Result<HolderOwner> {
         HolderOwner::of_this_process(Some(label))

@@ -9,7 +9,7 @@ use super::sentinel::Sentinel;
 use super::zookeeper::ZooKeeper;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::escape::{escape_name, unescape_name};
-use crate::base::fuzz::{Dice, fuzz};
+use crate::base::fuzz_tests::{Dice, fuzz};
 use crate::base::glob::Glob;
 use crate::store::postgres::url::PostgresUrl;
 use crate::store::redis::sentinel::{Providers, SentinelUrls};

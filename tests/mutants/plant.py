@@ -3,7 +3,7 @@
 chooses at run time which of them is alive. So the whole sample is compiled once, and not once for
 each, which on a small machine is the difference between an hour and days.
 
-    plant.py LIST TREE SEED NUMBER OUT
+    plant.py LIST TREE SEED NUMBER OUT UNVIABLE
 
 LIST is what `cargo mutants --list --json` prints for TREE. Of each folder (FOLDERS) NUMBER mutants
 are chosen, by a hash of SEED and of what they change, so another run with this seed chooses the
@@ -11,7 +11,8 @@ same ones as long as their functions are there. OUT gets one line for each: numb
 
 A function with mutants becomes a `match` of the chosen number, with a copy of its body for each
 mutant and the original for all other numbers. A copy that does not compile is taken out again, and
-the sample gets the next one instead.
+the sample gets the next one instead; the next run knows its name from UNVIABLE, and leaves it out
+at once.
 """
 
 import collections
@@ -85,7 +86,11 @@ def read(listed, tree):
             continue
         if raw['file'] not in texts:
             texts[raw['file']] = Text(os.path.join(tree, raw['file']))
-        mutant = Mutant(raw, texts[raw['file']])
+        text = texts[raw['file']]
+        mutant = Mutant(raw, text)
+        # cargo-mutants knows tests only by `#[cfg(test)]`, without conditions beside it.
+        if '\nmod tests {' in text[:mutant.span[0]]:
+            continue
         seen[mutant.name] += 1
         if seen[mutant.name] > 1:
             mutant.name += ' (%d)' % seen[mutant.name]
@@ -146,7 +151,7 @@ def errors(command, tree):
 
 
 def main():
-    listed, tree, seed, number, out = sys.argv[1:]
+    listed, tree, seed, number, out, unviable_file = sys.argv[1:]
     texts, found = read(listed, tree)
     rank = lambda m: hashlib.sha256(('%s %s' % (seed, m.name)).encode()).hexdigest()
     waiting = {folder: sorted(mutants, key=rank) for folder, mutants in found.items()}
@@ -154,11 +159,19 @@ def main():
     numbers = iter(range(1, 1 << 20))
     out_of = {folder: len(mutants) for folder, mutants in waiting.items()}
     unviable = collections.Counter()
+    if os.path.exists(unviable_file):
+        with open(unviable_file, encoding='utf-8') as file:
+            known_as_unviable = set(file.read().splitlines())
+    else:
+        known_as_unviable = set()
 
     def fill():
         for folder, some in chosen.items():
             while len(some) < int(number) and waiting[folder]:
                 mutant = waiting[folder].pop(0)
+                if mutant.name in known_as_unviable:
+                    unviable[folder] += 1
+                    continue
                 mutant.number = next(numbers)
                 some.append(mutant)
 
@@ -166,7 +179,7 @@ def main():
     with open(lib, 'a', encoding='utf-8') as file:
         file.write(SWITCH)
     # Types are checked before loans, so there are several rounds.
-    commands = [['cargo', 'check', '--lib', '--all-features'],
+    commands = [['cargo', 'test', '--lib', '--no-run', '--all-features'],
                 ['cargo', 'build', '--profile', 'scheduler', '-p', 'leasehold-scheduler',
                  '--config', 'build.rustflags=["--cfg","shuttle"]',
                  '--target-dir', os.path.join(os.environ['CARGO_TARGET_DIR'], 'shuttle')]]
@@ -193,6 +206,8 @@ def main():
             for folder, some in chosen.items():
                 unviable[folder] += sum(m in guilty for m in some)
                 chosen[folder] = [m for m in some if m not in guilty]
+            with open(unviable_file, 'a', encoding='utf-8') as file:
+                file.writelines(m.name + '\n' for m in guilty)
             print('plant: %d do not compile' % len(guilty), file=sys.stderr)
             fill()
     with open(out, 'w', encoding='utf-8') as file:

@@ -8,7 +8,7 @@ use super::script;
 use super::wire::fuzz_tests::{any, assert_is_told, read, sent};
 use super::wire::{Reply, check_server, field};
 use crate::base::error::Result;
-use crate::base::fuzz::{Dice, fuzz};
+use crate::base::fuzz_tests::{Dice, fuzz};
 use crate::base::holder::ClientId;
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};

@@ -73,7 +73,7 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
 mod tests {
     use super::super::end_point_hash;
     use super::*;
-    use crate::base::fuzz::fuzz;
+    use crate::base::fuzz_tests::fuzz;
 
     #[test]
     fn the_end_of_a_certificate_is_read() {

@@ -13,7 +13,7 @@ use super::server_error::ServerError;
 use super::startup::check_iterations;
 use super::transport::MessageReader;
 use crate::base::error::{Error, Result};
-use crate::base::fuzz::{Dice, fuzz};
+use crate::base::fuzz_tests::{Dice, fuzz};
 use crate::base::holder::ClientId;
 use crate::base::lease::Moment;
 use crate::base::lock_name::{Kind, LockName};

@@ -72,7 +72,7 @@ fn unexpected(reply: &Reply) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::fuzz::fuzz;
+    use crate::base::fuzz_tests::fuzz;
     use crate::store::redis::wire::fuzz_tests::{any, read, sent};
 
     fn text(text: &str) -> Reply {

@@ -214,7 +214,7 @@ impl Facts {
             return Some(Finding::ok(Check::Connections, format!("{connected} clients are connected")));
         };
         let found = format!("{connected} of {most} clients are connected");
-        if connected * 10 >= most * 9 {
+        if connected.saturating_mul(10) >= most.saturating_mul(9) {
             return Some(Finding::warning(Check::Connections, found).advise("raise maxclients, or close some"));
         }
         Some(Finding::ok(Check::Connections, found))
@@ -233,7 +233,7 @@ fn size(bytes: u64) -> String {
 mod tests {
     use super::*;
     use crate::base::diagnosis::Severity;
-    use crate::base::fuzz::{Dice, fuzz};
+    use crate::base::fuzz_tests::{Dice, fuzz};
 
     const ALONE: Subject = Subject {
         lease: std::time::Duration::from_secs(30),

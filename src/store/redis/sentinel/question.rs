@@ -105,7 +105,7 @@ fn neighbours(list: &Reply) -> Vec<Neighbour> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::fuzz::fuzz;
+    use crate::base::fuzz_tests::fuzz;
     use crate::store::redis::wire::fuzz_tests::{any, read, sent};
 
     #[test]

@@ -7,7 +7,7 @@ use super::reader::{Malformed, ReplyReader};
 use super::reply::{Reply, ServerError, fail_on_error, server_time};
 use super::shape::Shape;
 use crate::base::error::Error;
-use crate::base::fuzz::{Dice, fuzz};
+use crate::base::fuzz_tests::{Dice, fuzz};
 
 /// Words with which errors begin, or which they contain.
 const ERRORS: [&str; 12] = [

@@ -5,7 +5,7 @@ use super::jute::Encoder;
 use super::reply::{Connected, Reply};
 use super::request::{Acl, Mode, Opcode, Request};
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::fuzz::{Dice, fuzz};
+use crate::base::fuzz_tests::{Dice, fuzz};
 use crate::base::lock_name::Kind;
 use crate::store::zookeeper::{inspect, names};
 

@@ -15,8 +15,10 @@ const ENDLESS: Duration = Duration::from_secs(60);
 /// No reader needs that much: a length that is only claimed must reserve no memory.
 #[cfg(unix)]
 const MOST_MEMORY: u64 = 4 << 30;
-/// Random changes of each valid input, and the longest prefix of it that is read.
-const CHANGES: usize = 50;
+/// How often each valid input is read, once as it is and otherwise changed.
+const CHANGES: usize = 8;
+/// One of so many valid inputs is also cut at each byte, up to this one.
+const CUT_EACH: u64 = 16;
 const LONGEST_CUT: usize = 200;
 
 /// Random numbers that can be repeated (SplitMix64).
@@ -106,13 +108,13 @@ fn read_all(
     mut read: impl FnMut(&[u8], &mut Dice),
 ) -> u64 {
     let mut count = 0;
-    loop {
+    for round in 0_u64.. {
         let (one, other) = (valid(&mut dice), valid(&mut dice));
-        // Cut at each byte, and changed at random.
-        let changes = (0..CHANGES).map(|_| None).chain((0..=one.len().min(LONGEST_CUT)).map(Some));
-        for cut in changes {
-            let bytes = match cut {
+        let cuts = if round % CUT_EACH == 0 { one.len().min(LONGEST_CUT) } else { 0 };
+        for place in 0..CHANGES + cuts {
+            let bytes = match place.checked_sub(CHANGES) {
                 Some(length) => one[..length].to_vec(),
+                None if place == 0 => one.clone(),
                 None => changed(one.clone(), &other, &mut dice),
             };
             input.lock().expect("nobody panics with it").clone_from(&bytes);
@@ -120,11 +122,13 @@ fn read_all(
             count += 1;
         }
         if Instant::now() >= end {
-            return count;
+            break;
         }
     }
+    count
 }
 
+/// A few random changes.
 fn changed(mut bytes: Vec<u8>, other: &[u8], dice: &mut Dice) -> Vec<u8> {
     for _ in 0..=dice.below(3) {
         let (place, new) = change(&bytes, other, dice);
@@ -138,7 +142,7 @@ fn change(bytes: &[u8], other: &[u8], dice: &mut Dice) -> (Range<usize>, Vec<u8>
     let from = dice.below(bytes.len() + 1);
     let next = |count: usize| from..(from + count).min(bytes.len());
     let some = next(dice.below(9));
-    match dice.below(9) {
+    match dice.below(10) {
         0 => (next(1), vec![dice.roll() as u8]),
         1 => (next(1), next(1).map(|at| bytes[at] ^ 1 << dice.below(8)).collect()),
         2 => (next(4), (dice.number() as i32).to_be_bytes().to_vec()),
@@ -151,9 +155,10 @@ fn change(bytes: &[u8], other: &[u8], dice: &mut Dice) -> (Range<usize>, Vec<u8>
         5 => (some, dice.text().into_bytes()),
         6 => (some, Vec::new()),
         7 => (from..from, bytes[some].to_vec()),
+        8 => (from..bytes.len(), Vec::new()),
         _ => {
-            let start = dice.below(other.len());
-            (some, other[start..(start + dice.below(20)).min(other.len())].to_vec())
+            let start = dice.below(other.len() + 1);
+            (some, other[start..].iter().take(dice.below(20)).copied().collect())
         }
     }
 }
