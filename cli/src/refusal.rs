@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn any_arguments_are_understood_or_refused_in_one_line_without_passwords() {
+    fn fuzzed_arguments_are_understood_or_refused_in_one_line_without_passwords() {
         const SECRET: &str = "S3cr3t";
         let some = [
             "run",

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn any_hold_comes_back_and_any_text_is_read() {
+    fn fuzzed_announcements_come_back_and_others_are_read() {
         fuzz(
             |dice| {
                 let hold = |dice: &mut Dice| NamedHold {

@@ -51,7 +51,7 @@ fn judge(url: &str, outcome: Result<impl Sized>, settings: &dyn Debug) {
 }
 
 #[test]
-fn any_url_is_understood_or_refused_without_its_password() {
+fn fuzzed_urls_are_understood_or_refused_without_their_passwords() {
     fuzz(url, |bytes, _| {
         let url = &*String::from_utf8_lossy(bytes);
         let nobody = Providers { of_servers: None, of_sentinels: None };
@@ -65,7 +65,7 @@ fn any_url_is_understood_or_refused_without_its_password() {
 }
 
 #[test]
-fn any_bytes_come_back_from_the_name_they_make() {
+fn fuzzed_bytes_come_back_from_the_names_they_make() {
     fuzz(
         |dice| dice.text().into_bytes(),
         |bytes, _| {
@@ -76,7 +76,7 @@ fn any_bytes_come_back_from_the_name_they_make() {
 }
 
 #[test]
-fn any_pattern_matches_or_not_and_soon() {
+fn fuzzed_patterns_match_or_not_and_soon() {
     fuzz(
         |dice| {
             let parts: Vec<String> =

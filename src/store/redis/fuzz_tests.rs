@@ -87,13 +87,13 @@ fn read_by_all(reply: &Reply, name: &LockName) {
 }
 
 #[test]
-fn any_answer_is_an_outcome_or_an_error() {
+fn fuzzed_answers_are_outcomes_or_errors() {
     let name = LockName::new("", "job", Kind::Mutex).unwrap();
     fuzz(|dice| sent(&answer(dice)), move |bytes, _| read(bytes).iter().for_each(|reply| read_by_all(reply, &name)));
 }
 
 #[test]
-fn any_report_of_a_server_is_judged() {
+fn fuzzed_versions_are_judged() {
     fuzz(
         |dice| {
             let version = format!("redis_version:{}.{}.3\r\nredis_mode:", dice.number(), dice.below(9));

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_have_an_end_and_a_hash_or_none() {
+    fn fuzzed_certificates_have_an_end_and_a_hash_or_none() {
         let whole = || {
             let key = rcgen::KeyPair::generate().unwrap();
             let params = rcgen::CertificateParams::new(["h".to_owned()]).unwrap();

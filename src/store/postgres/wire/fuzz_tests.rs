@@ -108,7 +108,7 @@ fn read_in_pieces(bytes: &[u8], size: usize) -> (Vec<String>, bool) {
 }
 
 #[test]
-fn messages_are_the_same_in_pieces_of_any_size() {
+fn fuzzed_messages_are_the_same_in_pieces_of_any_size() {
     fuzz(
         |dice| {
             let row = any_row(dice);
@@ -140,7 +140,7 @@ fn rows(bytes: &[u8]) -> Vec<Row> {
 }
 
 #[test]
-fn any_rows_are_an_outcome_or_an_error() {
+fn fuzzed_rows_are_outcomes_or_errors() {
     let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
     let kinds = [Kind::Mutex, Kind::Fair, Kind::CountingSemaphore];
     let names = kinds.map(|kind| Arc::new(LockName::new("", "job", kind).unwrap()));

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn any_answer_is_a_map_or_an_error() {
+    fn fuzzed_answers_are_maps_or_errors() {
         fuzz(
             |dice| {
                 let host = Reply::Bytes(dice.text().into_bytes());

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn any_report_is_judged() {
+    fn fuzzed_reports_are_judged() {
         let valid = |dice: &mut Dice| {
             let number = |dice: &mut Dice| dice.number();
             let memory = format!("used_memory:{}\r\nmaxmemory:{}\r\n", number(dice), number(dice));

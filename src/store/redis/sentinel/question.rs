@@ -109,7 +109,7 @@ mod tests {
     use crate::store::redis::wire::fuzz_tests::{any, read, sent};
 
     #[test]
-    fn any_answer_has_neighbours_or_none() {
+    fn fuzzed_answers_have_neighbours_or_none() {
         let bytes = |text: &str| Reply::Bytes(text.as_bytes().to_vec());
         fuzz(
             move |dice| {

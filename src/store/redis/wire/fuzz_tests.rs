@@ -85,7 +85,7 @@ pub(in crate::store::redis) fn read(bytes: &[u8]) -> Vec<Reply> {
 }
 
 #[test]
-fn replies_are_the_same_in_pieces_of_any_size() {
+fn fuzzed_replies_are_the_same_in_pieces_of_any_size() {
     fuzz(
         |dice| {
             let replies: Vec<Reply> = (0..=dice.below(3)).map(|_| any(dice, 3)).collect();
@@ -101,7 +101,7 @@ fn replies_are_the_same_in_pieces_of_any_size() {
 }
 
 #[test]
-fn any_reply_has_a_meaning_or_is_an_error() {
+fn fuzzed_replies_have_a_meaning_or_are_errors() {
     let shapes = [Shape::Any, Shape::Number, Shape::Text, Shape::Pair, Shape::List, Shape::Each(2), Shape::status(3)];
     fuzz(
         |dice| sent(&any(dice, 2)),

@@ -77,7 +77,7 @@ fn judge<T>(outcome: Result<T>) {
 }
 
 #[test]
-fn frames_are_the_same_in_pieces_of_any_size() {
+fn fuzzed_frames_are_the_same_in_pieces_of_any_size() {
     fuzz(
         |dice| {
             let whole: Vec<Vec<u8>> = (0..=dice.below(3)).map(|_| any_reply(dice)).collect();
@@ -90,7 +90,7 @@ fn frames_are_the_same_in_pieces_of_any_size() {
 }
 
 #[test]
-fn any_frame_is_a_reply_or_an_error() {
+fn fuzzed_frames_are_replies_or_errors() {
     let requested = requested();
     fuzz(any_reply, move |bytes, _| {
         judge(Connected::decode(bytes));
@@ -110,7 +110,7 @@ fn any_frame_is_a_reply_or_an_error() {
 }
 
 #[test]
-fn whatever_a_node_is_called_it_has_a_place() {
+fn fuzzed_nodes_have_a_place() {
     let id = "0123cdef-0000-4000-8000-0123456789ab";
     fuzz(
         move |dice| {
