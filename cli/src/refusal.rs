@@ -17,13 +17,13 @@ fn in_one_line_of(error: &clap::Error, arguments: &[String]) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return format!("no subcommand is given; {help} lists them");
     }
-    let text = error.render().to_string();
+    // Before it is taken apart: a password may contain what separates the parts.
+    let text = without_passwords(error.render().to_string(), arguments);
     let paragraphs = text.split("\n\n").map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
     let is_wrong = |paragraph: &String| !["Usage: ", "For more"].iter().any(|begin| paragraph.starts_with(begin));
     let wrong: Vec<String> = paragraphs.take_while(is_wrong).collect();
     let wrong = wrong.join("; ").replace(" tip: ", "; tip: ").replace(";;", ";");
-    let wrong = without_passwords(wrong.strip_prefix("error: ").unwrap_or(&wrong).to_owned(), arguments);
-    let wrong = without_the_tip_of_dashes(&wrong);
+    let wrong = without_the_tip_of_dashes(wrong.strip_prefix("error: ").unwrap_or(&wrong));
     let hint = hint(arguments, unknown_option(error)).map(|hint| format!("; {hint}")).unwrap_or_default();
     format!("{wrong}{hint} (see {help})")
 }
@@ -172,6 +172,10 @@ mod tests {
         let url = "redis://:secret@host/".to_owned();
         let line = without_passwords(format!("unrecognized subcommand '{url}'"), &[url]);
         assert_eq!(line, "unrecognized subcommand '(a URL with a password)'");
+        let arguments = words(&["ls", "*", "redis://:two  blanks@host/"]);
+        let error = Cli::try_parse_from([&words(&["leasehold"]), &arguments[..]].concat()).unwrap_err();
+        let said = in_one_line_of(&error, &arguments);
+        assert!(said.contains("(a URL with a password)") && !said.contains("blanks"), "{said}");
         let option = ["--longest-lease=redis://:secret@h/".to_owned()];
         let line = without_passwords("invalid value 'redis://:secret@h/' for".to_owned(), &option);
         assert_eq!(line, "invalid value '(a URL with a password)' for");
