@@ -52,7 +52,9 @@ cd "$tree"
 programs=$(cargo test --all-features --no-run --lib --test it 2>&1 | tee "$work/built" |
     sed -n 's:.*Executable .*(\(.*\))$:\1:p')
 [ "$(echo "$programs" | wc -l)" = 2 ] || { cat "$work/built" >&2; exit 1; }
-# The scheduler was built as it was planted. A copy, because the next build of the tree itself would replace it.
+# Copies, because the next build of the tree itself may replace them.
+cp "$(echo "$programs" | grep '/leasehold-')" "$work/leasehold-unit"
+cp "$(echo "$programs" | grep '/it-')" "$work/it"
 cp "$CARGO_TARGET_DIR/shuttle/scheduler/scheduler" "$work/scheduler"
 
 results=$work/results-$seed
@@ -61,6 +63,5 @@ if [ -z "$again" ]; then
 elif [ -e "$results" ]; then
     sed -i '/SURVIVED$/d' "$results"
 fi
-# shellcheck disable=SC2086  # two programs
 exec nice python3 "$root/tests/mutants/judge.py" "$work/planted" "$root/tests/mutants/survivors.txt" "$jobs" "$results" \
-    $(echo "$programs" | grep '/leasehold-') "$work/scheduler" $(echo "$programs" | grep '/it-')
+    "$work/leasehold-unit" "$work/scheduler" "$work/it"
