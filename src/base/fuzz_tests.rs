@@ -1,7 +1,7 @@
 //! Inputs for tests of whatever reads bytes from outside: valid ones, and random changes of them.
 //!
-//! Each test runs for a fraction of a second, or for `LEASEHOLD_FUZZ_SECONDS`. What fails prints its
-//! input and its seed, which `LEASEHOLD_SEED` repeats. The command compiles this file as well.
+//! Each test runs for a fraction of a second, or for `LEASEHOLD_FUZZ_SECONDS`. What fails prints
+//! its input and its seed, which `LEASEHOLD_SEED` repeats. The command compiles this file as well.
 
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;

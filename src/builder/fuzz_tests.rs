@@ -40,7 +40,9 @@ fn url(dice: &mut Dice) -> Vec<u8> {
 
 /// Neither the error nor the settings quote the password, as long as the URL has it at its place.
 fn judge(url: &str, outcome: Result<impl Sized>, settings: &dyn Debug) {
-    let front = url.split_once("://").map(|(_, rest)| rest).unwrap_or_default();
+    // Otherwise it is a part of the path of a unix socket.
+    let is_scheme = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || c == '+');
+    let front = url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)).map_or("", |(_, rest)| rest);
     let has_password = front.starts_with(&format!("user:{SECRET}@")) && front.matches(SECRET).count() == 1;
     let mut said = vec![format!("{settings:?}")];
     if let Err(error) = outcome {

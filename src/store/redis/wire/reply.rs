@@ -179,8 +179,8 @@ impl ServerError {
     }
 
     pub(crate) fn into_error(self) -> Error {
-        if self.code == TOO_FEW_REPLICAS {
-            let why = self.text.strip_prefix(TOO_FEW_REPLICAS).unwrap_or_default().trim_start();
+        let too_few = self.text.strip_prefix(TOO_FEW_REPLICAS).and_then(|rest| rest.strip_prefix(' '));
+        if let Some(why) = too_few.filter(|why| !why.is_empty()) {
             return Error::new(ErrorKind::NotReplicated, why.to_owned());
         }
         if self.code == TOO_LATE {
@@ -344,6 +344,8 @@ mod tests {
         for seconds in ["9007199255", "18446744073709", "18446744073709551615", "-1"] {
             assert_eq!(time(seconds).unwrap_err().kind(), ErrorKind::Protocol, "{seconds}");
         }
-        assert_eq!(kind("TOOFEWREPLICAS"), ErrorKind::NotReplicated);
+        for text in ["TOOFEWREPLICAS", "TOOFEWREPLICAS ", ""] {
+            assert_eq!(ServerError::from(text).into_error().kind(), ErrorKind::Server, "{text:?}");
+        }
     }
 }
