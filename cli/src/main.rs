@@ -12,6 +12,10 @@ mod doctor;
 mod duration;
 mod exporter;
 mod failure;
+#[cfg(test)]
+#[path = "../../src/base/fuzz_tests.rs"]
+#[allow(dead_code, reason = "the library needs more of it")]
+mod fuzz;
 mod holders;
 mod looks;
 mod ls;

@@ -17,13 +17,13 @@ fn in_one_line_of(error: &clap::Error, arguments: &[String]) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return format!("no subcommand is given; {help} lists them");
     }
-    let text = error.render().to_string();
+    // Before it is taken apart: a password may contain what separates the parts.
+    let text = without_passwords(error.render().to_string(), arguments);
     let paragraphs = text.split("\n\n").map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
     let is_wrong = |paragraph: &String| !["Usage: ", "For more"].iter().any(|begin| paragraph.starts_with(begin));
     let wrong: Vec<String> = paragraphs.take_while(is_wrong).collect();
     let wrong = wrong.join("; ").replace(" tip: ", "; tip: ").replace(";;", ";");
-    let wrong = without_passwords(wrong.strip_prefix("error: ").unwrap_or(&wrong).to_owned(), arguments);
-    let wrong = without_the_tip_of_dashes(&wrong);
+    let wrong = without_the_tip_of_dashes(wrong.strip_prefix("error: ").unwrap_or(&wrong));
     let hint = hint(arguments, unknown_option(error)).map(|hint| format!("; {hint}")).unwrap_or_default();
     format!("{wrong}{hint} (see {help})")
 }
@@ -98,6 +98,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::fuzz::fuzz;
 
     #[test]
     fn every_error_is_one_line() {
@@ -171,8 +172,67 @@ mod tests {
         let url = "redis://:secret@host/".to_owned();
         let line = without_passwords(format!("unrecognized subcommand '{url}'"), &[url]);
         assert_eq!(line, "unrecognized subcommand '(a URL with a password)'");
+        let arguments = words(&["ls", "*", "redis://:two  blanks@host/"]);
+        let error = Cli::try_parse_from([&words(&["leasehold"]), &arguments[..]].concat()).unwrap_err();
+        let said = in_one_line_of(&error, &arguments);
+        assert!(said.contains("(a URL with a password)") && !said.contains("blanks"), "{said}");
         let option = ["--longest-lease=redis://:secret@h/".to_owned()];
         let line = without_passwords("invalid value 'redis://:secret@h/' for".to_owned(), &option);
         assert_eq!(line, "invalid value '(a URL with a password)' for");
+    }
+
+    #[test]
+    fn fuzzed_arguments_are_understood_or_refused_in_one_line_without_passwords() {
+        const SECRET: &str = "S3cr3t";
+        let some = [
+            "run",
+            "job",
+            "--wait",
+            "5s",
+            "--lease=30s",
+            "--",
+            "true",
+            "ls",
+            "--json",
+            "show",
+            "unlock",
+            "permits",
+            "--redlock",
+            "--longest-lease",
+            "1h30m",
+            "watch",
+            "top",
+            "bench",
+            "doctor",
+            "exporter",
+            "--url",
+            "-n",
+        ];
+        fuzz(
+            move |dice| {
+                let mut word = || match dice.below(8) {
+                    0 => format!("redis://user:{SECRET}{}@h", dice.text().replace(['\n', '\r', '\0'], " ")),
+                    1 => dice.text(),
+                    _ => (*dice.choose(&some)).to_owned(),
+                };
+                (0..6).map(|_| word()).collect::<Vec<_>>().join("\n").into_bytes()
+            },
+            |bytes, _| {
+                let text = String::from_utf8_lossy(bytes);
+                let arguments: Vec<String> = text.split('\n').map(str::to_owned).collect();
+                let _ = crate::duration::parse(&text);
+                let shown = crate::text::visible(&text);
+                assert!(!shown.chars().any(char::is_control), "{shown:?}");
+                let Err(error) = Cli::try_parse_from([&["leasehold".to_owned()], &arguments[..]].concat()) else {
+                    return;
+                };
+                if error.use_stderr() {
+                    let said = in_one_line_of(&error, &arguments);
+                    assert!(!said.is_empty() && !said.contains('\n'), "{said:?}");
+                    let mut secrets = arguments.iter().filter(|argument| argument.contains(SECRET));
+                    assert!(!secrets.all(|secret| may_have_password(secret)) || !said.contains(SECRET), "{said:?}");
+                }
+            },
+        );
     }
 }

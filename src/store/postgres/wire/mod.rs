@@ -7,6 +7,8 @@ mod bare;
 mod batch;
 mod connection;
 mod connector;
+#[cfg(test)]
+mod fuzz_tests;
 mod install;
 mod listener;
 mod one_cluster;

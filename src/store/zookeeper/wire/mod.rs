@@ -4,6 +4,8 @@
 mod code;
 mod connect;
 mod frames;
+#[cfg(test)]
+mod fuzz_tests;
 mod jute;
 mod reply;
 mod request;
