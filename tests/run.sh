@@ -7,8 +7,10 @@
 #   sh tests/run.sh --quick      the minimum: format, lints, unit tests, the kernel
 #                                under a scheduler, the contract on one Redis and
 #                                in memory
-#   sh tests/run.sh --all        what CI runs: also other servers, versions and
-#                                platforms, and more checks of the documentation
+#   sh tests/run.sh --all        what CI runs: also other servers and Rust 1.88, and
+#                                what only a release can break if it was touched
+#   sh tests/run.sh --release    the same, with all that a release can break: other
+#                                platforms and versions, packages, a soak
 #
 #   LEASEHOLD_SERVER=path        the server of the main test run
 #   LEASEHOLD_REDIS62=path       the servers of the further runs; looked for if
@@ -21,8 +23,8 @@
 #   LEASEHOLD_INTEROP=0          skip the tests against a live Redisson, which run
 #                                if there is a JDK 17 and Maven; 1: fail without
 #   LEASEHOLD_ZOOKEEPER=0        the same for ZooKeeper and a live Curator
-#   LEASEHOLD_UNSTEADY=n         up to n tests may fail once if they then pass
-#                                three times when run alone; default 0
+#   LEASEHOLD_SINCE=commit       --all: what was changed since then was touched; default:
+#                                the last commit that is twelve hours older than HEAD
 #   RUST_TEST_THREADS=n          number of tests run in parallel; most of them wait,
 #                                so the default is at least 10
 #   CI=true                      a missing rustfmt or clippy is a failure; rustup
@@ -36,8 +38,9 @@ case "$*" in
 '') ;;
 --quick) form=quick ;;
 --all) form=all ;;
+--release) form=release ;;
 *)
-    echo "usage: sh tests/run.sh [--quick|--all]" >&2
+    echo "usage: sh tests/run.sh [--quick|--all|--release]" >&2
     exit 2
     ;;
 esac
@@ -59,7 +62,6 @@ trap 'exit 143' TERM
 started=$(date +%s)
 # Tests write here what this user has no right to do, see `cannot_run` in tests/rig.
 export LEASEHOLD_SKIPPED="$work/skipped"
-: >"$work/unsteady"
 
 # ---- steps and the summary ---------------------------------------------------
 
@@ -122,6 +124,28 @@ step_with_component() { # step_with_component CARGO_SUBCOMMAND NAME COMMAND...
     fi
 }
 
+# ---- what only a release can break -------------------------------------------
+
+# It runs in `--release`, and in `--all` if one of its files was changed, committed or not. Without a history nobody
+# knows, and all of it runs.
+find_since() {
+    [ -z "${LEASEHOLD_SINCE:-}" ] || { git rev-parse --verify "$LEASEHOLD_SINCE^{commit}"; return; }
+    written=$(git log -1 --format=%ct 2>/dev/null) || return 0
+    git rev-list -1 --before=$((written - 12 * 3600)) HEAD
+}
+
+touched() { # touched NAME FILE...
+    name=$1
+    shift
+    [ "$form" = all ] && [ -n "$since" ] && git diff --quiet "$since" -- "$@" || return 0
+    skip "$name" 'nothing of it was touched; --release runs it'
+    return 1
+}
+
+manifests='Cargo.toml Cargo.lock cli/Cargo.toml'
+# What depends on the platform.
+of_platforms='src/os src/store/net cli/src/platform cli/src/run'
+
 # ---- the steps that are more than a command --------------------------------
 
 find_servers() {
@@ -165,25 +189,7 @@ run_tests() { # run_tests PROGRAM ARGUMENTS...
     [ ! -e "$output.passed" ] || { rm "$output.passed"; return 0; }
     # The output of each failed test is repeated at the end, where it is easy to find.
     awk '/^---- .* stdout ----$/ { said = 1 } /^failures:$/ { said = 0 } said' "$output" >>"$work/reasons.$lane"
-    failed=$(sed -n '/^failures:$/,$ s/^    \([a-z0-9_:]*\)$/\1/p' "$output" | sort -u)
-    # shellcheck disable=SC2086  # several tests
-    unsteady "$program" $failed
-}
-
-# A shared machine can stall for seconds. A test that fails is run again by itself, three times; if
-# it passes each time it is unsteady: a bug to find, which the summary names. LEASEHOLD_UNSTEADY
-# says how many are tolerated.
-unsteady() { # unsteady PROGRAM TEST...
-    program=$1
-    shift
-    known=$(wc -l <"$work/unsteady")
-    [ $# -gt 0 ] && [ $((known + $#)) -le "${LEASEHOLD_UNSTEADY:-0}" ] || return 1
-    for test in "$@"; do
-        for _ in 1 2 3; do
-            in_time "$program" --exact "$test" || return 1
-        done
-        echo "$test" >>"$work/unsteady"
-    done
+    return 1
 }
 
 with() ( # with NAME=VALUE COMMAND...
@@ -585,13 +591,16 @@ tests() {
     # The same as `tests/storm.sh --short`.
     step 'a short storm' with LEASEHOLD_ZOOKEEPER="${LEASEHOLD_ZOOKEEPER:-1}" \
         run_tests storm storm:: --test-threads="${STORM_THREADS:-5}"
-    [ "$form" = all ] || return 0
-    step 'a minute of the soak' with LEASEHOLD_ZOOKEEPER="${LEASEHOLD_ZOOKEEPER:-1}" \
-        with STORM_PROGRAM="$(program storm)" sh tests/soak.sh --minutes 1 --every 5
+    [ "$form" != plain ] || return 0
     test_on 'tests on Redis 6.2' "${LEASEHOLD_REDIS62:-}"
     test_on 'tests on Valkey' "${LEASEHOLD_VALKEY:-}"
-    test_with_redisson 3.52.0
-    test_on_windows
+    if touched 'a minute of the soak' tests/soak.sh tests/storm; then
+        step 'a minute of the soak' with LEASEHOLD_ZOOKEEPER="${LEASEHOLD_ZOOKEEPER:-1}" \
+            with STORM_PROGRAM="$(program storm)" sh tests/soak.sh --minutes 1 --every 5
+    fi
+    if touched 'tests with Redisson 3.52.0' tests/interop src/store/redis/lua; then test_with_redisson 3.52.0; fi
+    # shellcheck disable=SC2086  # here and below: several paths
+    if touched 'Windows, under Wine' $of_platforms tests/windows tests/on_windows; then test_on_windows; fi
 }
 
 # Mostly compiles.
@@ -599,11 +608,10 @@ checks() {
     step 'docs' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features
     step 'doc tests' cargo test --all-features --doc
     step "dependencies on Rust $msrv" check_msrv_of_dependencies
-    seconds=30
+    seconds=10
     [ "$form" = plain ] || seconds=90
     scheduler "$seconds"
-    [ "$form" = all ] || return 0
-    check_crates
+    [ "$form" != plain ] || return 0
     step_with_component clippy 'all targets without features' cargo clippy --all-targets -- -D warnings
     step 'docs of private items' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features --document-private-items
     check_dependencies
@@ -612,10 +620,16 @@ checks() {
     else
         skip "Rust $msrv" "no $msrv toolchain"
     fi
-    check_platforms
-    check_providers
-    test_minimal_versions
-    test_packages
+    check_for_a_release
+}
+
+# shellcheck disable=SC2086
+check_for_a_release() {
+    if touched 'the crates of the registry' $manifests packaging/crates.sh src/lib.rs; then check_crates; fi
+    if touched 'other platforms' $manifests $of_platforms; then check_platforms; fi
+    if touched 'TLS with aws-lc-rs' Cargo.lock src/store/tls tests/providers; then check_providers; fi
+    if touched 'check minimal versions' $manifests; then test_minimal_versions; fi
+    if touched 'packages' cli/Cargo.toml packaging; then test_packages; fi
 }
 
 if ! command -v cargo >/dev/null 2>&1; then
@@ -635,13 +649,12 @@ else
     [ -n "${LEASEHOLD_POSTGRES:-0}" ] && [ "${LEASEHOLD_POSTGRES:-0}" != 0 ] || without_postgres='--skip postgres'
     without_zookeeper=
     [ "${LEASEHOLD_ZOOKEEPER:-}" != 0 ] && [ -z "$(lacks_for_java)" ] || without_zookeeper='--skip zookeeper'
+    if [ "$form" = all ]; then since=$(find_since) || exit 2; fi
     [ "$form" = plain ] || install_rust
     format_and_lints
     build 'build' build_tests -p leasehold -p leasehold-cli
-    # In sequence on CI, where a test that is a fraction of a second late would block a landing.
-    [ "${CI:-}" = true ] || beside checks
+    beside checks
     tests
-    [ "${CI:-}" != true ] || beside checks
 fi
 wait "$compiling"
 compiling=
@@ -652,7 +665,6 @@ count() { grep -c "$1" "$work/all"; }
 for reasons in "$work"/reasons.*; do [ ! -s "$reasons" ] || { printf '\n== what failed\n'; cat "$reasons"; }; done
 printf '\n== summary\n'
 cat "$work/all"
-[ ! -s "$work/unsteady" ] || sed 's/^/unsteady, a bug to find: /' "$work/unsteady"
 [ ! -s "$work/skipped" ] || sed 's/^/not run: /' "$work/skipped"
 built=$(awk '$NF == "build" { sum += $(NF - 1) } END { print sum + 0 }' "$work/all")
 printf 'steps: %s passed, %s failed, %s skipped; %s s, of which %s s to build\n' \
