@@ -23,7 +23,11 @@ pub(crate) struct Violation {
 /// How long after a fault everything may still be slow: leases of dead holders must end, and
 /// waiters must find the servers again.
 fn settle(history: &History) -> Nanos {
-    2 * history.lease + millis(2500)
+    settles_within(history.lease)
+}
+
+pub(crate) const fn settles_within(lease: Nanos) -> Nanos {
+    2 * lease + millis(2500)
 }
 
 /// The same after the machine stood still for this long: that ends no lease if it is short, and only

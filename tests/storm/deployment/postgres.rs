@@ -1,7 +1,5 @@
 //! One PostgreSQL.
 
-use std::sync::Arc;
-
 use rand::rngs::StdRng;
 
 use super::Deployment;
@@ -26,8 +24,8 @@ pub(super) struct Postgres {
 impl Postgres {
     pub(super) fn start(slots: usize) -> Self {
         let server = Rig::start();
-        let mut lines = Lines::new(WORDS, FRAMES);
-        (0..slots).for_each(|_| lines.add(vec![Arc::new(Proxy::before_postgres(&server))]));
+        let mut lines = Lines::new(WORDS, FRAMES).with_repeats();
+        (0..slots).for_each(|_| lines.add_own([Proxy::before_postgres(&server)]));
         Self { server, lines }
     }
 }

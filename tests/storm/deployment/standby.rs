@@ -1,7 +1,6 @@
 //! A PostgreSQL with a synchronous standby that takes over.
 
 use std::fs;
-use std::sync::Arc;
 
 use rand::rngs::StdRng;
 
@@ -43,10 +42,8 @@ impl Standby {
         standby.run();
         ask_for_a_synchronous_one(&primary);
         wait_until("the standby is synchronous", || is_synchronous(&primary));
-        let mut lines = Lines::new(WORDS, FRAMES);
-        for _ in 0..slots {
-            lines.add([&primary, &standby].map(|server| Arc::new(Proxy::before_postgres(server))).into());
-        }
+        let mut lines = Lines::new(WORDS, FRAMES).with_repeats();
+        (0..slots).for_each(|_| lines.add_own([&primary, &standby].map(Proxy::before_postgres)));
         Self { servers: [primary, standby], primary: 0, lines }
     }
 

@@ -10,12 +10,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rand::SeedableRng;
 use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 
 pub(crate) use self::crew::Crew;
 use self::pulse::Pulse;
-use crate::check::{Violation, judge};
+use crate::check::{Violation, judge, settles_within};
 use crate::deployment::{self, Deployment};
 use crate::event::{Kind, Nanos, now};
 use crate::fault::{Disturbance, Fault};
@@ -163,13 +163,30 @@ impl Run {
         let bursts = plan(&self.shape, &faults, &mut self.rng);
         std::thread::sleep(ms(500));
         for burst in bursts {
+            self.visit(&[ms(500), ms(2000), self.shape.burst]);
             burst.iter().for_each(|step| self.step(step));
+            // After the time for which a fault may explain what happens.
+            self.crew.see_off();
+            let settled = Duration::from_nanos(settles_within(u64::try_from(self.shape.lease.as_nanos()).unwrap()));
+            self.visit(&[settled, settled + ms(700)]);
             let goes_on = rest(&*self.deployment, &self.crew);
             // A load of 1.5 is the storm's own.
             self.load = self.load.max(load_now() / 1.5);
             if !goes_on {
                 return;
             }
+        }
+    }
+
+    /// Processes that live for a moment, each after one of these times.
+    fn visit(&mut self, after: &[Duration]) {
+        // The store in memory is in one process.
+        if self.deployment.direct().is_none() {
+            return;
+        }
+        for after in after {
+            let slot = self.rng.random_range(0..self.shape.slots);
+            self.crew.invite(slot, *after, &*self.deployment);
         }
     }
 

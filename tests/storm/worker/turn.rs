@@ -155,7 +155,9 @@ pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
     let patience = Patience::random(rng);
     // Some have a minimum hold time, some are cancelled from outside.
     let least = (place.min_hold && kind == Kind::Plain && fixed.is_none() && rng.random_bool(0.03)).then(|| ms(300));
-    let cancel = rng.random_bool(0.04).then(|| ms(rng.random_range(1..300)));
+    // Readers are let in together, so a cancelled one may be let in at that moment.
+    let (cancelled, within) = if kind == Kind::Read { (0.3, 60) } else { (0.04, 300) };
+    let cancel = rng.random_bool(cancelled).then(|| ms(rng.random_range(1..within)));
     let moves = rng.random_bool(0.05);
     let fixed_nanos = fixed.map(|lease| u64::try_from(lease.as_nanos()).unwrap());
     turn.note(
