@@ -55,6 +55,38 @@ impl Kind {
     }
 }
 
+/// A call of the latch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LatchCall {
+    /// `try_set_count`.
+    Set(u32),
+    Down,
+    /// A short `wait_for`.
+    Wait,
+}
+
+impl fmt::Display for LatchCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Set(count) => write!(f, "{count}"),
+            Self::Down => write!(f, "down"),
+            Self::Wait => write!(f, "wait"),
+        }
+    }
+}
+
+impl FromStr for LatchCall {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        match word {
+            "down" => Ok(Self::Down),
+            "wait" => Ok(Self::Wait),
+            count => count.parse().map(Self::Set),
+        }
+    }
+}
+
 /// The result of `unlock` or of a failed call: the kind of the error, or `ok`.
 pub(crate) type Answer = String;
 
@@ -76,6 +108,10 @@ pub(crate) enum What {
     Signalled,
     /// The unlock that began at the time of the event returned.
     Gave { answer: Answer, until: Nanos },
+    /// A call of the latch begins.
+    Latch(LatchCall),
+    /// It returned this; `None`: an error.
+    Said { yes: Option<bool> },
     /// In a forked child: whether the parent's guard is held there, and the result of an acquire.
     Forked { held: bool, answer: Answer },
     /// A thread panicked.
@@ -121,6 +157,8 @@ impl fmt::Display for Event {
             What::Told { reason } => write!(f, "told {reason}"),
             What::Signalled => write!(f, "signalled"),
             What::Gave { answer, until } => write!(f, "gave {answer} {until}"),
+            What::Latch(call) => write!(f, "latch {call}"),
+            What::Said { yes } => write!(f, "said {}", yes.map_or_else(|| "-".to_owned(), |yes| yes.to_string())),
             What::Forked { held, answer } => write!(f, "forked {held} {answer}"),
             What::Panicked { message } => write!(f, "panicked {}", one_line(message)),
             What::Ended { threads, sockets, close } => write!(f, "ended {threads} {sockets} {close}"),
@@ -163,6 +201,9 @@ impl Event {
             "told" => What::Told { reason: rest.to_owned() },
             "signalled" => What::Signalled,
             "gave" => What::Gave { answer: words.next()?.to_owned(), until: parsed(words.next())? },
+            "latch" => What::Latch(parsed(words.next())?),
+            "said" if rest == "-" => What::Said { yes: None },
+            "said" => What::Said { yes: Some(parsed(words.next())?) },
             "forked" => What::Forked { held: parsed(words.next())?, answer: words.next()?.to_owned() },
             "panicked" => What::Panicked { message: rest.to_owned() },
             "ended" => What::Ended {
@@ -208,6 +249,10 @@ fn events_are_read_as_they_were_written() {
         What::Told { reason: "NotRenewed".to_owned() },
         What::Signalled,
         What::Gave { answer: "ok".to_owned(), until: 3 },
+        What::Latch(LatchCall::Set(2)),
+        What::Latch(LatchCall::Wait),
+        What::Said { yes: Some(true) },
+        What::Said { yes: None },
         What::Forked { held: false, answer: "Forked".to_owned() },
         What::Panicked { message: "at the disco".to_owned() },
         What::Ended { threads: -1, sockets: 0, close: "ok".to_owned() },

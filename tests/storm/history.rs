@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::event::{Event, Kind, Nanos, What};
+use crate::event::{Event, Kind, LatchCall, Nanos, What};
 use crate::fault::Disturbance;
 
 /// How an attempt ended.
@@ -101,6 +101,19 @@ impl Attempt {
     }
 }
 
+/// One call of the latch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LatchUse {
+    pub(crate) process: usize,
+    pub(crate) thread: u32,
+    pub(crate) call: LatchCall,
+    pub(crate) from: Nanos,
+    /// When it returned; `None` if its process was killed before that.
+    pub(crate) to: Option<Nanos>,
+    /// What it returned; `None` after an error, or without an answer.
+    pub(crate) yes: Option<bool>,
+}
+
 /// What one process left behind at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ending {
@@ -125,6 +138,7 @@ pub(crate) struct Process {
 pub(crate) struct History {
     pub(crate) processes: Vec<Process>,
     pub(crate) attempts: Vec<Attempt>,
+    pub(crate) latch: Vec<LatchUse>,
     pub(crate) faults: Vec<Disturbance>,
     /// When the workers were told to stop acquiring.
     pub(crate) over: Nanos,
@@ -147,6 +161,7 @@ impl Default for History {
         Self {
             processes: Vec::new(),
             attempts: Vec::new(),
+            latch: Vec::new(),
             faults: Vec::new(),
             over: 0,
             permits: 1,
@@ -178,6 +193,21 @@ impl History {
                     let mut attempt = Attempt::new(index, event.thread, *kind, &names, event.at);
                     (attempt.patience, attempt.fixed) = (*patience, *fixed);
                     self.attempts.push(attempt);
+                }
+                What::Latch(call) => self.latch.push(LatchUse {
+                    process: index,
+                    thread: event.thread,
+                    call: *call,
+                    from: event.at,
+                    to: None,
+                    yes: None,
+                }),
+                What::Said { yes } => {
+                    // A thread makes one call at a time.
+                    let is_its = |one: &&mut LatchUse| one.process == index && one.thread == event.thread;
+                    if let Some(call) = self.latch.iter_mut().rev().find(is_its) {
+                        (call.to, call.yes) = (Some(event.at), *yes);
+                    }
                 }
                 What::Forked { held, answer } => process.forks.push((event.at, *held, answer.clone())),
                 What::Panicked { message } => process.panics.push(message.clone()),
@@ -223,6 +253,11 @@ fn note(attempt: &mut Attempt, at: Nanos, what: &What) {
         What::Told { reason } => attempt.told = Some((at, reason.clone())),
         What::Signalled => attempt.signalled = true,
         What::Gave { answer, until } => attempt.given = Some((at, *until, answer.clone())),
-        What::Asks { .. } | What::Forked { .. } | What::Panicked { .. } | What::Ended { .. } => {}
+        What::Asks { .. }
+        | What::Latch(_)
+        | What::Said { .. }
+        | What::Forked { .. }
+        | What::Panicked { .. }
+        | What::Ended { .. } => {}
     }
 }

@@ -1,6 +1,7 @@
 //! Checks a history. It has no side effects, so each check is tested with handmade histories.
 
 mod exclusion;
+mod latch;
 mod leftovers;
 mod losses;
 mod order;
@@ -44,6 +45,7 @@ pub(crate) fn judge(history: &History) -> Vec<Violation> {
         losses::check,
         waits::check,
         order::check,
+        latch::check,
         leftovers::check,
         leftovers::unexpected,
     ];

@@ -216,7 +216,8 @@ impl Run {
 
     fn note(&mut self, fault: Fault, from: Nanos, target: String, names: Vec<String>) {
         let overlap = fault.overlap_on(&self.store, u64::try_from(self.shape.lease.as_nanos()).unwrap());
-        self.disturbances.push(Disturbance { fault, from, to: now(), names, overlap, target });
+        let forgets_counts = fault.forgets_counts_on(&self.store);
+        self.disturbances.push(Disturbance { fault, from, to: now(), names, overlap, forgets_counts, target });
     }
 
     /// Returns whom the fault affects, and which names if not all.

@@ -7,7 +7,7 @@ use leasehold::{CancelToken, ErrorKind, Held, LockClient, Result};
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-use crate::event::{Journal, Kind, Nanos, What, now};
+use crate::event::{Journal, Kind, LatchCall, Nanos, What, now};
 use crate::rig::{ms, signal};
 
 /// What all threads of a process share.
@@ -114,15 +114,22 @@ fn random_section(rng: &mut StdRng, lease: Duration) -> Duration {
     }
 }
 
-/// A latch has no holder, so all that can be checked is that nobody panics, hangs or leaves
-/// anything behind.
-fn use_latch(place: &Place, rng: &mut StdRng) {
+/// One call of the latch, which has no holder.
+fn use_latch(place: &Place, thread: u32, rng: &mut StdRng) {
     let latch = place.client.latch(LATCH);
-    let outcome = match rng.random_range(0..4) {
-        0 => latch.try_set_count(rng.random_range(1..3)).map(drop),
-        1 | 2 => latch.count_down().map(drop),
-        _ => latch.wait_for(ms(rng.random_range(1..100))).map(drop),
+    let call = match rng.random_range(0..4) {
+        0 => LatchCall::Set(rng.random_range(1..4)),
+        1 | 2 => LatchCall::Down,
+        _ => LatchCall::Wait,
     };
+    let attempt = place.attempts.fetch_add(1, Ordering::SeqCst);
+    place.journal.note(now(), thread, attempt, What::Latch(call));
+    let outcome = match call {
+        LatchCall::Set(count) => latch.try_set_count(count),
+        LatchCall::Down => latch.count_down().map(|_| true),
+        LatchCall::Wait => latch.wait_for(ms(rng.random_range(1..100))),
+    };
+    place.journal.note(now(), thread, attempt, What::Said { yes: outcome.as_ref().ok().copied() });
     if let Err(e) = outcome {
         let never = [ErrorKind::InvalidInput, ErrorKind::Unsupported, ErrorKind::Closed, ErrorKind::Denied];
         assert!(!never.contains(&e.kind()), "using a latch: {e:?}");
@@ -132,8 +139,8 @@ fn use_latch(place: &Place, rng: &mut StdRng) {
 /// One attempt of the thread, from the call to the release.
 pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
     // A deployment with permits also has latches.
-    if place.kinds.contains(&Kind::Permit) && rng.random_bool(0.03) {
-        return use_latch(place, rng);
+    if place.kinds.contains(&Kind::Permit) && rng.random_bool(0.06) {
+        return use_latch(place, thread, rng);
     }
     let kind = place.kinds[rng.random_range(0..place.kinds.len())];
     let names = names_of(kind);
