@@ -146,7 +146,7 @@ fn permits_are_renewed_and_their_loss_is_reported() {
     redis::cmd("ZREM").arg(LEASES).arg(&member[0]).exec(&mut server.connect()).unwrap();
     assert!(permit.wait_lost(Duration::from_secs(10)).is_lost());
     assert_eq!(permit.release().unwrap_err().kind(), ErrorKind::Lost);
-    let fixed = semaphore.with_lease(ms(100)).acquire().unwrap();
+    let fixed = semaphore.with_lease(ms(500)).acquire().unwrap();
     assert!(fixed.wait_lost(Duration::from_secs(10)).is_lost());
 }
 

@@ -30,9 +30,12 @@ pub(crate) enum Kind {
     Write,
     Permit,
     Multi,
+    /// A permit without a lease: that of a process that is killed never comes back.
+    Count,
 }
 
 impl Kind {
+    /// All that have a lease.
     pub(crate) const ALL: [Self; 6] = [Self::Plain, Self::Fair, Self::Read, Self::Write, Self::Permit, Self::Multi];
 
     pub(crate) fn word(self) -> &'static str {
@@ -43,15 +46,16 @@ impl Kind {
             Self::Write => "write",
             Self::Permit => "permit",
             Self::Multi => "multi",
+            Self::Count => "count",
         }
     }
 
     pub(crate) fn of(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.word() == word)
+        Self::ALL.into_iter().chain([Self::Count]).find(|kind| kind.word() == word)
     }
 
     pub(crate) fn is_exclusive(self) -> bool {
-        !matches!(self, Self::Read | Self::Permit)
+        !matches!(self, Self::Read | Self::Permit | Self::Count)
     }
 }
 
@@ -239,8 +243,10 @@ impl Journal {
 fn events_are_read_as_they_were_written() {
     let asks =
         What::Asks { kind: Kind::Multi, names: vec!["a".to_owned(), "b".to_owned()], patience: Some(5), fixed: None };
+    let counts = What::Asks { kind: Kind::Count, names: vec!["c".to_owned()], patience: Some(0), fixed: None };
     for what in [
         asks,
+        counts,
         What::Got { tokens: vec![7, 8] },
         What::Got { tokens: Vec::new() },
         What::Vain,

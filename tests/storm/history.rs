@@ -144,6 +144,9 @@ pub(crate) struct History {
     pub(crate) over: Nanos,
     /// The number of permits of each semaphore.
     pub(crate) permits: usize,
+    /// The number of permits without a lease, and how many of them were free when everybody had gone.
+    pub(crate) counted: usize,
+    pub(crate) counted_left: Option<i64>,
     /// The lease of renewed holds.
     pub(crate) lease: Nanos,
     /// Every waiter has an entry in a queue of the store, and a multi-lock one for each of its
@@ -165,6 +168,8 @@ impl Default for History {
             faults: Vec::new(),
             over: 0,
             permits: 1,
+            counted: 1,
+            counted_left: None,
             lease: 0,
             queues_all: false,
             stalls: Vec::new(),
@@ -230,6 +235,15 @@ impl History {
         names.sort();
         names.dedup();
         names
+    }
+
+    /// How many may have what this is for at the same time.
+    pub(crate) fn most(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Permit => self.permits,
+            Kind::Count => self.counted,
+            _ => 1,
+        }
     }
 
     /// `p1/t2`.

@@ -1,5 +1,6 @@
 //! Checks a history. It has no side effects, so each check is tested with handmade histories.
 
+mod counted;
 mod exclusion;
 mod latch;
 mod leftovers;
@@ -46,6 +47,7 @@ pub(crate) fn judge(history: &History) -> Vec<Violation> {
         waits::check,
         order::check,
         latch::check,
+        counted::check,
         leftovers::check,
         leftovers::unexpected,
     ];

@@ -4,6 +4,7 @@ use rand::rngs::StdRng;
 
 use super::Deployment;
 use super::lines::{Lines, OF_CONNECTIONS};
+use crate::event::Kind;
 use crate::fault::Fault;
 use crate::rig::{Postgres as Rig, Proxy};
 use crate::worker::Address;
@@ -71,6 +72,11 @@ pub(super) fn kept(server: &Rig) -> Vec<(&'static str, u64)> {
 }
 
 impl Deployment for Postgres {
+    fn kinds(&self) -> Vec<Kind> {
+        // No fault of this one forgets a count.
+        [&Kind::ALL[..], &[Kind::Count]].concat()
+    }
+
     fn address(&self, slot: usize) -> Address {
         Address::one(self.lines.of(slot)[0].url())
     }

@@ -7,6 +7,7 @@ use rand::rngs::StdRng;
 use super::Deployment;
 use super::lines::{Lines, OF_CONNECTIONS};
 use super::postgres::{self, FRAMES, WORDS};
+use crate::event::Kind;
 use crate::fault::Fault;
 use crate::rig::{Postgres as Rig, Proxy, wait_until};
 use crate::worker::Address;
@@ -66,6 +67,11 @@ impl Standby {
 }
 
 impl Deployment for Standby {
+    fn kinds(&self) -> Vec<Kind> {
+        // No fault of this one forgets a count.
+        [&Kind::ALL[..], &[Kind::Count]].concat()
+    }
+
     fn address(&self, slot: usize) -> Address {
         let urls: Vec<String> = self.lines.of(slot).iter().map(|proxy| proxy.url()).collect();
         let port = |url: &'_ str| url.rsplit_once("port=").unwrap().1.to_owned();

@@ -16,7 +16,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 pub(crate) use self::settings::{Address, Mode, Settings, builder};
-pub(crate) use self::turn::{LATCH, PERMITS, names_of};
+pub(crate) use self::turn::{COUNTED, LATCH, PERMITS, names_of};
 use crate::event::{Journal, What, millis, now};
 use crate::rig::ms;
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::{CancelToken, ErrorKind, Held, LockClient, Result};
+use leasehold::{CancelToken, CountingPermit, ErrorKind, Held, LockClient, Result};
 use rand::RngExt;
 use rand::rngs::StdRng;
 
@@ -41,6 +41,7 @@ pub(crate) fn names_of(kind: Kind) -> &'static [&'static [&'static str]] {
         Kind::Read | Kind::Write => &[&["r0"]],
         Kind::Permit => &[&["s0"]],
         Kind::Multi => &[&["m0", "m1"], &["m1", "m2"]],
+        Kind::Count => &[&["c0"]],
     }
 }
 
@@ -49,6 +50,9 @@ pub(crate) const LATCH: &str = "l0";
 
 /// The number of permits.
 pub(crate) const PERMITS: u32 = 2;
+
+/// The number of permits without a lease: some are lost with processes that are killed.
+pub(crate) const COUNTED: u32 = 6;
 
 /// The parameters of one attempt.
 struct Turn<'a> {
@@ -145,7 +149,7 @@ pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
     let kind = place.kinds[rng.random_range(0..place.kinds.len())];
     let names = names_of(kind);
     let names = names[rng.random_range(0..names.len())];
-    let is_lock = !matches!(kind, Kind::Permit);
+    let is_lock = !matches!(kind, Kind::Permit | Kind::Count);
     // Has a fixed lease, which it often uses to its end.
     let fixed = (is_lock && rng.random_bool(0.06)).then(|| ms(rng.random_range(150..700)));
     let whole = fixed.filter(|_| rng.random_bool(0.5)).map(|lease| lease.mul_f64(rng.random_range(0.8..1.4)));
@@ -159,7 +163,11 @@ pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
         reenters: kind == Kind::Plain && rng.random_bool(0.1),
         extends: rng.random_bool(0.03),
     };
-    let patience = Patience::random(rng);
+    let patience = match Patience::random(rng) {
+        // They may all be lost.
+        Patience::Ever if kind == Kind::Count => Patience::For(ms(12_000)),
+        patience => patience,
+    };
     // Some have a minimum hold time, some are cancelled from outside.
     let least = (place.min_hold && kind == Kind::Plain && fixed.is_none() && rng.random_bool(0.03)).then(|| ms(300));
     // Readers are let in together, so a cancelled one may be let in at that moment.
@@ -221,6 +229,10 @@ pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
                 let handle = client.semaphore(names[0]).with_cancel(&token);
                 turn.goes_on(ask!(handle, patience, acquire, try_acquire, try_acquire_for), |_| Vec::new());
             }
+            Kind::Count => {
+                let handle = client.counting_semaphore(names[0]).with_cancel(&token);
+                turn.counts(ask!(handle, patience, acquire, try_acquire, try_acquire_for));
+            }
             Kind::Multi => {
                 let handle = handle!(client.multi(names));
                 turn.goes_on(ask!(handle, patience, lock, try_lock, try_lock_for), |guard| {
@@ -251,11 +263,15 @@ impl Turn<'_> {
     }
 
     fn goes_on<G: Held>(&self, won: Result<Option<G>>, tokens: impl FnOnce(&G) -> Vec<u64>) {
+        self.goes_on_with(won, tokens, |guard| self.work(guard));
+    }
+
+    fn goes_on_with<G>(&self, won: Result<Option<G>>, tokens: impl FnOnce(&G) -> Vec<u64>, work: impl FnOnce(G)) {
         let at = now();
         match won {
             Ok(Some(guard)) => {
                 self.note(at, What::Got { tokens: tokens(&guard) });
-                self.work(guard);
+                work(guard);
             }
             Ok(None) => self.note(at, What::Vain),
             Err(e) => {
@@ -268,6 +284,27 @@ impl Turn<'_> {
     /// Moves the guard to another thread.
     fn elsewhere<G: Held + Send>(&self, won: Result<Option<G>>, tokens: impl FnOnce(&G) -> Vec<u64> + Send) {
         std::thread::scope(|s| drop(s.spawn(|| self.goes_on(won, tokens)).join()));
+    }
+
+    /// A permit without a lease cannot be lost: it is had until it is given back.
+    fn counts(&self, won: Result<Option<CountingPermit>>) {
+        self.goes_on_with(
+            won,
+            |_| Vec::new(),
+            |permit| {
+                let has_it = || self.note(now(), What::Looked { held: true, until: now() });
+                has_it();
+                std::thread::sleep(self.section);
+                has_it();
+                self.gives(|| permit.release());
+            },
+        );
+    }
+
+    fn gives(&self, release: impl FnOnce() -> Result<()>) {
+        let from = now();
+        let answer = release().map_or_else(|e| format!("{:?}", e.kind()), |()| "ok".to_owned());
+        self.note(from, What::Gave { answer, until: now() });
     }
 
     fn work<G: Held>(&self, guard: G) {
@@ -295,9 +332,7 @@ impl Turn<'_> {
         if lost.try_recv() == Err(crossbeam_channel::TryRecvError::Disconnected) {
             self.note(now(), What::Signalled);
         }
-        let from = now();
-        let answer = guard.unlock().map_or_else(|e| format!("{:?}", e.kind()), |()| "ok".to_owned());
-        self.note(from, What::Gave { answer, until: now() });
+        self.gives(|| guard.unlock());
     }
 
     fn look(&self, guard: &impl Held) -> bool {
