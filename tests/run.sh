@@ -7,8 +7,8 @@
 #   sh tests/run.sh --quick      the minimum: format, lints, unit tests, the kernel
 #                                under a scheduler, the contract on one Redis and
 #                                in memory
-#   sh tests/run.sh --all        what CI runs: also other servers and Rust 1.88, and
-#                                what only a release can break if it was touched
+#   sh tests/run.sh --all        what CI runs: also Curator, other servers, Rust 1.88,
+#                                and what only a release can break if it was touched
 #   sh tests/run.sh --release    the same, with all that a release can break: other
 #                                platforms and versions, packages, a soak
 #
@@ -53,9 +53,9 @@ without_c='metrics,postgres,prometheus-client,redlock,serde,testing,tracing,zook
 # a failure.
 longest=900
 work=$(mktemp -d "${TMPDIR:-/tmp}/leasehold-run.XXXXXX") || exit 1
-compiling=
-# Stops the lane that compiles, so that it starts no further step.
-trap '[ -z "$compiling" ] || kill "$compiling" 2>/dev/null; rm -rf "$work"' EXIT
+lanes=
+# Stops the other lanes, so that they start no further step.
+trap '[ -z "$lanes" ] || kill $lanes 2>/dev/null; rm -rf "$work"' EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
@@ -65,8 +65,8 @@ export LEASEHOLD_SKIPPED="$work/skipped"
 
 # ---- steps and the summary ---------------------------------------------------
 
-# Steps run in two lanes, each of which writes its own file: `tests`, which mostly
-# waits, and in parallel `checks`, which compiles.
+# Steps run in lanes, each of which writes its own file: `tests` and `postgres`, which mostly
+# wait, and in parallel `checks`, which compiles.
 lane=tests
 
 record() { # record NAME OUTCOME SECONDS [KIND]
@@ -99,15 +99,16 @@ build() { # build NAME COMMAND...
     kind=
 }
 
-# Runs steps in the other lane, in parallel with those that follow.
-beside() { # beside COMMAND...
+# Runs steps in a lane of their own, in parallel with those that follow.
+beside() { # beside LANE COMMAND...
     (
-        lane=checks
+        lane=$1
+        shift
         # The tests have priority: some of them must answer within a fraction of a second.
-        renice -n 19 -p "$(exec sh -c 'echo "$PPID"')" >/dev/null 2>&1
+        [ "$lane" != checks ] || renice -n 19 -p "$(exec sh -c 'echo "$PPID"')" >/dev/null 2>&1
         "$@"
-    ) >"$work/checks" 2>&1 &
-    compiling=$!
+    ) >"$work/said.$1" 2>&1 &
+    lanes="$lanes $!"
 }
 
 # A Rust without these components can run the tests, but CI must not pass because a check was
@@ -275,12 +276,11 @@ test_with_redisson() { # test_with_redisson VERSION
         with LEASEHOLD_REDISSON="$1" run_tests interop
 }
 
-# On single ZooKeepers and ensembles of three, and against a live Curator.
+# On single ZooKeepers and ensembles of three.
 test_on_zookeeper() {
     # Each of many tests runs a JVM, so fewer run in parallel.
     test_with_java 'tests on ZooKeeper' "${LEASEHOLD_ZOOKEEPER:-}" \
         with RUST_TEST_THREADS=6 run_tests it zookeeper
-    test_with_java 'tests with Curator' "${LEASEHOLD_ZOOKEEPER:-}" with RUST_TEST_THREADS=6 run_tests curator
 }
 
 # Sets msrv_cargo, if that toolchain is installed. Nothing here may make rustup download one, which
@@ -555,8 +555,7 @@ test_packages() {
 
 # ---- what is run -----------------------------------------------------------
 
-format_and_lints() {
-    step_with_component fmt 'format' cargo fmt --all --check
+lints() {
     kind=build
     step_with_component clippy 'lints' cargo clippy --workspace --all-targets --all-features -- -D warnings
     kind=
@@ -568,8 +567,9 @@ scheduler() { # scheduler SECONDS
 }
 
 quick() {
-    beside scheduler 10
-    format_and_lints
+    beside checks scheduler 10
+    step_with_component fmt 'format' cargo fmt --all --check
+    lints
     build 'build' build_tests --lib --test it
     build 'build the command' build_tests -p leasehold-cli --bins
     step 'unit tests' run_unit_tests
@@ -586,12 +586,12 @@ tests() {
     else
         for name in 'tests on Redis' 'tests of the command' 'tests with Redisson'; do skip "$name" 'no server'; done
     fi
-    test_on_postgres
     test_on_zookeeper
     # The same as `tests/storm.sh --short`.
     step 'a short storm' with LEASEHOLD_ZOOKEEPER="${LEASEHOLD_ZOOKEEPER:-1}" \
         run_tests storm storm:: --test-threads="${STORM_THREADS:-5}"
     [ "$form" != plain ] || return 0
+    test_with_java 'tests with Curator' "${LEASEHOLD_ZOOKEEPER:-}" with RUST_TEST_THREADS=6 run_tests curator
     test_on 'tests on Redis 6.2' "${LEASEHOLD_REDIS62:-}"
     test_on 'tests on Valkey' "${LEASEHOLD_VALKEY:-}"
     if touched 'a minute of the soak' tests/soak.sh tests/storm; then
@@ -605,6 +605,7 @@ tests() {
 
 # Mostly compiles.
 checks() {
+    lints
     step 'docs' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features
     step 'doc tests' cargo test --all-features --doc
     step "dependencies on Rust $msrv" check_msrv_of_dependencies
@@ -651,14 +652,15 @@ else
     [ "${LEASEHOLD_ZOOKEEPER:-}" != 0 ] && [ -z "$(lacks_for_java)" ] || without_zookeeper='--skip zookeeper'
     if [ "$form" = all ]; then since=$(find_since) || exit 2; fi
     [ "$form" = plain ] || install_rust
-    format_and_lints
+    step_with_component fmt 'format' cargo fmt --all --check
     build 'build' build_tests -p leasehold -p leasehold-cli
-    beside checks
+    beside checks checks
+    beside postgres test_on_postgres
     tests
 fi
-wait "$compiling"
-compiling=
-cat "$work/checks"
+for other in $lanes; do wait "$other"; done
+lanes=
+cat "$work"/said.*
 
 cat "$work"/summary.* >"$work/all"
 count() { grep -c "$1" "$work/all"; }
