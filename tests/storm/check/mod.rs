@@ -81,7 +81,13 @@ fn stalled(history: &History, attempt: &Attempt) -> Option<(Nanos, Nanos)> {
 /// When it failed because a server did not answer.
 fn unanswered(attempt: &Attempt) -> Option<Nanos> {
     let Outcome::Failed { at, message, .. } = &attempt.outcome else { return None };
-    let words = ["did not answer within", "has not answered for", "acknowledged it in time"];
+    let words = [
+        "did not answer within",
+        "has not answered for",
+        "acknowledged it in time",
+        "reported its slots in time",
+        "busy for the I/O timeout",
+    ];
     words.iter().any(|words| message.contains(words)).then_some(*at)
 }
 

@@ -51,6 +51,17 @@ pub enum Fault {
     StrayAfter(&'static [u8], Duration),
 }
 
+impl Fault {
+    /// Whether it happens before the server has the request, and so not to a message that answers
+    /// none.
+    fn meets_the_request(self) -> bool {
+        matches!(
+            self,
+            Self::CutBeforeSend | Self::CutRequestAt(_) | Self::Hold | Self::Reply(_) | Self::Refuse(_) | Self::Garbage
+        )
+    }
+}
+
 struct Rule {
     /// A part of a word of the request.
     word: Vec<u8>,

@@ -138,9 +138,7 @@ impl Connection<'_> {
                 return;
             }
             let fault = match number {
-                WATCH => take_fault(self.state, &event_words(&frame)).inspect(|_| {
-                    self.state.hits.fetch_add(1, Ordering::SeqCst);
-                }),
+                WATCH => self.fault_of_an_event(&frame),
                 _ => self.faults.lock().remove(&number),
             };
             let goes_on = match fault {
@@ -152,6 +150,16 @@ impl Connection<'_> {
             }
         }
         self.state.held_over.store(true, Ordering::SeqCst);
+    }
+
+    /// A path is in requests and in events, and some faults are for requests only.
+    fn fault_of_an_event(&self, frame: &[u8]) -> Option<Fault> {
+        if self.state.rule.lock().as_ref()?.fault.meets_the_request() {
+            return None;
+        }
+        let fault = take_fault(self.state, &event_words(frame))?;
+        self.state.hits.fetch_add(1, Ordering::SeqCst);
+        Some(fault)
     }
 
     /// A request is held, which must reach the server although its client is gone.
