@@ -11,7 +11,8 @@ pub(crate) const REMEDY: &str = "look at what is in it; then drop it, or give it
     database or to a superuser (ALTER .. OWNER TO), and install the schema again: as the owner of the database (SET \
     ROLE before you run the script) if several roles share the locks";
 
-/// The answer to [`owners_query`](super::script::owners_query) in words; nothing if all belongs to those who may own it.
+/// The answer to [`owners_query`](super::script::owners_query) in words; nothing if all belongs to
+/// those who may own it.
 pub(crate) fn foreign(rows: &[Row]) -> Option<String> {
     let [Some(thing), Some(owner), Some(role)] = &rows.first()?[..] else { return None };
     Some(format!("{thing} belongs to the role {owner:?}, whose code would run with the rights of {role:?}"))
