@@ -145,6 +145,14 @@ fn a_sweep_without_an_answer_delays_no_call() {
     proxy.inject("leasehold_v2.sweep(", Fault::BlackHoleReply);
     let guard = client.lock("k").unwrap();
     proxy.wait_hits(1);
+    let last_asked = |what: &str| {
+        server.number_of(&format!(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() \
+             AND query LIKE '%leasehold_v2.%' AND query {what} '%sweep(%'"
+        ))
+    };
+    wait_until("it has begun", || last_asked("LIKE") == 1);
+    assert_eq!(last_asked("NOT LIKE"), 1, "the connection of the calls is another one");
     client.try_lock("other").unwrap().unwrap().unlock().unwrap();
     guard.unlock().unwrap();
     drop((client, proxy));
