@@ -353,6 +353,7 @@ statements! {
                        LEFT JOIN pg_stat_activity a ON a.pid = l.pid \
                        WHERE k.name = ANY ($1::text[]) AND (k.holder IS NULL OR k.ends <= clock_timestamp()) \
                        AND coalesce(clock_timestamp() - a.xact_start > current_setting('lock_timeout')::interval, true) LIMIT 1";
+    SWEEP_LOCKS = 31: "SELECT leasehold_v2.sweep_locks($1, $2)";
 }
 
 #[cfg(test)]

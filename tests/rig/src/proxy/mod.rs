@@ -41,6 +41,9 @@ pub enum Fault {
     Reply(&'static [u8]),
     /// The server never receives the request; the client receives this ZooKeeper error.
     Refuse(i32),
+    /// The server runs the request; of the body of a ZooKeeper's reply this many bytes arrive, as a
+    /// whole frame.
+    ShortBody(usize),
     /// The client receives bytes that are not RESP.
     Garbage,
     /// Right behind the reply come its first bytes again, this many.
@@ -543,7 +546,7 @@ fn meet(
             client.write_all(&reply).is_ok()
         }
         Fault::Reply(reply) => client.write_all(reply).is_ok(),
-        Fault::Refuse(_) => unreachable!("only ZooKeeper has these errors"),
+        Fault::Refuse(_) | Fault::ShortBody(_) => unreachable!("only for ZooKeeper"),
         Fault::Garbage => {
             let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
             let _ = client.read(&mut [0; 64]);

@@ -19,6 +19,9 @@ const CONNECT: i32 = i32::MIN;
 /// The number of a watch event, which answers no request.
 const WATCH: i32 = -1;
 
+/// The bytes before the body of a reply: length, number, zxid and code.
+const HEADER: usize = 20;
+
 /// The request that checks that a node exists, which clients send in transactions.
 const CHECK: i32 = 13;
 
@@ -175,6 +178,12 @@ impl Connection<'_> {
                 self.state.reply_length.store(reply.len(), Ordering::SeqCst);
                 let _ = client.write_all(&reply[..n.min(reply.len())]);
                 false
+            }
+            Fault::ShortBody(n) => {
+                self.state.reply_length.store(reply.len(), Ordering::SeqCst);
+                let frame = &reply[4..reply.len().min(HEADER + n)];
+                let length = i32::try_from(frame.len()).unwrap().to_be_bytes();
+                client.write_all(&[&length, frame].concat()).is_ok()
             }
             Fault::BlackHoleReply => {
                 self.is_dead.store(true, Ordering::SeqCst);
