@@ -84,10 +84,13 @@ fn subcommand_of(arguments: &[String]) -> Option<&String> {
 
 /// Clap quotes an argument that it does not understand, and stderr may end up in a cron job's mail.
 fn without_passwords(mut line: String, arguments: &[String]) -> String {
-    // Only the value of `--option=value` is quoted.
-    let values = arguments.iter().filter_map(|argument| Some(argument.split_once('=')?.1));
-    let quoted = arguments.iter().map(String::as_str).chain(values);
-    for secret in quoted.filter(|text| may_have_password(text)) {
+    let has_password = |text: &&str| may_have_password(text);
+    let parts = || arguments.iter().filter_map(|argument| argument.split_once('='));
+    let whole = arguments.iter().map(String::as_str).filter(has_password);
+    // Of `--option=value` one of both is quoted, and the password may be in either, or in both.
+    let values = parts().map(|(_, value)| value).filter(has_password);
+    let names = parts().map(|(name, _)| name).filter(|name| name.contains("://"));
+    for secret in whole.chain(values).chain(names) {
         line = line.replace(secret, "(a URL with a password)");
     }
     line
@@ -176,6 +179,9 @@ mod tests {
         let error = Cli::try_parse_from([&words(&["leasehold"]), &arguments[..]].concat()).unwrap_err();
         let said = in_one_line_of(&error, &arguments);
         assert!(said.contains("(a URL with a password)") && !said.contains("blanks"), "{said}");
+        let option = ["--redis://:sec=ret@h/".to_owned()];
+        let line = without_passwords("unexpected argument '--redis://:sec' found".to_owned(), &option);
+        assert_eq!(line, "unexpected argument '(a URL with a password)' found");
         let option = ["--longest-lease=redis://:secret@h/".to_owned()];
         let line = without_passwords("invalid value 'redis://:secret@h/' for".to_owned(), &option);
         assert_eq!(line, "invalid value '(a URL with a password)' for");

@@ -114,4 +114,17 @@ mod tests {
             },
         );
     }
+
+    #[test]
+    fn a_time_has_hours_minutes_and_seconds() {
+        let at = |tag: u8, text: &str| {
+            let bytes = [&[tag, u8::try_from(text.len()).unwrap()], text.as_bytes(), b"rest"].concat();
+            time(&bytes).map(|(time, rest)| (time.as_secs(), rest.to_vec()))
+        };
+        let seconds = 20_455 * 86_400 + 3 * 3600 + 4 * 60 + 5;
+        assert_eq!(at(UTC_TIME, "260102030405Z"), Some((seconds, b"rest".to_vec())));
+        assert_eq!(at(GENERALIZED_TIME, "20260102030405Z"), Some((seconds, b"rest".to_vec())));
+        assert_eq!(at(UTC_TIME, "500101000000Z").map(|(seconds, _)| seconds), Some(0), "1950");
+        assert_eq!(at(UTC_TIME, "2601020304"), None);
+    }
 }

@@ -27,7 +27,7 @@ impl Reply {
 
     /// The list of these elements.
     #[cfg(test)]
-    pub(in crate::store::redis) fn list(elements: Vec<Self>) -> Self {
+    pub(crate) fn list(elements: Vec<Self>) -> Self {
         match elements[..] {
             [Self::Int(first), Self::Int(second)] => Self::Pair(first, second),
             _ => Self::Array(elements),
