@@ -28,6 +28,7 @@ mod run;
 mod schema;
 mod show;
 mod shown_url;
+mod stderr;
 mod store;
 mod text;
 mod top;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         say(&failure);
         failure.status
     });
+    stderr::wait_until_written(stderr::PATIENCE);
     ExitCode::from(status)
 }
 
