@@ -58,7 +58,9 @@ impl Child {
         let (name, value) = for_runs_below(args);
         command.env(name, value).process_group(0);
         let child = terminal::without_that(|| command.spawn()).map_err(|e| {
-            backstop.take().map(Backstop::dismiss);
+            if let Some(backstop) = backstop.take() {
+                backstop.dismiss();
+            }
             cannot_start(&args.command, &e)
         })?;
         // `wait` takes the place of this handle, which cannot report that a child was stopped.
@@ -132,7 +134,9 @@ impl Drop for Child {
             let kill_at = self.ask_to_end();
             self.end_group(kill_at);
         }
-        self.backstop.take().map(Backstop::dismiss);
+        if let Some(backstop) = self.backstop.take() {
+            backstop.dismiss();
+        }
     }
 }
 
@@ -158,6 +162,7 @@ mod tests {
     /// As when the thread that watches it panics, also without a backstop. It does not end when it is
     /// asked to.
     #[test]
+    #[allow(clippy::zombie_processes, reason = "the drop waits for it")]
     fn a_command_that_is_dropped_has_ended() {
         let mut command = Command::new("sh");
         command.args(["-c", "trap '' TERM; echo ready; read line"]);
