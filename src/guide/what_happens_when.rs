@@ -33,7 +33,7 @@
 //! | All idle connections are ended, as by the server's `timeout` | works | works | works | works | works |
 //! | All idle connections are ended, and a proxy hides that until they are used | works | works | works | works | works |
 //! | The server has reached its `maxclients`, and ends the connections that it has | `NotReady` | works | `NotReady` | `NotReady` | `NotReady` |
-//! | The server has reached its `maxmemory` | works or `Full` | works | works | works or `Full` | works |
+//! | The server has reached its `maxmemory` | works or `Full` | works or `Full` | works | works or `Full` | works |
 //! | The server has become a replica | `ReadOnly` | works | works or `ReadOnly` | works or `ReadOnly` | `ReadOnly` |
 //! | The server has too few replicas (`min-replicas-to-write`) | `ReadOnly` | works | works | works or `ReadOnly` | `ReadOnly` |
 //! | The server is busy with somebody's endless script | `NotReady` | works | `NotReady` | `NotReady` | `NotReady` |

@@ -26,7 +26,9 @@ rows! {
         OneRedis::stage(&[], |stage, _| stage.set("maxmemory", "1"), |stage, _| stage.set("maxmemory", "0"))
     })
     // A script that begins by removing something is not refused: a writer gets in.
-    .answering(&[(Class::Take, &[None, Some(Full)]), (Class::TakeFor, &[None, Some(Full)]), (Class::Change, &[None, Some(Full)])])
+    .answering(&[// A waiter asks again, for example to keep its place.
+        (Class::Wait, &[None, Some(Full)]),
+        (Class::Take, &[None, Some(Full)]), (Class::TakeFor, &[None, Some(Full)]), (Class::Change, &[None, Some(Full)])])
     .saying(&["maxmemory"]);
 
     a_replica: row("The server has become a replica", || {
