@@ -23,6 +23,8 @@
 #   LEASEHOLD_INTEROP=0          skip the tests against a live Redisson, which run
 #                                if there is a JDK 17 and Maven; 1: fail without
 #   LEASEHOLD_ZOOKEEPER=0        the same for ZooKeeper and a live Curator
+#   LEASEHOLD_UNSTEADY=n         up to n tests may fail once if they then pass
+#                                three times when run alone; default 0
 #   LEASEHOLD_SINCE=commit       --all: what was changed since then was touched; default:
 #                                the last commit that is twelve hours older than HEAD
 #   RUST_TEST_THREADS=n          number of tests run in parallel; most of them wait,
@@ -62,6 +64,7 @@ trap 'exit 143' TERM
 started=$(date +%s)
 # Tests write here what this user has no right to do, see `cannot_run` in tests/rig.
 export LEASEHOLD_SKIPPED="$work/skipped"
+: >"$work/unsteady"
 
 # ---- steps and the summary ---------------------------------------------------
 
@@ -190,7 +193,25 @@ run_tests() { # run_tests PROGRAM ARGUMENTS...
     [ ! -e "$output.passed" ] || { rm "$output.passed"; return 0; }
     # The output of each failed test is repeated at the end, where it is easy to find.
     awk '/^---- .* stdout ----$/ { said = 1 } /^failures:$/ { said = 0 } said' "$output" >>"$work/reasons.$lane"
-    return 1
+    failed=$(sed -n '/^failures:$/,$ s/^    \([a-z0-9_:]*\)$/\1/p' "$output" | sort -u)
+    # shellcheck disable=SC2086  # several tests
+    unsteady "$program" $failed
+}
+
+# A shared machine can stall for seconds. A test that fails is run again by itself, three times; if
+# it passes each time it is unsteady: a bug to find, which the summary names. LEASEHOLD_UNSTEADY
+# says how many are tolerated.
+unsteady() { # unsteady PROGRAM TEST...
+    program=$1
+    shift
+    known=$(wc -l <"$work/unsteady")
+    [ $# -gt 0 ] && [ $((known + $#)) -le "${LEASEHOLD_UNSTEADY:-0}" ] || return 1
+    for test in "$@"; do
+        for _ in 1 2 3; do
+            in_time "$program" --exact "$test" || return 1
+        done
+        echo "$test" >>"$work/unsteady"
+    done
 }
 
 with() ( # with NAME=VALUE COMMAND...
@@ -651,12 +672,17 @@ else
     without_zookeeper=
     [ "${LEASEHOLD_ZOOKEEPER:-}" != 0 ] && [ -z "$(lacks_for_java)" ] || without_zookeeper='--skip zookeeper'
     if [ "$form" = all ]; then since=$(find_since) || exit 2; fi
+    # Each command that a user needs is taken away, and not only a few.
+    [ "$form" = plain ] || export LEASEHOLD_ALL=1
     [ "$form" = plain ] || install_rust
     step_with_component fmt 'format' cargo fmt --all --check
     build 'build' build_tests -p leasehold -p leasehold-cli
-    beside checks checks
-    beside postgres test_on_postgres
+    # In sequence on CI, where a test that is a fraction of a second late would block a landing.
+    [ "${CI:-}" = true ] || beside checks checks
+    [ "${CI:-}" = true ] || beside postgres test_on_postgres
     tests
+    [ "${CI:-}" != true ] || beside postgres test_on_postgres
+    [ "${CI:-}" != true ] || { wait $lanes; lanes=; beside checks checks; }
 fi
 for other in $lanes; do wait "$other"; done
 lanes=
@@ -667,6 +693,7 @@ count() { grep -c "$1" "$work/all"; }
 for reasons in "$work"/reasons.*; do [ ! -s "$reasons" ] || { printf '\n== what failed\n'; cat "$reasons"; }; done
 printf '\n== summary\n'
 cat "$work/all"
+[ ! -s "$work/unsteady" ] || sed 's/^/unsteady, a bug to find: /' "$work/unsteady"
 [ ! -s "$work/skipped" ] || sed 's/^/not run: /' "$work/skipped"
 built=$(awk '$NF == "build" { sum += $(NF - 1) } END { print sum + 0 }' "$work/all")
 printf 'steps: %s passed, %s failed, %s skipped; %s s, of which %s s to build\n' \
