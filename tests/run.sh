@@ -630,7 +630,7 @@ checks() {
     step 'docs' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features
     step 'doc tests' cargo test --all-features --doc
     step "dependencies on Rust $msrv" check_msrv_of_dependencies
-    seconds=10
+    seconds=30
     [ "$form" = plain ] || seconds=90
     scheduler "$seconds"
     [ "$form" != plain ] || return 0

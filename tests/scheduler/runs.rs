@@ -86,14 +86,11 @@ pub(crate) fn main() -> ExitCode {
     if let Some(file) = &arguments.program {
         return explore_program(file, &arguments);
     }
-    // A scenario has found what it was written for, and programs find what nobody thought of: each
-    // has half of the time.
-    let both = !arguments.generated && arguments.only.is_empty() && arguments.schedules.is_none();
-    let share = if both { arguments.duration / 2 } else { arguments.duration };
-    let scenarios = arguments.generated || explore_all(&Arguments { duration: share, ..arguments.clone() });
-    let has_failed = !scenarios && arguments.first;
-    let programs = !(both || arguments.generated) || has_failed || explore_programs(&arguments, share);
-    if scenarios && programs { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let passed = match arguments.generated {
+        true => explore_programs(&arguments, arguments.duration),
+        false => explore_all(&arguments),
+    };
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Makes programs until the time is over. Returns whether all did what they should.

@@ -235,7 +235,10 @@ impl Section<'_> {
         if matches!(self.play.program.things[self.take.thing], Family::Counting) {
             return;
         }
-        let promise = Promise { told: told.clone(), least, most, reasons: self.reasons() };
+        let mut reasons = self.reasons();
+        // Its client is closed at the end of the program, perhaps before the lease has ended.
+        reasons.extend((self.take.end == End::Forget).then_some(LossReason::Closed));
+        let promise = Promise { told: told.clone(), least, most, reasons };
         self.play.promises.lock().unwrap_or_else(PoisonError::into_inner).push(promise);
     }
 
