@@ -133,9 +133,11 @@ fn any_mode(dice: &mut Dice, family: Family, things: &[Family]) -> Mode {
 impl Maker {
     fn threads(&mut self) -> Vec<Thread> {
         self.cancels = self.theme == Theme::Ends && !self.dice.once_in(3);
-        let count = self.dice.of(&[2, 3, 3, 4, 4, 5]);
+        // What one thread learns of an outage must serve many.
+        let is_crowd = self.theme == Theme::Outages && self.dice.once_in(3);
+        let count = if is_crowd { 8 } else { self.dice.of(&[2, 3, 3, 4, 4, 5]) };
         // Within one client, threads hand holds to each other.
-        let both = self.dice.of(&[2, 3, 3, 4]);
+        let both = if is_crowd { 10 } else { self.dice.of(&[2, 3, 3, 4]) };
         let mut threads: Vec<Thread> = (0..count)
             .map(|_| {
                 let client = if self.dice.below(both) > 0 { Client::One } else { Client::Other };
@@ -313,7 +315,9 @@ impl Maker {
             inside.push(Inside::Stay(stay));
         }
         if self.dice.once_in(10) && self.things[thing] != Family::Counting {
-            inside.push(Inside::Extend(self.dice.of(&[Micros::ms(100), SHORT, LONG])));
+            // A short lease that is extended for long is looked at every few milliseconds.
+            let most = if matches!(terms, Terms::Lease(_)) { SHORT } else { self.settings.lease };
+            inside.push(Inside::Extend(self.dice.of(&[Micros::ms(100), SHORT, most])));
         }
         if matches!(mode, Mode::Write | Mode::OwnedWrite) && self.dice.once_in(4) {
             inside.push(Inside::Downgrade);

@@ -177,7 +177,7 @@ impl Play {
             if e.kind() == ErrorKind::Closed {
                 return;
             }
-            sleep(ledger::SOON);
+            sleep(std::time::Duration::from_secs(1));
         }
     }
 
