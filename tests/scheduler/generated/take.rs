@@ -113,7 +113,7 @@ impl Section<'_> {
         if let Some(held) = guard.held() {
             self.told.listen(held, self.play.program.settings.callbacks);
         }
-        let mut believer = self.enter(began, guard, &traffic, self.share());
+        let believer = self.enter(began, guard, &traffic, self.share());
         let mut again = None;
         pause();
         self.look(&believer);
@@ -126,20 +126,14 @@ impl Section<'_> {
                 Inside::Again => drop(self.again()),
                 Inside::AgainForLonger => again = self.again(),
                 Inside::Extend(lease) => self.extend(&believer, lease.time()),
-                Inside::Downgrade => {
-                    let guard = believer.leave().guard;
-                    match guard.downgrade() {
-                        Err(guard) => believer = self.enter(began, guard, &traffic, self.share()),
-                        Ok(Ok(guard)) => {
-                            self.promise(&self.told, 0, 1);
-                            return self.downgraded(began, guard, traffic);
-                        }
-                        Ok(Err(e)) => {
-                            self.expect_loss(&e);
-                            return self.promise(&self.told, 0, 1);
-                        }
-                    }
+                Inside::Downgrade if matches!(self.take.mode, Mode::Write | Mode::OwnedWrite) => {
+                    self.promise(&self.told, 0, 1);
+                    return match believer.leave().guard.downgrade() {
+                        Ok(guard) => self.downgraded(began, guard, traffic),
+                        Err(e) => self.expect_loss(&e),
+                    };
                 }
+                Inside::Downgrade => {}
             }
         }
         self.end(believer.leave().guard, traffic);
@@ -275,7 +269,7 @@ impl Section<'_> {
                 Step::Force(thing) | Step::Lose(thing) if things.contains(thing) => reasons.push(LossReason::TakenAway),
                 Step::Advance(_) => reasons.extend([LossReason::NotRenewed, LossReason::TakenAway]),
                 Step::Cut(_) | Step::Hang(_) | Step::Fail(..) => {
-                    reasons.extend([LossReason::NotRenewed, LossReason::TakenAway])
+                    reasons.extend([LossReason::NotRenewed, LossReason::TakenAway]);
                 }
                 Step::Close(client) if *client == self.client => reasons.push(LossReason::Closed),
                 _ => {}
