@@ -1,5 +1,6 @@
 //! One step that takes something: the call, its section, its end, and what must be true of each.
 
+use std::cell::Cell;
 use std::panic::panic_any;
 use std::rc::Rc;
 use std::sync::PoisonError;
@@ -30,6 +31,11 @@ impl Drop for Traffic {
     fn drop(&mut self) {
         ledger::is_over(&self.things, self.free.max(now()));
     }
+}
+
+/// Whether its guard gives up the last level, so that the store is asked.
+fn again_is_given_up(take: &Take) -> bool {
+    !take.inside.contains(&Inside::AgainForLonger)
 }
 
 /// A hold of the program.
@@ -136,7 +142,7 @@ impl Section<'_> {
                 Inside::Downgrade => {}
             }
         }
-        self.end(believer.leave().guard, traffic);
+        self.end(believer.leave(), traffic);
         drop(again);
     }
 
@@ -149,7 +155,7 @@ impl Section<'_> {
         let believer = section.enter(began, guard, &traffic, Share::Reader);
         pause();
         section.look(&believer);
-        section.end(believer.leave().guard, traffic);
+        section.end(believer.leave(), traffic);
     }
 
     fn share(&self) -> Share {
@@ -165,7 +171,8 @@ impl Section<'_> {
     fn enter(&self, began: Instant, guard: Guard, traffic: &Traffic, share: Share) -> Rc<Believer> {
         let token = guard.held().and_then(|held| held.fencing_token().ok()).map(|token| token.get());
         let lease = self.play.program.settings.lease.time().max(self.take.own_lease());
-        Believer { things: traffic.things.clone(), share, client: self.client, began, lease, guard }.enter(token)
+        let (things, client, is_taken) = (traffic.things.clone(), self.client, Cell::new(false));
+        Believer { things, share, client, began, lease, is_taken, guard }.enter(token)
     }
 
     fn look(&self, believer: &Believer) {
@@ -202,13 +209,17 @@ impl Section<'_> {
         }
     }
 
-    fn end(self, guard: Guard, traffic: Traffic) {
+    fn end(self, believer: Believer, traffic: Traffic) {
+        // A hold that passes on, or is shared, asks the store later.
+        let asks = believer.share != Share::Reader && again_is_given_up(self.take) && self.is_only_one();
+        let (was_taken, guard) = (asks && believer.is_taken.get(), believer.guard);
         let believed = guard.is_held();
         let is_lost = guard.held().is_some_and(|held| held.loss().is_some());
         match self.take.end {
             End::Unlock => match guard.unlock() {
                 Ok(()) => {
                     assert!(believed, "{}: unlock reported that it was held to the end", self.take);
+                    assert!(!was_taken, "{}: the store had lost it, and unlock reported no loss", self.take);
                     self.promise(&self.told, 0, 0);
                 }
                 Err(e) => {
@@ -235,6 +246,17 @@ impl Section<'_> {
                 std::mem::forget((guard, traffic));
             }
         }
+    }
+
+    /// Whether no other thread of its client ever wants what it has.
+    fn is_only_one(&self) -> bool {
+        let things = self.play.program.taken(self.take);
+        let wants = |step: &Step| match step {
+            Step::Take(take) => self.play.program.taken(take).iter().any(|thing| things.contains(thing)),
+            _ => false,
+        };
+        let threads = self.play.program.threads.iter();
+        threads.filter(|thread| thread.client == self.client && thread.steps.iter().any(wants)).count() == 1
     }
 
     fn promise(&self, told: &Told, least: usize, most: usize) {
