@@ -34,6 +34,16 @@ const SCHEDULE: &str = "schedule";
 /// Whether a failure is about to be repeated, so that it is not worth a message.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
+/// Whether a schedule is repeated, so that what happens is of interest.
+static IS_REPLAY: AtomicBool = AtomicBool::new(false);
+
+/// Prints what happens in a schedule that is repeated.
+pub(crate) fn tell(what: impl FnOnce() -> String) {
+    if IS_REPLAY.load(Ordering::SeqCst) {
+        eprintln!("{}", what());
+    }
+}
+
 /// What is run under the scheduler.
 #[derive(Clone)]
 pub(crate) enum Subject {
@@ -267,6 +277,7 @@ fn replay_file(file: &Path) -> ExitCode {
         }
     };
     let schedule = schedule.to_owned();
+    IS_REPLAY.store(true, Ordering::SeqCst);
     match on_a_thread(&subject, move |check| replay(check, &schedule, config())) {
         Some(Ok(_)) => {
             println!("scheduler: {} passed with this schedule", subject.name());

@@ -49,10 +49,11 @@ pub(crate) fn check(play: Play) {
         assert!(wrong.is_none(), "a callback was told {wrong:?}, and the program says {:?}", promise.reasons);
     }
     // Of several locks as one it is told of one grant, and of the end of each. A latch that was
-    // waited for is a grant without an end. A close may end a hold that was not announced yet.
+    // waited for is a grant without an end. A close or a loss may end a hold that was not announced
+    // yet.
     let is_even = |step: &Step| match step {
         Step::Take(take) => !take.mode.takes_all(),
-        Step::Close(_) | Step::WaitFor(_) => false,
+        Step::Close(_) | Step::WaitFor(_) | Step::Force(_) | Step::Lose(_) | Step::Advance(_) => false,
         _ => true,
     };
     if program.settings.listener == Code::Calm && !program.any(|step| !is_even(step)) {

@@ -34,9 +34,11 @@ impl Take {
 
     /// Since its grant: after this time its guard must not believe any more. `None`: it is renewed.
     pub(crate) fn ends_after(&self, settings: &Settings) -> Option<Duration> {
+        let again = |inside: &Inside| matches!(inside, Inside::Again | Inside::AgainForLonger);
+        let is_entered_once = !self.inside.iter().any(again);
         match self.terms {
-            // Each extension may begin later.
-            Terms::Lease(lease) if self.own_lease() == lease.time() => Some(lease.time()),
+            // Each extension may begin later, and each further level is one.
+            Terms::Lease(lease) if self.own_lease() == lease.time() && is_entered_once => Some(lease.time()),
             Terms::Lease(_) => Some(self.stays() + self.own_lease()),
             Terms::MaxHold(most) => Some(most.time() + settings.lease.time().max(self.own_lease())),
             Terms::Usual | Terms::MinHold(_) => None,
@@ -61,8 +63,9 @@ impl Program {
         let cost = |(_, step): (_, &Step)| match step {
             Step::Cut(time) => time.time().min(settings.outage.time()) + SLACK,
             // The request of a caller before this one, that by which the queue notices the outage,
-            // and one that is under way when it has tolerated enough.
-            Step::Hang(time) => time.time().min(settings.outage.time()) + 3 * HANGS + SLACK,
+            // two that are under way when it has tolerated enough, and the last, which removes the
+            // wait marker.
+            Step::Hang(time) => time.time().min(settings.outage.time()) + 5 * HANGS + SLACK,
             Step::Fail(Request::Acquire | Request::Release, When::Before | When::After) => UNDONE,
             Step::Fail(..) => Duration::from_secs(1),
             // What it cannot release ends with its lease.
@@ -103,7 +106,7 @@ impl Program {
             }
             Step::Sleep(Micros(us)) => Duration::from_micros(*us),
             Step::Hang(_) => 4 * HANGS,
-            Step::WaitFor(_) => SLACK,
+            Step::CountDown(_) | Step::WaitFor(_) => SLACK,
             _ => Duration::ZERO,
         };
         let blocks = |code: Code| if code == Code::Blocks { 4 * BLOCKED } else { Duration::ZERO };

@@ -73,12 +73,12 @@ impl Guard {
         self.held().is_none_or(Held::is_held)
     }
 
-    /// `None`: it is no write guard.
-    pub(crate) fn downgrade(self) -> std::result::Result<Result<Self>, Self> {
+    /// Any other guard than that of a writer stays as it is.
+    pub(crate) fn downgrade(self) -> Result<Self> {
         match self {
-            Self::Write(guard) => Ok(guard.downgrade().map(Self::Read)),
-            Self::OwnedWrite(guard) => Ok(guard.downgrade().map(Self::OwnedRead)),
-            other => Err(other),
+            Self::Write(guard) => guard.downgrade().map(Self::Read),
+            Self::OwnedWrite(guard) => guard.downgrade().map(Self::OwnedRead),
+            other => Ok(other),
         }
     }
 }

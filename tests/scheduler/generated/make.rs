@@ -133,9 +133,11 @@ fn any_mode(dice: &mut Dice, family: Family, things: &[Family]) -> Mode {
 impl Maker {
     fn threads(&mut self) -> Vec<Thread> {
         self.cancels = self.theme == Theme::Ends && !self.dice.once_in(3);
-        let count = self.dice.of(&[2, 3, 3, 4, 4, 5]);
+        // What one thread learns of an outage must serve many.
+        let is_crowd = self.theme == Theme::Outages && self.dice.once_in(3);
+        let count = if is_crowd { 8 } else { self.dice.of(&[2, 3, 3, 4, 4, 5]) };
         // Within one client, threads hand holds to each other.
-        let both = self.dice.of(&[2, 3, 3, 4]);
+        let both = if is_crowd { 10 } else { self.dice.of(&[2, 3, 3, 4]) };
         let mut threads: Vec<Thread> = (0..count)
             .map(|_| {
                 let client = if self.dice.below(both) > 0 { Client::One } else { Client::Other };
@@ -178,6 +180,7 @@ impl Maker {
         let lasts = self.dice.once_in(6);
         if let Some(Step::Take(take)) = steps.last_mut()
             && lasts
+            && self.settings.logger == Code::Calm
             && (!take.mode.is_owned() || matches!(take.terms, Terms::Lease(_) | Terms::MaxHold(_)))
         {
             take.end = End::Forget;
@@ -230,8 +233,12 @@ impl Maker {
             Request::Renew,
             Request::Extend,
         ];
-        let request = self.dice.of(&requests);
+        // The planted bugs that need a logger whose panics are not caught are about these. Any other
+        // log line would fail there for another reason.
+        let logs = self.settings.logger == Code::Panics;
+        let request = self.dice.of(if logs { &requests[..5] } else { &requests });
         let when = match request {
+            _ if logs => self.dice.of(&[When::Before, When::After]),
             Request::Acquire => self.dice.of(&[When::Before, When::After, When::After, When::NotConfirmed]),
             _ => self.dice.of(&[When::Before, When::After]),
         };
@@ -264,7 +271,7 @@ impl Maker {
         let inside = self.inside(thing, mode, terms);
         let ends = [End::Unlock, End::Unlock, End::Unlock, End::Drop, End::Panic, End::DropElsewhere];
         let end = match self.dice.of(&ends) {
-            End::DropElsewhere if !mode.is_owned() => End::Unlock,
+            End::DropElsewhere if !mode.is_owned() || self.settings.logger == Code::Panics => End::Unlock,
             end => end,
         };
         Take { mode, thing, wait, cancellable, terms, inside, end }
@@ -313,7 +320,9 @@ impl Maker {
             inside.push(Inside::Stay(stay));
         }
         if self.dice.once_in(10) && self.things[thing] != Family::Counting {
-            inside.push(Inside::Extend(self.dice.of(&[Micros::ms(100), SHORT, LONG])));
+            // A short lease that is extended for long is looked at every few milliseconds.
+            let most = if matches!(terms, Terms::Lease(_)) { SHORT } else { self.settings.lease };
+            inside.push(Inside::Extend(self.dice.of(&[Micros::ms(100), SHORT, most])));
         }
         if matches!(mode, Mode::Write | Mode::OwnedWrite) && self.dice.once_in(4) {
             inside.push(Inside::Downgrade);

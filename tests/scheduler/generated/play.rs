@@ -136,8 +136,11 @@ impl Play {
             Step::StopWaiting(client) => self.client(*client).stop_waiting(),
             Step::Force(thing) => self.force(client, *thing),
             Step::Lose(thing) => {
-                let doubt = ledger::doubt(*thing);
-                faults.lose(name_of(*thing));
+                let (doubt, known) = (ledger::doubt(*thing), ledger::known(*thing));
+                if faults.lose(name_of(*thing)) {
+                    known.iter().for_each(|one| one.is_taken.set(true));
+                }
+                drop(known);
                 ledger::doubt_is_over(doubt, None);
             }
             Step::Advance(time) => faults.advance(time.time()),
@@ -177,7 +180,7 @@ impl Play {
             if e.kind() == ErrorKind::Closed {
                 return;
             }
-            sleep(ledger::SOON);
+            sleep(std::time::Duration::from_secs(1));
         }
     }
 

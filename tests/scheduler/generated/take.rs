@@ -1,5 +1,6 @@
 //! One step that takes something: the call, its section, its end, and what must be true of each.
 
+use std::cell::Cell;
 use std::panic::panic_any;
 use std::rc::Rc;
 use std::sync::PoisonError;
@@ -32,6 +33,11 @@ impl Drop for Traffic {
     }
 }
 
+/// Whether its guard gives up the last level, so that the store is asked.
+fn again_is_given_up(take: &Take) -> bool {
+    !take.inside.contains(&Inside::AgainForLonger)
+}
+
 /// A hold of the program.
 struct Section<'p> {
     play: &'p Play,
@@ -49,7 +55,13 @@ impl Play {
         let mut traffic = Traffic { things, free: began };
         let blocked = ledger::blocked();
         let taken = acquire(self.client(client), &self.program, take, take.wait, &self.cancel);
-        let waited = since(began).saturating_sub(BLOCKED * (ledger::blocked() - blocked));
+        let lasted = since(began);
+        // Nothing here may read the clock: the schedule would no longer fit.
+        crate::runs::tell(|| {
+            let outcome = taken.as_ref().map(Option::is_some).map_err(leasehold::Error::kind);
+            format!("{began:?} + {lasted:?}: {take}: {outcome:?}")
+        });
+        let waited = lasted.saturating_sub(BLOCKED * (ledger::blocked() - blocked));
         let bound = |at_all: bool| {
             let wait = |thing: &usize| match at_all {
                 true => self.program.longest_wait_at_all(*thing),
@@ -67,6 +79,8 @@ impl Play {
                 let section = Section { play: self, client, take, granted: now(), told: Told::default() };
                 section.run(began, guard, traffic);
             }
+            // Its deadline passed in its listener.
+            Ok(None) if ledger::blocked() > blocked => {}
             Ok(None) => self.check_none(take, began, waited, bound(true), &traffic.things),
             Err(e) => {
                 self.expect(&e, client, take.cancellable);
@@ -91,7 +105,11 @@ impl Play {
             let since = ledger::free_since(*thing);
             since.is_some_and(|since| since.is_none_or(|since| since + ledger::SOON < deadline))
         };
-        let is_calm = !self.program.has_failures();
+        // A fair lock that is kept (`min_hold`) notifies the head of its queue of the end. If that
+        // one leaves, the next one does not know of it for a third of the waiter timeout.
+        let is_kept_fair =
+            |take: &Take| self.program.things[take.thing] == Family::Fair && matches!(take.terms, Terms::MinHold(_));
+        let is_calm = !self.program.has_failures() && !self.program.takes().any(is_kept_fair);
         assert!(!(is_calm && things.iter().all(was_free)), "{take}: it gave up, and the lock was free");
     }
 }
@@ -101,7 +119,7 @@ impl Section<'_> {
         if let Some(held) = guard.held() {
             self.told.listen(held, self.play.program.settings.callbacks);
         }
-        let mut believer = self.enter(began, guard, &traffic, self.share());
+        let believer = self.enter(began, guard, &traffic, self.share());
         let mut again = None;
         pause();
         self.look(&believer);
@@ -114,23 +132,17 @@ impl Section<'_> {
                 Inside::Again => drop(self.again()),
                 Inside::AgainForLonger => again = self.again(),
                 Inside::Extend(lease) => self.extend(&believer, lease.time()),
-                Inside::Downgrade => {
-                    let guard = believer.leave().guard;
-                    match guard.downgrade() {
-                        Err(guard) => believer = self.enter(began, guard, &traffic, self.share()),
-                        Ok(Ok(guard)) => {
-                            self.promise(&self.told, 0, 1);
-                            return self.downgraded(began, guard, traffic);
-                        }
-                        Ok(Err(e)) => {
-                            self.expect_loss(&e);
-                            return self.promise(&self.told, 0, 1);
-                        }
-                    }
+                Inside::Downgrade if matches!(self.take.mode, Mode::Write | Mode::OwnedWrite) => {
+                    self.promise(&self.told, 0, 1);
+                    return match believer.leave().guard.downgrade() {
+                        Ok(guard) => self.downgraded(began, guard, traffic),
+                        Err(e) => self.expect_loss(&e),
+                    };
                 }
+                Inside::Downgrade => {}
             }
         }
-        self.end(believer.leave().guard, traffic);
+        self.end(believer.leave(), traffic);
         drop(again);
     }
 
@@ -143,7 +155,7 @@ impl Section<'_> {
         let believer = section.enter(began, guard, &traffic, Share::Reader);
         pause();
         section.look(&believer);
-        section.end(believer.leave().guard, traffic);
+        section.end(believer.leave(), traffic);
     }
 
     fn share(&self) -> Share {
@@ -159,7 +171,8 @@ impl Section<'_> {
     fn enter(&self, began: Instant, guard: Guard, traffic: &Traffic, share: Share) -> Rc<Believer> {
         let token = guard.held().and_then(|held| held.fencing_token().ok()).map(|token| token.get());
         let lease = self.play.program.settings.lease.time().max(self.take.own_lease());
-        Believer { things: traffic.things.clone(), share, client: self.client, began, lease, guard }.enter(token)
+        let (things, client, is_taken) = (traffic.things.clone(), self.client, Cell::new(false));
+        Believer { things, share, client, began, lease, is_taken, guard }.enter(token)
     }
 
     fn look(&self, believer: &Believer) {
@@ -196,13 +209,17 @@ impl Section<'_> {
         }
     }
 
-    fn end(self, guard: Guard, traffic: Traffic) {
+    fn end(self, believer: Believer, traffic: Traffic) {
+        // A hold that passes on, or is shared, asks the store later.
+        let asks = believer.share != Share::Reader && again_is_given_up(self.take) && self.is_only_one();
+        let (was_taken, guard) = (asks && believer.is_taken.get(), believer.guard);
         let believed = guard.is_held();
         let is_lost = guard.held().is_some_and(|held| held.loss().is_some());
         match self.take.end {
             End::Unlock => match guard.unlock() {
                 Ok(()) => {
                     assert!(believed, "{}: unlock reported that it was held to the end", self.take);
+                    assert!(!was_taken, "{}: the store had lost it, and unlock reported no loss", self.take);
                     self.promise(&self.told, 0, 0);
                 }
                 Err(e) => {
@@ -231,6 +248,17 @@ impl Section<'_> {
         }
     }
 
+    /// Whether no other thread of its client ever wants what it has.
+    fn is_only_one(&self) -> bool {
+        let things = self.play.program.taken(self.take);
+        let wants = |step: &Step| match step {
+            Step::Take(take) => self.play.program.taken(take).iter().any(|thing| things.contains(thing)),
+            _ => false,
+        };
+        let threads = self.play.program.threads.iter();
+        threads.filter(|thread| thread.client == self.client && thread.steps.iter().any(wants)).count() == 1
+    }
+
     fn promise(&self, told: &Told, least: usize, most: usize) {
         if matches!(self.play.program.things[self.take.thing], Family::Counting) {
             return;
@@ -248,16 +276,25 @@ impl Section<'_> {
         let things = program.taken(self.take);
         let mut reasons = Vec::new();
         match self.take.terms {
+            // A fixed read hold is inspected. If the answer is read after the end, it is told the
+            // wrong one of the two reasons.
+            Terms::Lease(_) if matches!(self.take.mode, Mode::Read | Mode::OwnedRead) => {
+                reasons.extend([LossReason::FixedLease, LossReason::NotRenewed]);
+            }
             Terms::Lease(_) => reasons.push(LossReason::FixedLease),
             Terms::MaxHold(_) => reasons.push(LossReason::MaxHold),
             Terms::Usual | Terms::MinHold(_) => {}
+        }
+        if self.take.end == End::Forget {
+            // By the close after the program.
+            reasons.push(LossReason::Closed);
         }
         for (_, step) in program.steps() {
             match step {
                 Step::Force(thing) | Step::Lose(thing) if things.contains(thing) => reasons.push(LossReason::TakenAway),
                 Step::Advance(_) => reasons.extend([LossReason::NotRenewed, LossReason::TakenAway]),
                 Step::Cut(_) | Step::Hang(_) | Step::Fail(..) => {
-                    reasons.extend([LossReason::NotRenewed, LossReason::TakenAway])
+                    reasons.extend([LossReason::NotRenewed, LossReason::TakenAway]);
                 }
                 Step::Close(client) if *client == self.client => reasons.push(LossReason::Closed),
                 _ => {}
