@@ -26,9 +26,10 @@ largest=900000
 package() {
     crates=$target/crates
     rm -rf "$crates/package"
-    # Cargo compiles the command against the library that it has just packaged, which it unpacks only
-    # if its cache has no package of this version: it would take the one of an earlier commit.
-    rm -rf "${CARGO_HOME:-$HOME/.cargo}"/registry/src/-*/leasehold-[0-9]* "${CARGO_HOME:-$HOME/.cargo}"/registry/cache/-*/leasehold-[0-9]*
+    # Cargo compiles the command against the library that it has just packaged. As the version is the
+    # same it would take one that it unpacked or compiled for an earlier commit.
+    registry=${CARGO_HOME:-$HOME/.cargo}/registry
+    rm -rf "$registry"/src/-*/leasehold-[0-9]* "$registry"/cache/-*/leasehold-[0-9]* "$crates"/debug/.fingerprint/leasehold-*
     # A change that is not committed is no reason to refuse a check.
     cargo package -p leasehold -p leasehold-cli --allow-dirty --target-dir "$crates"
     cargo publish --dry-run --no-verify --workspace --allow-dirty --target-dir "$crates"

@@ -164,6 +164,7 @@
 //! |---|---|
 //! | [`guide::waiting`] | How do I wait, for how long, and who is next? How do I take several locks? |
 //! | [`guide::losing_a_lock`] | How do I learn that a lock is lost, and what happens then? |
+//! | [`guide::what_happens_when`] | What does each call answer while something is wrong? |
 //! | [`guide::choosing_a_lease`] | How long should the lease and the timeouts be? |
 //! | [`guide::choosing_a_store`] | Redis, Redlock, PostgreSQL or ZooKeeper: what does each cost, and what happens with each fault? |
 //! | [`guide::servers`] | Which servers work, and what happens when one fails? |

@@ -101,6 +101,14 @@ impl Faults {
         self.memory.cut(how_long);
     }
 
+    /// Like [`cut`](Self::cut), but each request takes this time before it fails, as at a server
+    /// that hangs. Only under the scheduler: there it costs no time.
+    #[cfg(shuttle)]
+    #[doc(hidden)]
+    pub fn hang(&self, how_long: Duration, each: Duration) {
+        self.memory.hang(how_long, each);
+    }
+
     /// Makes the next request of this kind fail with
     /// [`Unreachable`](crate::ErrorKind::Unreachable), whichever client sends it. Each call makes
     /// one request fail, in the order of the calls.

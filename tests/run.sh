@@ -7,8 +7,10 @@
 #   sh tests/run.sh --quick      the minimum: format, lints, unit tests, the kernel
 #                                under a scheduler, the contract on one Redis and
 #                                in memory
-#   sh tests/run.sh --all        what CI runs: also other servers, versions and
-#                                platforms, and more checks of the documentation
+#   sh tests/run.sh --all        what CI runs: also Curator, other servers, Rust 1.88,
+#                                and what only a release can break if it was touched
+#   sh tests/run.sh --release    the same, with all that a release can break: other
+#                                platforms and versions, packages, a soak
 #
 #   LEASEHOLD_SERVER=path        the server of the main test run
 #   LEASEHOLD_REDIS62=path       the servers of the further runs; looked for if
@@ -23,6 +25,8 @@
 #   LEASEHOLD_ZOOKEEPER=0        the same for ZooKeeper and a live Curator
 #   LEASEHOLD_UNSTEADY=n         up to n tests may fail once if they then pass
 #                                three times when run alone; default 0
+#   LEASEHOLD_SINCE=commit       --all: what was changed since then was touched; default:
+#                                the last commit that is twelve hours older than HEAD
 #   RUST_TEST_THREADS=n          number of tests run in parallel; most of them wait,
 #                                so the default is at least 10
 #   CI=true                      a missing rustfmt or clippy is a failure; rustup
@@ -36,8 +40,9 @@ case "$*" in
 '') ;;
 --quick) form=quick ;;
 --all) form=all ;;
+--release) form=release ;;
 *)
-    echo "usage: sh tests/run.sh [--quick|--all]" >&2
+    echo "usage: sh tests/run.sh [--quick|--all|--release]" >&2
     exit 2
     ;;
 esac
@@ -50,9 +55,9 @@ without_c='metrics,postgres,prometheus-client,redlock,serde,testing,tracing,zook
 # a failure.
 longest=900
 work=$(mktemp -d "${TMPDIR:-/tmp}/leasehold-run.XXXXXX") || exit 1
-compiling=
-# Stops the lane that compiles, so that it starts no further step.
-trap '[ -z "$compiling" ] || kill "$compiling" 2>/dev/null; rm -rf "$work"' EXIT
+lanes=
+# Stops the other lanes, so that they start no further step.
+trap '[ -z "$lanes" ] || kill $lanes 2>/dev/null; rm -rf "$work"' EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
@@ -63,8 +68,8 @@ export LEASEHOLD_SKIPPED="$work/skipped"
 
 # ---- steps and the summary ---------------------------------------------------
 
-# Steps run in two lanes, each of which writes its own file: `tests`, which mostly
-# waits, and in parallel `checks`, which compiles.
+# Steps run in lanes, each of which writes its own file: `tests` and `postgres`, which mostly
+# wait, and in parallel `checks`, which compiles.
 lane=tests
 
 record() { # record NAME OUTCOME SECONDS [KIND]
@@ -97,15 +102,16 @@ build() { # build NAME COMMAND...
     kind=
 }
 
-# Runs steps in the other lane, in parallel with those that follow.
-beside() { # beside COMMAND...
+# Runs steps in a lane of their own, in parallel with those that follow.
+beside() { # beside LANE COMMAND...
     (
-        lane=checks
+        lane=$1
+        shift
         # The tests have priority: some of them must answer within a fraction of a second.
-        renice -n 19 -p "$(exec sh -c 'echo "$PPID"')" >/dev/null 2>&1
+        [ "$lane" != checks ] || renice -n 19 -p "$(exec sh -c 'echo "$PPID"')" >/dev/null 2>&1
         "$@"
-    ) >"$work/checks" 2>&1 &
-    compiling=$!
+    ) >"$work/said.$1" 2>&1 &
+    lanes="$lanes $!"
 }
 
 # A Rust without these components can run the tests, but CI must not pass because a check was
@@ -121,6 +127,28 @@ step_with_component() { # step_with_component CARGO_SUBCOMMAND NAME COMMAND...
         skip "$2" "no cargo $1 (rustup component add rustfmt clippy)"
     fi
 }
+
+# ---- what only a release can break -------------------------------------------
+
+# It runs in `--release`, and in `--all` if one of its files was changed, committed or not. Without a history nobody
+# knows, and all of it runs.
+find_since() {
+    [ -z "${LEASEHOLD_SINCE:-}" ] || { git rev-parse --verify "$LEASEHOLD_SINCE^{commit}"; return; }
+    written=$(git log -1 --format=%ct 2>/dev/null) || return 0
+    git rev-list -1 --before=$((written - 12 * 3600)) HEAD
+}
+
+touched() { # touched NAME FILE...
+    name=$1
+    shift
+    [ "$form" = all ] && [ -n "$since" ] && git diff --quiet "$since" -- "$@" || return 0
+    skip "$name" 'nothing of it was touched; --release runs it'
+    return 1
+}
+
+manifests='Cargo.toml Cargo.lock cli/Cargo.toml'
+# What depends on the platform.
+of_platforms='src/os src/store/net cli/src/platform cli/src/run'
 
 # ---- the steps that are more than a command --------------------------------
 
@@ -269,12 +297,11 @@ test_with_redisson() { # test_with_redisson VERSION
         with LEASEHOLD_REDISSON="$1" run_tests interop
 }
 
-# On single ZooKeepers and ensembles of three, and against a live Curator.
+# On single ZooKeepers and ensembles of three.
 test_on_zookeeper() {
     # Each of many tests runs a JVM, so fewer run in parallel.
     test_with_java 'tests on ZooKeeper' "${LEASEHOLD_ZOOKEEPER:-}" \
         with RUST_TEST_THREADS=6 run_tests it zookeeper
-    test_with_java 'tests with Curator' "${LEASEHOLD_ZOOKEEPER:-}" with RUST_TEST_THREADS=6 run_tests curator
 }
 
 # Sets msrv_cargo, if that toolchain is installed. Nothing here may make rustup download one, which
@@ -549,8 +576,7 @@ test_packages() {
 
 # ---- what is run -----------------------------------------------------------
 
-format_and_lints() {
-    step_with_component fmt 'format' cargo fmt --all --check
+lints() {
     kind=build
     step_with_component clippy 'lints' cargo clippy --workspace --all-targets --all-features -- -D warnings
     kind=
@@ -562,8 +588,9 @@ scheduler() { # scheduler SECONDS
 }
 
 quick() {
-    beside scheduler 10
-    format_and_lints
+    beside checks scheduler 10
+    step_with_component fmt 'format' cargo fmt --all --check
+    lints
     build 'build' build_tests --lib --test it
     build 'build the command' build_tests -p leasehold-cli --bins
     step 'unit tests' run_unit_tests
@@ -580,30 +607,33 @@ tests() {
     else
         for name in 'tests on Redis' 'tests of the command' 'tests with Redisson'; do skip "$name" 'no server'; done
     fi
-    test_on_postgres
     test_on_zookeeper
     # The same as `tests/storm.sh --short`.
     step 'a short storm' with LEASEHOLD_ZOOKEEPER="${LEASEHOLD_ZOOKEEPER:-1}" \
         run_tests storm storm:: --test-threads="${STORM_THREADS:-5}"
-    [ "$form" = all ] || return 0
-    step 'a minute of the soak' with LEASEHOLD_ZOOKEEPER="${LEASEHOLD_ZOOKEEPER:-1}" \
-        with STORM_PROGRAM="$(program storm)" sh tests/soak.sh --minutes 1 --every 5
+    [ "$form" != plain ] || return 0
+    test_with_java 'tests with Curator' "${LEASEHOLD_ZOOKEEPER:-}" with RUST_TEST_THREADS=6 run_tests curator
     test_on 'tests on Redis 6.2' "${LEASEHOLD_REDIS62:-}"
     test_on 'tests on Valkey' "${LEASEHOLD_VALKEY:-}"
-    test_with_redisson 3.52.0
-    test_on_windows
+    if touched 'a minute of the soak' tests/soak.sh tests/storm; then
+        step 'a minute of the soak' with LEASEHOLD_ZOOKEEPER="${LEASEHOLD_ZOOKEEPER:-1}" \
+            with STORM_PROGRAM="$(program storm)" sh tests/soak.sh --minutes 1 --every 5
+    fi
+    if touched 'tests with Redisson 3.52.0' tests/interop src/store/redis/lua; then test_with_redisson 3.52.0; fi
+    # shellcheck disable=SC2086  # here and below: several paths
+    if touched 'Windows, under Wine' $of_platforms tests/windows tests/on_windows; then test_on_windows; fi
 }
 
 # Mostly compiles.
 checks() {
+    lints
     step 'docs' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features
     step 'doc tests' cargo test --all-features --doc
     step "dependencies on Rust $msrv" check_msrv_of_dependencies
     seconds=30
     [ "$form" = plain ] || seconds=90
     scheduler "$seconds"
-    [ "$form" = all ] || return 0
-    check_crates
+    [ "$form" != plain ] || return 0
     step_with_component clippy 'all targets without features' cargo clippy --all-targets -- -D warnings
     step 'docs of private items' env RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --all-features --document-private-items
     check_dependencies
@@ -612,10 +642,16 @@ checks() {
     else
         skip "Rust $msrv" "no $msrv toolchain"
     fi
-    check_platforms
-    check_providers
-    test_minimal_versions
-    test_packages
+    check_for_a_release
+}
+
+# shellcheck disable=SC2086
+check_for_a_release() {
+    if touched 'the crates of the registry' $manifests packaging/crates.sh src/lib.rs; then check_crates; fi
+    if touched 'other platforms' $manifests $of_platforms; then check_platforms; fi
+    if touched 'TLS with aws-lc-rs' Cargo.lock src/store/tls tests/providers; then check_providers; fi
+    if touched 'check minimal versions' $manifests; then test_minimal_versions; fi
+    if touched 'packages' cli/Cargo.toml packaging; then test_packages; fi
 }
 
 if ! command -v cargo >/dev/null 2>&1; then
@@ -635,17 +671,22 @@ else
     [ -n "${LEASEHOLD_POSTGRES:-0}" ] && [ "${LEASEHOLD_POSTGRES:-0}" != 0 ] || without_postgres='--skip postgres'
     without_zookeeper=
     [ "${LEASEHOLD_ZOOKEEPER:-}" != 0 ] && [ -z "$(lacks_for_java)" ] || without_zookeeper='--skip zookeeper'
+    if [ "$form" = all ]; then since=$(find_since) || exit 2; fi
+    # Each command that a user needs is taken away, and not only a few.
+    [ "$form" = plain ] || export LEASEHOLD_ALL=1
     [ "$form" = plain ] || install_rust
-    format_and_lints
+    step_with_component fmt 'format' cargo fmt --all --check
     build 'build' build_tests -p leasehold -p leasehold-cli
     # In sequence on CI, where a test that is a fraction of a second late would block a landing.
-    [ "${CI:-}" = true ] || beside checks
+    [ "${CI:-}" = true ] || beside checks checks
+    [ "${CI:-}" = true ] || beside postgres test_on_postgres
     tests
-    [ "${CI:-}" != true ] || beside checks
+    [ "${CI:-}" != true ] || beside postgres test_on_postgres
+    [ "${CI:-}" != true ] || { wait $lanes; lanes=; beside checks checks; }
 fi
-wait "$compiling"
-compiling=
-cat "$work/checks"
+for other in $lanes; do wait "$other"; done
+lanes=
+cat "$work"/said.*
 
 cat "$work"/summary.* >"$work/all"
 count() { grep -c "$1" "$work/all"; }

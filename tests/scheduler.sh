@@ -6,8 +6,12 @@
 #   sh tests/scheduler.sh                    for 10 seconds
 #   sh tests/scheduler.sh --soak             for ten minutes, on all processors
 #   sh tests/scheduler.sh --replay FILE      repeats a schedule that failed
+#   sh tests/scheduler.sh --generated        only generated programs
+#   sh tests/scheduler.sh --program FILE     many schedules of one program
 #   sh tests/scheduler.sh --planted [TEXT]   runs with each planted bug (tests/scheduler/planted)
 #                                            until it is found; one that is not is a failure
+#   sh tests/scheduler.sh --planted --generated [TEXT]
+#                                            the same with generated programs alone
 #   sh tests/scheduler.sh --only TEXT --seed N --seconds N --schedules N --list
 set -eu
 
@@ -17,13 +21,17 @@ RUSTFLAGS="--cfg shuttle ${RUSTFLAGS:-}"
 CARGO_TARGET_DIR="$PWD/target/shuttle"
 export RUSTFLAGS CARGO_TARGET_DIR
 
-# Prints for each planted bug how many schedules it took, or that it was not found within a minute.
+# Prints for each planted bug how many schedules it took, or that it was not found within a minute
+# (ten minutes with generated programs alone). The first argument is for the scheduler.
 planted() {
+    how=${1:-}
+    seconds=60
+    [ -z "$how" ] || seconds=600
     copy="$PWD/target/shuttle/planted"
     patches="$PWD/tests/scheduler/planted"
     CARGO_TARGET_DIR="$copy/target"
     outcome=0
-    for patch in "$patches"/*"${1:-}"*.patch; do
+    for patch in "$patches"/*"${2:-}"*.patch; do
         rm -rf "$copy/tree"
         mkdir -p "$copy/tree"
         git ls-files -z | tar -cf - --null -T - | tar -xf - -C "$copy/tree"
@@ -33,18 +41,24 @@ planted() {
             outcome=1
             continue
         fi
-        if (cd "$copy/tree" && "$copy/target/scheduler/scheduler" --seconds "${PLANTED_SECONDS:-60}" --first) >"$copy/said" 2>&1; then
-            printf '%-42s NOT FOUND %s\n' "$name" "$(sed -n 's/^scheduler: \([0-9]* schedules\) in.*/in \1/p' "$copy/said")"
+        if (cd "$copy/tree" && "$copy/target/scheduler/scheduler" --seconds "${PLANTED_SECONDS:-$seconds}" --first $how) >"$copy/said" 2>&1; then
+            printf '%-42s NOT FOUND %s\n' "$name" "$(sed -n 's/^scheduler: .*\<\([0-9]* schedules\) in.*/in \1/p' "$copy/said" | paste -sd ' ' -)"
             outcome=1
         else
-            printf '%-42s %s\n' "$name" "$(sed -n 's/^scheduler: \(.*\) FAILED after.*/by \1/p; s/^scheduler: after \(.*\) in all/after \1/p' "$copy/said" | paste -sd ' ' -)"
+            printf '%-42s %s\n' "$name" "$(sed -n 's/^scheduler: a program FAILED \(.* schedules\):.*/\1/p; s/^scheduler: \(.*::.*\) FAILED after.*/by \1/p; s/^scheduler: after \(.*\) in all/after \1/p' "$copy/said" | paste -sd ' ' -)"
         fi
     done
     exit "$outcome"
 }
 
 if [ "${1:-}" = --planted ]; then
-    planted "${2:-}"
+    shift
+    how=
+    if [ "${1:-}" = --generated ]; then
+        how=--generated
+        shift
+    fi
+    planted "$how" "${1:-}"
 fi
 
 cargo build --quiet --profile scheduler -p leasehold-scheduler

@@ -1,10 +1,10 @@
 //! Errors of the command: their exit statuses and messages.
 
 use std::fmt;
-use std::io::Write;
 
 use leasehold::{Error, ErrorKind};
 
+use crate::stderr;
 use crate::text::visible;
 use crate::words::chain;
 
@@ -83,12 +83,12 @@ pub(crate) fn by_signal(signal: i32) -> u8 {
     u8::try_from(signal).map_or(u8::MAX, |signal| status::BY_SIGNAL.saturating_add(signal))
 }
 
-/// Writes one line to stderr. Unlike `eprintln`, it does not panic if stderr is closed: a panic
-/// would release the lock while the command goes on.
+/// Writes one line to stderr. It does not fail, and does not panic: a panic would release the lock
+/// of a run.
 pub(crate) fn say(line: impl fmt::Display) {
     // The line may quote text that other programs wrote to the store.
     let line = visible(&line.to_string().replace('\n', " "));
-    let _ = writeln!(std::io::stderr(), "leasehold: {line}");
+    stderr::write(format!("leasehold: {line}"));
 }
 
 #[cfg(test)]

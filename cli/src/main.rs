@@ -12,6 +12,10 @@ mod doctor;
 mod duration;
 mod exporter;
 mod failure;
+#[cfg(test)]
+#[path = "../../src/base/fuzz_tests.rs"]
+#[allow(dead_code, reason = "the library needs more of it")]
+mod fuzz;
 mod holders;
 mod looks;
 mod ls;
@@ -24,6 +28,7 @@ mod run;
 mod schema;
 mod show;
 mod shown_url;
+mod stderr;
 mod store;
 mod text;
 mod top;
@@ -60,6 +65,7 @@ fn main() -> ExitCode {
         say(&failure);
         failure.status
     });
+    stderr::wait_until_written(stderr::PATIENCE);
     ExitCode::from(status)
 }
 

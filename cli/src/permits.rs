@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use leasehold::{LockClient, Semaphore, SetPermits};
 
-use crate::failure::{Failure, say, status};
+use crate::failure::{Failure, say, status, status_of};
 use crate::store::StoreArgs;
 use crate::text::visible;
+use crate::words::chain;
 
 const DETAILS: &str = "\
 `leasehold run NAME --permits N` sets the number only if the semaphore has none yet. This command sets it at any time:
@@ -14,15 +15,15 @@ programs that wait for a permit get those that are added. If fewer remain than a
 more are given out until enough of them have been returned.
 
 Several of these commands at once are carried out one after the other, under the lock NAME:permits. The status is 0 if
-the semaphore has N permits now, also if it had them before; 75 if somebody else goes on changing the number; and 76 if
-something other than a semaphore has the name.";
+the semaphore has N permits now, also if it had them before; 75 if others were changing the number for 30 seconds; 76 if
+something other than a semaphore has the name; and 70 if this command was stopped for so long that others may have
+changed the number meanwhile. If the message says that the number may be wrong, also with another status, run the command
+again: it looks at the number that there is.";
 
 /// How long the others wait for one that was killed.
 const LEASE: Duration = Duration::from_secs(5);
 /// How long to wait for others that change the number: each needs some round trips.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// Programs that change the number without this command's lock may be in between.
-const ATTEMPTS: u32 = 3;
 
 /// Set the number of permits of a semaphore, for runs with --permits
 #[derive(Debug, clap::Args)]
@@ -55,23 +56,19 @@ pub(crate) fn permits(store: &StoreArgs, args: &PermitsArgs) -> Result<u8, Failu
 /// Returns the number before; `None` if there was none. Permits can only be added or removed, so
 /// two that set the number at once would both add the difference: the lock keeps them apart.
 fn set(client: &LockClient, semaphore: &Semaphore, permits: u32) -> Result<Option<i64>, Failure> {
-    let busy = || Failure::new(status::NOT_HAD, format!("{}: others are changing it", visible(semaphore.name())));
+    let name = visible(semaphore.name());
+    let busy = || Failure::new(status::NOT_HAD, format!("{name}: others are changing it"));
     let turn = client.mutex(format!("{}:permits", semaphore.name()));
     let turn = turn.try_lock_owned_for(LONGEST_WAIT)?.ok_or_else(busy)?;
-    let mut first = None;
-    for _ in 0..ATTEMPTS {
-        match semaphore.try_set_permits(permits)? {
-            SetPermits::New => return Ok(first),
-            SetPermits::Different { there_are } => {
-                let before = *first.get_or_insert(there_are);
-                turn.ensure_held()?;
-                semaphore.add_permits(i64::from(permits) - there_are)?;
-                if semaphore.try_set_permits(permits)? == SetPermits::Same {
-                    return Ok(Some(before));
-                }
-            }
-            SetPermits::Same | SetPermits::SetBefore { .. } => return Ok(Some(i64::from(permits))),
-        }
-    }
-    Err(busy())
+    let before = match semaphore.try_set_permits(permits)? {
+        SetPermits::New => return Ok(None),
+        SetPermits::Same | SetPermits::SetBefore { .. } => return Ok(Some(i64::from(permits))),
+        SetPermits::Different { there_are } => there_are,
+    };
+    turn.ensure_held()?;
+    // If the lease ended before the permits were added, another one may have added them as well.
+    let added = semaphore.add_permits(i64::from(permits) - before).and_then(|_| turn.unlock());
+    let may_be_wrong = "the number of permits may be wrong now, so run this again";
+    added.map_err(|e| Failure::new(status_of(e.kind()), format!("{name}: {may_be_wrong}: {}", chain(&e))))?;
+    Ok(Some(before))
 }

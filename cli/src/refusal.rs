@@ -17,13 +17,13 @@ fn in_one_line_of(error: &clap::Error, arguments: &[String]) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return format!("no subcommand is given; {help} lists them");
     }
-    let text = error.render().to_string();
+    // Before it is taken apart: a password may contain what separates the parts.
+    let text = without_passwords(error.render().to_string(), arguments);
     let paragraphs = text.split("\n\n").map(|paragraph| paragraph.split_whitespace().collect::<Vec<_>>().join(" "));
     let is_wrong = |paragraph: &String| !["Usage: ", "For more"].iter().any(|begin| paragraph.starts_with(begin));
     let wrong: Vec<String> = paragraphs.take_while(is_wrong).collect();
     let wrong = wrong.join("; ").replace(" tip: ", "; tip: ").replace(";;", ";");
-    let wrong = without_passwords(wrong.strip_prefix("error: ").unwrap_or(&wrong).to_owned(), arguments);
-    let wrong = without_the_tip_of_dashes(&wrong);
+    let wrong = without_the_tip_of_dashes(wrong.strip_prefix("error: ").unwrap_or(&wrong));
     let hint = hint(arguments, unknown_option(error)).map(|hint| format!("; {hint}")).unwrap_or_default();
     format!("{wrong}{hint} (see {help})")
 }
@@ -84,10 +84,16 @@ fn subcommand_of(arguments: &[String]) -> Option<&String> {
 
 /// Clap quotes an argument that it does not understand, and stderr may end up in a cron job's mail.
 fn without_passwords(mut line: String, arguments: &[String]) -> String {
-    // Only the value of `--option=value` is quoted.
-    let values = arguments.iter().filter_map(|argument| Some(argument.split_once('=')?.1));
-    let quoted = arguments.iter().map(String::as_str).chain(values);
-    for secret in quoted.filter(|text| may_have_password(text)) {
+    let has_password = |text: &&str| may_have_password(text);
+    let parts = || arguments.iter().filter_map(|argument| argument.split_once('='));
+    let whole = arguments.iter().map(String::as_str).filter(has_password);
+    // Of `--option=value` one of both is quoted, and the password may be in either, or in both.
+    let values = parts().map(|(_, value)| value).filter(has_password);
+    let names = parts().map(|(name, _)| name).filter(|name| name.contains(':'));
+    let mut secrets: Vec<&str> = whole.chain(values).chain(names).collect();
+    // One may be a part of another, which is then no longer found as a whole.
+    secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    for secret in secrets {
         line = line.replace(secret, "(a URL with a password)");
     }
     line
@@ -98,6 +104,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::fuzz::fuzz;
 
     #[test]
     fn every_error_is_one_line() {
@@ -171,8 +178,81 @@ mod tests {
         let url = "redis://:secret@host/".to_owned();
         let line = without_passwords(format!("unrecognized subcommand '{url}'"), &[url]);
         assert_eq!(line, "unrecognized subcommand '(a URL with a password)'");
+        let arguments = words(&["ls", "*", "redis://:two  blanks@host/"]);
+        let error = Cli::try_parse_from([&words(&["leasehold"]), &arguments[..]].concat()).unwrap_err();
+        let said = in_one_line_of(&error, &arguments);
+        assert!(said.contains("(a URL with a password)") && !said.contains("blanks"), "{said}");
+        let line = without_passwords(
+            "unexpected argument 'redis://:se@cret@h'".to_owned(),
+            &words(&["@", "redis://:se@cret@h"]),
+        );
+        assert_eq!(line, "unexpected argument '(a URL with a password)'");
+        let option = ["--redis://:sec=ret@h/".to_owned()];
+        let line = without_passwords("unexpected argument '--redis://:sec' found".to_owned(), &option);
+        assert_eq!(line, "unexpected argument '(a URL with a password)' found");
         let option = ["--longest-lease=redis://:secret@h/".to_owned()];
         let line = without_passwords("invalid value 'redis://:secret@h/' for".to_owned(), &option);
         assert_eq!(line, "invalid value '(a URL with a password)' for");
+    }
+
+    #[test]
+    fn fuzzed_arguments_are_understood_or_refused_in_one_line_without_passwords() {
+        const SECRET: &str = "S3cr3t";
+        let some = [
+            "run",
+            "job",
+            "--wait",
+            "5s",
+            "--lease=30s",
+            "--",
+            "true",
+            "ls",
+            "--json",
+            "show",
+            "unlock",
+            "permits",
+            "--redlock",
+            "--longest-lease",
+            "1h30m",
+            "watch",
+            "top",
+            "bench",
+            "doctor",
+            "exporter",
+            "--url",
+            "-n",
+        ];
+        fuzz(
+            move |dice| {
+                let mut word = || match dice.below(8) {
+                    0 => format!("redis://user:{SECRET}{}@h", dice.text().replace(['\n', '\r', '\0'], " ")),
+                    1 => dice.text(),
+                    _ => (*dice.choose(&some)).to_owned(),
+                };
+                (0..6).map(|_| word()).collect::<Vec<_>>().join("\n").into_bytes()
+            },
+            |bytes, _| {
+                let text = String::from_utf8_lossy(bytes);
+                let arguments: Vec<String> = text.split('\n').map(str::to_owned).collect();
+                let _ = crate::duration::parse(&text);
+                let shown = crate::text::visible(&text);
+                assert!(!shown.chars().any(char::is_control), "{shown:?}");
+                let Err(error) = Cli::try_parse_from([&["leasehold".to_owned()], &arguments[..]].concat()) else {
+                    return;
+                };
+                if error.use_stderr() {
+                    let said = in_one_line_of(&error, &arguments);
+                    assert!(!said.is_empty() && !said.contains('\n'), "{said:?}");
+                    let mut secrets = arguments.iter().filter(|argument| argument.contains(SECRET));
+                    // Nobody could know the same word for a password where no URL has one.
+                    let is_seen = |secret: &String| {
+                        may_have_password(secret)
+                            && secret.contains(&format!(":{SECRET}"))
+                            && secret.matches(SECRET).count() == 1
+                    };
+                    assert!(!secrets.all(is_seen) || !said.contains(SECRET), "{said:?}");
+                }
+            },
+        );
     }
 }

@@ -26,6 +26,7 @@ pub(crate) fn advice(advice: &Advice) -> Option<String> {
         // The time is the one that a run was given.
         Advice::RaiseOutageTimeout => return None,
         Advice::FixLease => "give the command a longer time",
+        Advice::SetPermits => "`leasehold permits` sets their number",
         // Words, and the advice of a library that is newer than this command.
         other => return Some(other.to_string()),
     };
@@ -78,6 +79,12 @@ mod tests {
             assert!(!command.unwrap_or_default().contains("::"), "{named:?}");
         }
         assert_eq!(advice(&"turn it on".into()), Some("turn it on".to_owned()));
+    }
+
+    #[test]
+    fn who_needs_permits_is_told_of_the_subcommand() {
+        let error = leasehold::LockClient::in_memory().semaphore("api").try_acquire().unwrap_err();
+        assert_eq!(chain(&error), "\"api\": the semaphore has no permits; `leasehold permits` sets their number");
     }
 
     /// Replacing words in a whole message once turned the lock `max_hold` into `--max-hold`.

@@ -36,13 +36,15 @@ pub enum Advice {
     RaiseOutageTimeout,
     /// Take a lock with a fixed lease.
     FixLease,
+    /// Set the number of permits of the semaphore.
+    SetPermits,
 }
 
 impl Advice {
     /// All that name something of this crate, so that whoever prints them in other words can test
     /// that none is missing.
     #[doc(hidden)]
-    pub const NAMED: [Self; 12] = [
+    pub const NAMED: [Self; 13] = [
         Self::GrantRights,
         Self::InstallSchema,
         Self::GrantRoleRights,
@@ -55,6 +57,7 @@ impl Advice {
         Self::AdmitFreshNodes,
         Self::RaiseOutageTimeout,
         Self::FixLease,
+        Self::SetPermits,
     ];
 
     fn words(&self) -> &str {
@@ -78,6 +81,7 @@ impl Advice {
             }
             Self::RaiseOutageTimeout => "Builder::outage_timeout is how long a call waits for a server",
             Self::FixLease => "use with_lease for a lease that is not renewed",
+            Self::SetPermits => "set them with try_set_permits",
         }
     }
 }

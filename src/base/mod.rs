@@ -11,6 +11,8 @@ pub(crate) mod diagnosis;
 pub(crate) mod error;
 pub(crate) mod escape;
 pub(crate) mod event;
+#[cfg(test)]
+pub(crate) mod fuzz_tests;
 pub(crate) mod glob;
 pub(crate) mod histogram;
 pub(crate) mod holder;

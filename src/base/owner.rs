@@ -226,6 +226,7 @@ impl Announcement {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::fuzz_tests::{Dice, fuzz};
 
     fn owner(label: &str) -> Result<HolderOwner> {
         HolderOwner::of_this_process(Some(label))
@@ -320,5 +321,31 @@ mod tests {
         let many = read(&many);
         assert_eq!(many.holds.len() as u64 + many.unlisted, 10_000);
         assert!(many.holds.len() > 500 && many.holds[0] == hold(0), "the oldest come first");
+    }
+
+    #[test]
+    fn fuzzed_announcements_come_back_and_others_are_read() {
+        fuzz(
+            |dice| {
+                let hold = |dice: &mut Dice| NamedHold {
+                    id: dice.below(99).to_string(),
+                    age: Duration::from_millis(dice.number().unsigned_abs()),
+                    key: dice.text(),
+                };
+                let holds: Vec<NamedHold> = (0..dice.below(4)).map(|_| hold(dice)).collect();
+                let ages = vec![(dice.number().unsigned_abs(), Duration::from_millis(dice.number().unsigned_abs()))];
+                let ttl = Duration::from_millis(dice.number().unsigned_abs());
+                let said = Announcement::new(owner("a=b c").unwrap(), ttl, ages, holds.into_iter());
+                let text = said.to_text();
+                assert_eq!(Announcement::parse(&text), Some(said));
+                text.into_bytes()
+            },
+            |bytes, _| {
+                let Some(read) = Announcement::parse(&String::from_utf8_lossy(bytes)) else { return };
+                for left in [Duration::ZERO, Duration::from_millis(u64::MAX)] {
+                    let _ = (read.age_of(7, left), read.age_of_hold("7", left));
+                }
+            },
+        );
     }
 }

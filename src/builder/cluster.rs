@@ -75,7 +75,7 @@ impl Cluster {
     }
 
     /// A URL for each node.
-    fn urls(&self) -> Result<Vec<String>> {
+    pub(super) fn urls(&self) -> Result<Vec<String>> {
         match &self.urls[..] {
             [] => Err(invalid("a cluster needs the URL of at least one node")),
             [url] if names_cluster(url) => urls_of_nodes(url).ok_or_else(|| {

@@ -6,6 +6,8 @@
 
 #[cfg(feature = "redis")]
 pub(crate) mod cluster;
+#[cfg(all(test, feature = "redis", feature = "postgres", feature = "zookeeper"))]
+mod fuzz_tests;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]

@@ -2,7 +2,7 @@
 //!
 //! Start with the [first page](crate). Then read what you need:
 //!
-//! - Using a lock: [`waiting`], [`losing_a_lock`], [`fencing`].
+//! - Using a lock: [`waiting`], [`losing_a_lock`], [`fencing`], [`what_happens_when`].
 //! - Setting it up: [`choosing_a_store`], [`choosing_a_lease`], [`servers`], [`postgres`],
 //!   [`zookeeper`], [`redlock`], [`redisson`].
 //! - Fitting it into a program: [`worker_pools`], [`shutdown`], [`testing`].
@@ -20,5 +20,6 @@ pub mod servers;
 pub mod shutdown;
 pub mod testing;
 pub mod waiting;
+pub mod what_happens_when;
 pub mod worker_pools;
 pub mod zookeeper;

@@ -365,7 +365,7 @@
 //! waits for a store that is down when the job should start. The command's environment has
 //! `LEASEHOLD_TOKEN`, the fencing token, and `LEASEHOLD_NAME`.
 //!
-//! On Unix, `run` passes on every signal that it can catch, and a second process, `lh-backstop`,
+//! On Unix, `run` passes signals on (its help lists them), and a second process, `lh-backstop`,
 //! ends the command's process group if `run` is killed, before the lease ends. What has left that
 //! group goes on; so does a command whose `run` and `lh-backstop` are killed together. On Windows,
 //! the command of a `run` that is killed goes on.

@@ -83,11 +83,17 @@
 //! ```
 //!
 //! **Owners.** Whoever owns a schema, a table or a function can put code into it, which then runs
-//! with the rights of each client. So all of `leasehold` and `leasehold_v2` must belong to the role
-//! of the client, to the owner of the database or to a superuser. Otherwise the connection is
-//! refused with `Denied`, which names the thing, its owner and the role, before anything of it is
-//! used; and the script installs nothing. So where several roles use the locks (an administrator's
-//! too), let the owner of the database install the schema, and not the first of them that connects.
+//! with the rights of each client. So all of `leasehold` and `leasehold_v2`, and each function that
+//! a trigger of these tables runs (version 1 has left one), must belong to the role of the client,
+//! to the owner of the database or to a superuser. Otherwise the connection is refused with
+//! `Denied`, which names the thing, its owner and the role, before anything of it is used; and the
+//! script installs nothing. So where several roles use the locks (an administrator's too), let the
+//! owner of the database install the schema, and not the first of them that connects: if another
+//! role runs your migrations, `SET ROLE` to the owner of the database before the script. The script
+//! warns a role whose schema other roles will refuse.
+//!
+//! A role that may not create schemas can also install into two empty ones that were made for it:
+//! `CREATE SCHEMA leasehold AUTHORIZATION app; CREATE SCHEMA leasehold_v2 AUTHORIZATION app`.
 //!
 //! The table `client` records [who each client is](crate::guide::operations#looking-at-a-lock). If
 //! it is missing (because the script of an earlier release was run) or may not be used, nobody can
@@ -101,7 +107,8 @@
 //!
 //! Rows are removed when they are no longer needed. Every ten minutes clients also remove what dead
 //! clients have left and names that were unused for an hour, a thousand rows a second until none
-//! are left; the tokens of removed names keep growing. The database remembers when that was done
+//! are left; the tokens of removed names keep growing. They do so over the connection for renewals,
+//! within its timeout, a quarter of the lease at most. The database remembers when that was tried
 //! last. A program that finds it overdue when it connects, and then takes a lock, removes up to a
 //! thousand rows in the background, so that programs which live for a second (cron, CI, `leasehold
 //! run`) leave no more behind than they remove. Of many that start at once, one does.

@@ -92,16 +92,23 @@ impl TakenPermits {
         if client.is_forked() {
             return client.check_usable().map_err(|e| e.for_name(&name.name));
         }
+        // Counted before they leave the table: a close either finds them there, or waits for this
+        // call. Otherwise it could end the store and the watchdog before the request is sent, and
+        // no lease would ever bring the permits back.
+        let call = client.life.count_call();
         let (observer, primitive) = (&client.seen.observer, name.kind.into());
         let held = client.clock.now().since(self.since);
         observer.hold_ended(primitive, name, held);
         // Whoever removes them gives them back: of a guard and a close, only one does.
         if client.holds.outstanding_permits.lock().remove(&self.holder).is_none() {
+            drop(call);
             self.end_span(HoldEnd::Closed);
             let why = "the client was closed, which gave these permits back: somebody else may have them";
             return Err(Error::named(ErrorKind::Closed, &name.name, why));
         }
         let given_back = self.send_back();
+        // A close does not wait for code of the user.
+        drop(call);
         self.end_span(HoldEnd::Released);
         observer.tell_of(&name.name, primitive, |listener, lock| listener.released(lock, held));
         given_back

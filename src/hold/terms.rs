@@ -101,3 +101,42 @@ impl Terms {
         User { owner, reentrant: self.reentrant, max_hold }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minimum_hold_fits_the_others() {
+        let seconds = Duration::from_secs;
+        let terms = |min_hold, lease, max_hold: Option<Duration>| Terms {
+            lease,
+            renewed: true,
+            max_hold,
+            min_hold,
+            token: TokenRule::On,
+            reentrant: true,
+            cancel: None,
+        };
+        let fixed = |min_hold, lease| Terms { renewed: false, ..terms(min_hold, lease, None) };
+        for good in [
+            terms(Duration::ZERO, seconds(5), None),
+            terms(seconds(60), seconds(5), None),
+            terms(seconds(60), seconds(5), Some(seconds(60))),
+            terms(LONGEST_LEASE, seconds(5), None),
+            fixed(seconds(5), seconds(5)),
+        ] {
+            good.check_min_hold().unwrap();
+        }
+        for (bad, why) in [
+            (terms(LONGEST_LEASE + seconds(1), seconds(5), None), "365 days"),
+            (terms(LONGEST_LEASE * 2, seconds(5), None), "365 days"),
+            (terms(seconds(60), seconds(5), Some(seconds(59))), "the maximum hold"),
+            (fixed(seconds(6), seconds(5)), "the fixed lease"),
+        ] {
+            let error = bad.check_min_hold().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            assert!(error.message().contains(why), "{error}");
+        }
+    }
+}

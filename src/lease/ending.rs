@@ -88,3 +88,28 @@ impl Told {
         self.note(NOT_RENEWED) & NOT_RENEWED == 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_step_of_an_end_happens_once() {
+        let told = Told::default();
+        assert!(!told.was_reported() && !told.log(), "nothing has happened yet");
+        assert!(told.report() && !told.report());
+        assert!(told.was_reported());
+        assert!(told.log() && !told.log());
+        let hushed = Told::default();
+        hushed.hush();
+        assert!(!hushed.report() && !hushed.log());
+    }
+
+    #[test]
+    fn whoever_is_second_learns_of_the_first() {
+        let race = ReleaseRace::default();
+        assert!(!race.put_back() && race.give_up());
+        let race = ReleaseRace::default();
+        assert!(!race.give_up() && race.put_back());
+    }
+}

@@ -35,8 +35,9 @@ impl Undos {
     }
 
     /// The latest moment at which an undo that is under way can still hold a lock in the store.
+    /// Permits without leases never end there by themselves.
     pub(super) fn standing_until(&self) -> Option<Moment> {
-        self.under_way.iter().map(|undo| undo.expires).max()
+        self.under_way.iter().filter(|undo| undo.name.kind.has_lease()).map(|undo| undo.expires).max()
     }
 
     /// How many are not done.
@@ -79,4 +80,30 @@ fn after_a_panic(mut undos: Vec<Undo>) -> Vec<Undo> {
         undos.rotate_left(1);
     }
     undos
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::base::holder::ClientId;
+    use crate::base::lock_name::{Kind, LockName};
+    use crate::store::UnknownOutcomes;
+
+    #[test]
+    fn permits_without_leases_do_not_lengthen_what_stands() {
+        let holder = ClientId::random(Duration::from_secs(1)).fresh_holder();
+        let name = |kind| Arc::new(LockName::new("", "n", kind).unwrap());
+        let (now, ends) = (Moment::from_nanos(1), Moment::from_nanos(7));
+        let mut undos = Undos::default();
+        undos.add(Undo::of_permits(name(Kind::CountingSemaphore), holder.clone(), 1, UnknownOutcomes::default(), now));
+        undos.begin();
+        assert_eq!(undos.standing_until(), None, "they have no lease that could end");
+        undos.end(Some(Vec::new()), now);
+        undos.add(Undo::of_attempt(name(Kind::Mutex), holder, 1, UnknownOutcomes::default(), ends));
+        undos.begin();
+        assert_eq!(undos.standing_until(), Some(ends));
+    }
 }

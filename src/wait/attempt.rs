@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::base::advice::Advice;
 use crate::base::cancel::{CancelToken, cancelled};
 use crate::base::deadline::Deadline;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -219,13 +220,13 @@ impl<'a> AcquireAttempt<'a> {
                 Ok(Tried::Busy(ttl))
             }
             Acquired::Split { .. } => Ok(Tried::Busy(None)),
+            Acquired::TooFew { permits: 0 } => {
+                Err(Error::named(ErrorKind::Conflict, name, "the semaphore has no permits").advise(Advice::SetPermits))
+            }
             Acquired::TooFew { permits } => Err(Error::named(
                 ErrorKind::Conflict,
                 name,
-                match permits {
-                    0 => "the semaphore has no permits: set them with try_set_permits".to_owned(),
-                    _ => format!("the semaphore has {permits} permits in all, fewer than were asked for"),
-                },
+                format!("the semaphore has {permits} permits in all, fewer than were asked for"),
             )),
             Acquired::Gone => Err(never_held(name)),
         }

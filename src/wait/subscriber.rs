@@ -338,7 +338,7 @@ impl SubscriberThread {
     /// a request, and then be woken in vain by the notification for that confirmation.
     fn confirm(&self, topics: &[Topic]) {
         let mut state = self.state.lock();
-        state.is_proven = true;
+        state.is_proven |= !topics.is_empty();
         for topic in topics {
             if let Some(watch) = state.topics.get_mut(topic) {
                 watch.notify();

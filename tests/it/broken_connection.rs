@@ -82,7 +82,7 @@ fn a_call_after_a_connection_was_cut_gets_no_stale_error() {
             server.cmd::<i64>(&["PUBLISH", "redisson_lock__channel:{job}", "0"]);
             proxy.wait_hits(round);
             let newcomers: Vec<_> =
-                (0..4).map(|_| s.spawn(|| client.mutex("job").try_lock_owned_for(ms(30)))).collect();
+                (0..4).map(|_| s.spawn(|| client.mutex("job").try_lock_owned_for(ms(100)))).collect();
             for newcomer in newcomers {
                 assert!(newcomer.join().unwrap().unwrap().is_none(), "round {round}");
             }

@@ -91,7 +91,7 @@ fn what_was_lost_before_is_no_failure_of_a_close() {
     let mut server = Server::start();
     let client = server.builder().lease(ms(900)).build().unwrap();
     let gone = client.lock("gone").unwrap();
-    let over = client.mutex("over").with_lease(ms(50)).lock().unwrap();
+    let over = client.mutex("over").with_lease(ms(500)).lock().unwrap();
     server.cmd::<u32>(&["DEL", "gone"]);
     // A loss that only the close notices.
     let unseen = client.mutex("unseen").with_lease(LONG).lock().unwrap();
@@ -104,7 +104,7 @@ fn what_was_lost_before_is_no_failure_of_a_close() {
 
     // A lease that has run out ends without the server.
     let client = server.client();
-    let over = client.mutex("over").with_lease(ms(50)).lock().unwrap();
+    let over = client.mutex("over").with_lease(ms(500)).lock().unwrap();
     assert!(over.wait_lost(CAP).is_lost());
     // Includes the margin for clock drift.
     std::thread::sleep(ms(1200));

@@ -9,7 +9,7 @@ use leasehold::{CancelToken, ErrorKind, Held, LockClient, Loss, LossWait};
 use crate::rig::{CAP, Child, Fault, Proxy, Server, logged, ms, record_logs, wait_until};
 use crate::support::Clients;
 
-const SHORT: Duration = Duration::from_millis(400);
+const SHORT: Duration = Duration::from_millis(1000);
 
 #[test]
 fn renewal_keeps_a_lock_for_many_leases() {
@@ -185,8 +185,8 @@ fn a_forced_out_holder_of_a_fixed_lease_learns_of_it_too() {
 fn max_hold_ends_the_hold_of_a_hung_holder() {
     let server = Server::start();
     let client = server.builder().lease(SHORT).build().unwrap();
-    let guard = client.mutex("job").max_hold(ms(600)).lock().unwrap();
-    assert!(guard.wait_lost(ms(500)).is_still_held(), "renewed so far");
+    let guard = client.mutex("job").max_hold(SHORT * 3).lock().unwrap();
+    assert!(guard.wait_lost(SHORT * 2).is_still_held(), "renewed so far");
     assert!(guard.wait_lost(Duration::from_secs(10)).is_lost());
     assert!(server.client().try_lock_for("job", Duration::from_secs(5)).unwrap().is_some());
 }

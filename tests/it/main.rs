@@ -8,6 +8,8 @@ mod broken_connection;
 mod cancelling;
 mod closing;
 mod cluster;
+#[cfg(all(feature = "testing", feature = "postgres", feature = "zookeeper", feature = "redlock"))]
+mod conditions;
 mod connections;
 mod contract;
 mod costs;

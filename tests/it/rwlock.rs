@@ -465,7 +465,7 @@ fn a_reader_behind_a_downgraded_hold_that_leaves_does_not_wait_for_a_timer() {
 fn a_reader_whose_lease_has_ended_is_refused_as_lost_when_it_wants_to_write() {
     let server = Server::start();
     let client = server.client();
-    let read = client.rw_lock("w").with_lease(ms(50)).read().unwrap();
+    let read = client.rw_lock("w").with_lease(ms(500)).read().unwrap();
     assert!(read.wait_lost(PROMPT).is_lost());
     assert_eq!(client.rw_lock("w").try_write().unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(client.rw_lock("w").try_write_owned().unwrap_err().kind(), ErrorKind::Lost);

@@ -146,7 +146,7 @@ fn permits_are_renewed_and_their_loss_is_reported() {
     redis::cmd("ZREM").arg(LEASES).arg(&member[0]).exec(&mut server.connect()).unwrap();
     assert!(permit.wait_lost(Duration::from_secs(10)).is_lost());
     assert_eq!(permit.release().unwrap_err().kind(), ErrorKind::Lost);
-    let fixed = semaphore.with_lease(ms(100)).acquire().unwrap();
+    let fixed = semaphore.with_lease(ms(500)).acquire().unwrap();
     assert!(fixed.wait_lost(Duration::from_secs(10)).is_lost());
 }
 
@@ -396,16 +396,20 @@ fn deleting_a_counting_semaphore_is_reported_to_its_waiters() {
     });
 }
 
+fn renewals(client: &leasehold::LockClient) -> u64 {
+    client.stats().primitive(leasehold::Primitive::Semaphore).map_or(0, |figures| figures.renewals())
+}
+
 #[test]
 fn ten_thousand_permits_at_once() {
     let server = Server::start();
     // Ten thousand permits keep the server busy for a while.
-    let client = server.builder().lease(ms(900)).io_timeout(ms(800)).build().unwrap();
+    let client = server.builder().lease(ms(9000)).build().unwrap();
     let semaphore = client.semaphore("s");
     semaphore.try_set_permits(20_000).unwrap();
     let held = semaphore.acquire_many(10_000).unwrap();
     assert_eq!((semaphore.available_permits().unwrap(), semaphore.acquired_permits().unwrap()), (10_000, 10_000));
-    std::thread::sleep(ms(1200));
+    wait_until("they are renewed twice", || renewals(&client) >= 2);
     assert!(held.is_held());
     let id = held.forget();
     // Each call removes up to a thousand expired permits.

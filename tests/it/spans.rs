@@ -327,7 +327,7 @@ fn what_is_forgotten_is_not_called_released() {
 fn a_loss_that_forgetting_finds_is_counted_and_told() {
     let (server, tracer) = (Server::start(), Tracer::new());
     let client = server.builder().build().unwrap();
-    let permits = client.semaphore("permits").with_lease(ms(100));
+    let permits = client.semaphore("permits").with_lease(ms(500));
     assert!(permits.try_set_permits(1).is_ok());
     let permit = tracer.within(|| permits.acquire().unwrap());
     wait_until("its lease has ended", || !permit.is_held());

@@ -86,7 +86,8 @@ fn main_figures(one: &LockClient, other: &LockClient) {
     let held = one.lock("job").unwrap();
     drop(one.lock("job").unwrap());
     assert!(other.try_lock("job").unwrap().is_none());
-    assert!(other.try_lock_for("job", ms(60)).unwrap().is_none());
+    // It has waited if the first answer leaves it some of its time.
+    assert!(other.try_lock_for("job", ms(700)).unwrap().is_none());
     std::thread::scope(|s| {
         let waiter = s.spawn(|| other.lock("job").map(drop));
         waits(other, 1);

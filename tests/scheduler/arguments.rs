@@ -5,6 +5,8 @@ use std::time::Duration;
 
 pub(crate) const HELP: &str = "\
 sh tests/scheduler.sh [--seconds N] [--seed N] [--only TEXT] [--schedules N]
+sh tests/scheduler.sh --generated [--seconds N] [--seed N]
+sh tests/scheduler.sh --program FILE [--seconds N] [--seed N]
 sh tests/scheduler.sh --replay FILE
 sh tests/scheduler.sh --list
 
@@ -12,6 +14,8 @@ sh tests/scheduler.sh --list
   --seed N         repeat the schedules of a run
   --only TEXT      the scenarios with this in their name
   --schedules N    stop after N schedules of each scenario instead of after a time
+  --generated      only generated programs, no scenarios; otherwise each has half of the time
+  --program FILE   many schedules of a generated program, as a failure prints it
   --first          stop at the first failure; otherwise the other scenarios continue
   --replay FILE    repeat a schedule that failed
   --list           list the scenarios";
@@ -23,6 +27,8 @@ pub(crate) struct Arguments {
     pub(crate) only: String,
     pub(crate) schedules: Option<usize>,
     pub(crate) replay: Option<PathBuf>,
+    pub(crate) generated: bool,
+    pub(crate) program: Option<PathBuf>,
     pub(crate) list: bool,
     pub(crate) first: bool,
 }
@@ -35,6 +41,8 @@ impl Arguments {
             only: String::new(),
             schedules: None,
             replay: None,
+            generated: false,
+            program: None,
             list: false,
             first: false,
         };
@@ -48,6 +56,8 @@ impl Arguments {
                 "--only" => arguments.only = value()?,
                 "--schedules" => arguments.schedules = Some(number(value()?)? as usize),
                 "--replay" => arguments.replay = Some(value()?.into()),
+                "--generated" => arguments.generated = true,
+                "--program" => arguments.program = Some(value()?.into()),
                 "--first" => arguments.first = true,
                 "--list" => arguments.list = true,
                 _ => return Err(format!("{word:?} is unknown\n\n{HELP}")),

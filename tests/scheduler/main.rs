@@ -7,6 +7,8 @@ mod arguments;
 #[cfg(shuttle)]
 mod book;
 #[cfg(shuttle)]
+mod generated;
+#[cfg(shuttle)]
 mod redis;
 #[cfg(shuttle)]
 mod runs;

@@ -58,10 +58,16 @@ impl Stage {
 
     /// Closes both clients, and waits until nothing is left of them.
     pub(crate) fn close(self) {
-        let Self { one, other, faults, .. } = self;
-        for client in [one, other] {
+        for client in [&self.one, &self.other] {
             client.close(Duration::from_secs(1)).expect("it closes within the timeout");
         }
+        self.leaves_nothing();
+    }
+
+    /// Waits until nothing is left of two clients that were closed.
+    pub(crate) fn leaves_nothing(self) {
+        let Self { one, other, faults, .. } = self;
+        drop((one, other));
         let mut pause = Duration::from_micros(100);
         while !running().is_empty() || !faults.held().is_empty() {
             sleep(pause);

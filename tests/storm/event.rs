@@ -30,9 +30,12 @@ pub(crate) enum Kind {
     Write,
     Permit,
     Multi,
+    /// A permit without a lease: that of a process that is killed never comes back.
+    Count,
 }
 
 impl Kind {
+    /// All that have a lease.
     pub(crate) const ALL: [Self; 6] = [Self::Plain, Self::Fair, Self::Read, Self::Write, Self::Permit, Self::Multi];
 
     pub(crate) fn word(self) -> &'static str {
@@ -43,15 +46,48 @@ impl Kind {
             Self::Write => "write",
             Self::Permit => "permit",
             Self::Multi => "multi",
+            Self::Count => "count",
         }
     }
 
     pub(crate) fn of(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.word() == word)
+        Self::ALL.into_iter().chain([Self::Count]).find(|kind| kind.word() == word)
     }
 
     pub(crate) fn is_exclusive(self) -> bool {
-        !matches!(self, Self::Read | Self::Permit)
+        !matches!(self, Self::Read | Self::Permit | Self::Count)
+    }
+}
+
+/// A call of the latch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LatchCall {
+    /// `try_set_count`.
+    Set(u32),
+    Down,
+    /// A short `wait_for`.
+    Wait,
+}
+
+impl fmt::Display for LatchCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Set(count) => write!(f, "{count}"),
+            Self::Down => write!(f, "down"),
+            Self::Wait => write!(f, "wait"),
+        }
+    }
+}
+
+impl FromStr for LatchCall {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        match word {
+            "down" => Ok(Self::Down),
+            "wait" => Ok(Self::Wait),
+            count => count.parse().map(Self::Set),
+        }
     }
 }
 
@@ -76,6 +112,10 @@ pub(crate) enum What {
     Signalled,
     /// The unlock that began at the time of the event returned.
     Gave { answer: Answer, until: Nanos },
+    /// A call of the latch begins.
+    Latch(LatchCall),
+    /// It returned this; `None`: an error.
+    Said { yes: Option<bool> },
     /// In a forked child: whether the parent's guard is held there, and the result of an acquire.
     Forked { held: bool, answer: Answer },
     /// A thread panicked.
@@ -121,6 +161,8 @@ impl fmt::Display for Event {
             What::Told { reason } => write!(f, "told {reason}"),
             What::Signalled => write!(f, "signalled"),
             What::Gave { answer, until } => write!(f, "gave {answer} {until}"),
+            What::Latch(call) => write!(f, "latch {call}"),
+            What::Said { yes } => write!(f, "said {}", yes.map_or_else(|| "-".to_owned(), |yes| yes.to_string())),
             What::Forked { held, answer } => write!(f, "forked {held} {answer}"),
             What::Panicked { message } => write!(f, "panicked {}", one_line(message)),
             What::Ended { threads, sockets, close } => write!(f, "ended {threads} {sockets} {close}"),
@@ -163,6 +205,9 @@ impl Event {
             "told" => What::Told { reason: rest.to_owned() },
             "signalled" => What::Signalled,
             "gave" => What::Gave { answer: words.next()?.to_owned(), until: parsed(words.next())? },
+            "latch" => What::Latch(parsed(words.next())?),
+            "said" if rest == "-" => What::Said { yes: None },
+            "said" => What::Said { yes: Some(parsed(words.next())?) },
             "forked" => What::Forked { held: parsed(words.next())?, answer: words.next()?.to_owned() },
             "panicked" => What::Panicked { message: rest.to_owned() },
             "ended" => What::Ended {
@@ -198,8 +243,10 @@ impl Journal {
 fn events_are_read_as_they_were_written() {
     let asks =
         What::Asks { kind: Kind::Multi, names: vec!["a".to_owned(), "b".to_owned()], patience: Some(5), fixed: None };
+    let counts = What::Asks { kind: Kind::Count, names: vec!["c".to_owned()], patience: Some(0), fixed: None };
     for what in [
         asks,
+        counts,
         What::Got { tokens: vec![7, 8] },
         What::Got { tokens: Vec::new() },
         What::Vain,
@@ -208,6 +255,10 @@ fn events_are_read_as_they_were_written() {
         What::Told { reason: "NotRenewed".to_owned() },
         What::Signalled,
         What::Gave { answer: "ok".to_owned(), until: 3 },
+        What::Latch(LatchCall::Set(2)),
+        What::Latch(LatchCall::Wait),
+        What::Said { yes: Some(true) },
+        What::Said { yes: None },
         What::Forked { held: false, answer: "Forked".to_owned() },
         What::Panicked { message: "at the disco".to_owned() },
         What::Ended { threads: -1, sockets: 0, close: "ok".to_owned() },

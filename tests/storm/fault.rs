@@ -113,6 +113,16 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// Whether it may forget what a latch has counted. Only grants wait for replicas.
+    pub(crate) fn forgets_counts_on(self, deployment: &str) -> bool {
+        let of_a_name = [Self::Force, Self::Lose].contains(&self);
+        let replaces = [Self::Failover, Self::KillServer, Self::StopServer].contains(&self);
+        let forgets = self.overlap_on(deployment, 0).is_some();
+        forgets && !of_a_name || replaces && deployment == "replicas"
+    }
+}
+
 /// A fault that was injected.
 #[derive(Debug, Clone)]
 pub(crate) struct Disturbance {
@@ -124,6 +134,7 @@ pub(crate) struct Disturbance {
     pub(crate) names: Vec<String>,
     /// How long after `to` two guards may believe; `None` if they may not.
     pub(crate) overlap: Option<Nanos>,
+    pub(crate) forgets_counts: bool,
     /// Whom it affected, for readers of the report.
     pub(crate) target: String,
 }
@@ -136,4 +147,6 @@ fn a_limit_is_only_for_where_it_is_documented() {
     assert_eq!(Fault::Failover.overlap_on("replicas", lease), None);
     assert_eq!(Fault::Kill.overlap_on("redis", lease), None);
     assert!(Fault::Force.overlap_on("zookeeper", lease).is_some());
+    assert!(Fault::Flush.forgets_counts_on("redis") && Fault::Failover.forgets_counts_on("replicas"));
+    assert!(!Fault::Force.forgets_counts_on("redis") && !Fault::KillServer.forgets_counts_on("postgres"));
 }

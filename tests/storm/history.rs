@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::event::{Event, Kind, Nanos, What};
+use crate::event::{Event, Kind, LatchCall, Nanos, What};
 use crate::fault::Disturbance;
 
 /// How an attempt ended.
@@ -101,6 +101,19 @@ impl Attempt {
     }
 }
 
+/// One call of the latch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LatchUse {
+    pub(crate) process: usize,
+    pub(crate) thread: u32,
+    pub(crate) call: LatchCall,
+    pub(crate) from: Nanos,
+    /// When it returned; `None` if its process was killed before that.
+    pub(crate) to: Option<Nanos>,
+    /// What it returned; `None` after an error, or without an answer.
+    pub(crate) yes: Option<bool>,
+}
+
 /// What one process left behind at its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ending {
@@ -125,11 +138,15 @@ pub(crate) struct Process {
 pub(crate) struct History {
     pub(crate) processes: Vec<Process>,
     pub(crate) attempts: Vec<Attempt>,
+    pub(crate) latch: Vec<LatchUse>,
     pub(crate) faults: Vec<Disturbance>,
     /// When the workers were told to stop acquiring.
     pub(crate) over: Nanos,
     /// The number of permits of each semaphore.
     pub(crate) permits: usize,
+    /// The number of permits without a lease, and how many of them were free when everybody had gone.
+    pub(crate) counted: usize,
+    pub(crate) counted_left: Option<i64>,
     /// The lease of renewed holds.
     pub(crate) lease: Nanos,
     /// Every waiter has an entry in a queue of the store, and a multi-lock one for each of its
@@ -147,9 +164,12 @@ impl Default for History {
         Self {
             processes: Vec::new(),
             attempts: Vec::new(),
+            latch: Vec::new(),
             faults: Vec::new(),
             over: 0,
             permits: 1,
+            counted: 1,
+            counted_left: None,
             lease: 0,
             queues_all: false,
             stalls: Vec::new(),
@@ -179,6 +199,21 @@ impl History {
                     (attempt.patience, attempt.fixed) = (*patience, *fixed);
                     self.attempts.push(attempt);
                 }
+                What::Latch(call) => self.latch.push(LatchUse {
+                    process: index,
+                    thread: event.thread,
+                    call: *call,
+                    from: event.at,
+                    to: None,
+                    yes: None,
+                }),
+                What::Said { yes } => {
+                    // A thread makes one call at a time.
+                    let is_its = |one: &&mut LatchUse| one.process == index && one.thread == event.thread;
+                    if let Some(call) = self.latch.iter_mut().rev().find(is_its) {
+                        (call.to, call.yes) = (Some(event.at), *yes);
+                    }
+                }
                 What::Forked { held, answer } => process.forks.push((event.at, *held, answer.clone())),
                 What::Panicked { message } => process.panics.push(message.clone()),
                 What::Ended { threads, sockets, close } => {
@@ -202,6 +237,15 @@ impl History {
         names
     }
 
+    /// How many may have what this is for at the same time.
+    pub(crate) fn most(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Permit => self.permits,
+            Kind::Count => self.counted,
+            _ => 1,
+        }
+    }
+
     /// `p1/t2`.
     pub(crate) fn who(&self, attempt: &Attempt) -> String {
         format!("{}/t{}", self.processes[attempt.process].label, attempt.thread)
@@ -223,6 +267,11 @@ fn note(attempt: &mut Attempt, at: Nanos, what: &What) {
         What::Told { reason } => attempt.told = Some((at, reason.clone())),
         What::Signalled => attempt.signalled = true,
         What::Gave { answer, until } => attempt.given = Some((at, *until, answer.clone())),
-        What::Asks { .. } | What::Forked { .. } | What::Panicked { .. } | What::Ended { .. } => {}
+        What::Asks { .. }
+        | What::Latch(_)
+        | What::Said { .. }
+        | What::Forked { .. }
+        | What::Panicked { .. }
+        | What::Ended { .. } => {}
     }
 }

@@ -21,12 +21,14 @@
 #   fork-believes                redis                1  forks 7
 #   heartbeat-proves-nothing     zookeeper-three      7  exclusion 43
 #   last-come-first-served       redis                1  order 8
+#   latch-counts-twice           redis                1  latch 7
 #   lease-from-the-answer        redis                6  exclusion 5 (not caught in 40 runs at another time: it takes a late
 #                                                        reply, a fixed lease used to its end, and a waiter just then)
 #   loss-not-believed            redis                5  exclusion 1
 #   no-quarantine                redlock              1  exclusion 1
 #   notify-lost                  postgres             4  waits 2
 #   one-permit-too-many          redis                1  exclusion 2
+#   permit-returned-twice        postgres             1  counted 1
 #   token-not-raised             redis                1  tokens 115
 #   turn-after-its-lease         redis               11  NOT CAUGHT (caught in the first run at another time: tokens 1, loss
 #                                                        told 3; the scheduler finds a similar bug)

@@ -44,8 +44,9 @@ pub(crate) struct ExporterArgs {
     #[arg(default_value = "*")]
     pub(super) pattern: String,
 
-    /// The address and port to listen on. Without an address (`:9843`), those of all networks; port
-    /// 0 takes a free one, which is printed
+    /// The address and port to listen on. Without an address (`:9843`), those of all networks;
+    /// where the system keeps IPv4 and IPv6 apart (OpenBSD, or bindv6only on Linux), those of IPv6,
+    /// and 0.0.0.0:9843 those of IPv4. Port 0 takes a free one, which is printed
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9843")]
     pub(super) listen: String,
 

@@ -52,7 +52,7 @@ fn bind(address: &str) -> io::Result<TcpListener> {
     if !host.is_empty() {
         return TcpListener::bind(address);
     }
-    // Where the system has IPv6, this one is for both.
+    // Where the system has IPv6, this one is for both, unless the system keeps them apart.
     TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
 }
 

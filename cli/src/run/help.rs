@@ -8,20 +8,25 @@ renewal is retried until the lease ends.
 
 Signals: the command runs in a process group of its own, which is the foreground group if stdin, stdout and stderr are
 terminals. If only stdin is a terminal (`leasehold run ... | less`), the command's group comes to the foreground when
-the command reads the terminal or changes its settings, until another process of the pipeline does so. Every signal that
-leasehold can catch is passed on to that group: SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGABRT, SIGALRM,
-SIGIO, SIGPROF, SIGPWR, SIGSTKFLT, SIGSYS, SIGTRAP, SIGURG, SIGVTALRM, SIGWINCH, SIGXCPU and SIGXFSZ, except those that
-were ignored from the start (nohup; detected on Linux). When the command is stopped at a terminal (Ctrl-Z), leasehold
-stops too, and the lease may end: the command is then ended as soon as it is continued. A command that is stopped in
-another way keeps its lock.
+the command reads the terminal or changes its settings, until another process of the pipeline does so. These signals are
+passed on to that group: SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGABRT, SIGALRM, SIGIO, SIGPROF, SIGSYS,
+SIGTRAP, SIGURG, SIGVTALRM, SIGWINCH, SIGXCPU and SIGXFSZ, and on Linux SIGPWR and SIGSTKFLT, except those that were
+ignored from the start (nohup; detected on Linux). When the command is stopped at a terminal (Ctrl-Z), leasehold stops
+too, and the lease may end: the command is then ended as soon as it is continued. SIGTSTP to leasehold does the same,
+also if the command ignores that signal. A command that is stopped in another way keeps its lock.
 
 If leasehold itself is killed (by SIGKILL, for want of memory, by a fault or a real-time signal), its command is ended
-with it. A second process, lh-backstop, notices that at once and sends SIGTERM to the command's group, and SIGKILL after
---kill-after or half a lease, whichever is shorter: the lock becomes free when its lease ends, which is later. The status
-that a shell sees is then that of the kill (137 for SIGKILL). Not ended are processes that have left the group (by
-setsid), and programs that have become another user's (sudo); and if both processes are killed, or leasehold is stopped
-(SIGSTOP) for longer than a lease, the command goes on without a lock: let the resource check the token. Processes that a
-command leaves running in the background are no longer protected by the lock once the command itself has ended.
+with it. A second process, lh-backstop, notices that at once (when leasehold dumps core, once the dump is written) and
+sends SIGTERM to the command's group, and SIGKILL after --kill-after or half of what is left of the lease, whichever is
+shorter: the lock becomes free when its lease ends, which is later. If the command is itself a `leasehold run`, the
+command of that one has an eighth of this lease at most from then on, and half of --kill-after, by LEASEHOLD_LONGEST_GRACE
+in the environment. The status that a shell sees is that of the kill (137 for SIGKILL).
+
+Not ended are processes that have left the group: by setsid, or by a group of their own (`timeout` inside a script, a
+shell with job control); and programs that have become another user's (sudo). If both processes are killed, or leasehold
+is stopped (SIGSTOP) for longer than a lease, the command goes on without a lock: let the resource check the token.
+Processes that a command leaves running in the background are no longer protected by the lock once the command itself has
+ended.
 
 As the first process of a container (PID 1), leasehold waits for orphaned processes, as an init process does; if it is
 killed there, all processes of the container end.";

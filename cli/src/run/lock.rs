@@ -148,8 +148,10 @@ impl Lock {
             Self::Fair(fair) => fair.holder().map(Vec::from_iter),
             Self::Read(lock) | Self::Write(lock) => lock.holders(),
             Self::Permit(semaphore, _) => {
-                let taken = semaphore.acquired_permits().map(|taken| format!("all of its {taken} permits are taken"));
-                return taken.unwrap_or_else(|_| "all of its permits are taken".to_owned());
+                // More may be taken than there are, if their number was lowered.
+                let taken =
+                    semaphore.acquired_permits().map(|taken| format!("none of its permits is free, {taken} are taken"));
+                return taken.unwrap_or_else(|_| "none of its permits is free".to_owned());
             }
         };
         match holders.as_deref() {

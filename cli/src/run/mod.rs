@@ -18,7 +18,9 @@ use leasehold::{Error, ErrorKind, LockClient};
 
 use crate::failure::{Failure, by_signal, say, status, status_of};
 use crate::holders::who;
+use crate::looks::no_thread;
 use crate::show::describe;
+use crate::stderr;
 use crate::store::StoreArgs;
 use crate::text::visible;
 use crate::words::{self, chain};
@@ -50,6 +52,7 @@ const INTRODUCTION_PAUSE: Duration = Duration::from_millis(20);
 /// Returns the exit status.
 pub(crate) fn run(store: &StoreArgs, args: &RunArgs) -> Result<u8, Failure> {
     may_write_in_the_background();
+    stderr::write_on_a_thread().map_err(|e| no_thread(&e))?;
     // Before any lock can be taken: from here on, no signal ends the process without releasing it.
     let signals = Signals::take_in()?;
     let builder = store.builder()?.lease(args.lease).owner(args.owner()).busy_poll(false);
@@ -78,8 +81,12 @@ fn under_lock(
 ) -> Result<Ended, Failure> {
     let lock = Lock::new(client, args, signals.token());
     let start = Instant::now();
-    if let Some(other) =
-        patience.until_it_answers(|| lock.set_permits()).map_err(|e| refused(client, args, &lock, e))?
+    let failed = |e: Error| match signals.token().is_cancelled() {
+        // The store may have been away as well: the user has ended the retries.
+        true => ended_before_start(args, signals),
+        false => refused(client, args, &lock, e),
+    };
+    if let Some(other) = patience.until_it_answers(|| lock.set_permits()).map_err(failed)?
         && !args.permits_as_set
     {
         return Err(other.refusal(&args.name));
@@ -96,8 +103,7 @@ fn under_lock(
     let guard = match taken {
         Ok(Some(guard)) => guard,
         Ok(None) => return conflict(args, &lock),
-        Err(e) if e.kind() == ErrorKind::Cancelled => return Err(ended_before_start(args, signals)),
-        Err(e) => return Err(refused(client, args, &lock, e)),
+        Err(e) => return Err(failed(e)),
     };
     // If no command was started, other machines need not be kept from running theirs.
     let child = start_command(&*guard, args, signals).inspect_err(|_| guard.end_min_hold())?;

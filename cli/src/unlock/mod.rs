@@ -125,7 +125,7 @@ fn announcement(lock: &LockSummary) -> String {
 
 fn what_it_is_told(holder: &LockHolder) -> &'static str {
     if holder.is_kept() {
-        "nobody loses it: its holder has released it, and min_hold keeps it taken"
+        "nobody loses it: its holder has released it, and --min-hold keeps it taken"
     } else if holder.is_foreign() {
         if holder.remaining().is_some() {
             "a client of another library (Redisson): it learns of this only when its unlock fails"

@@ -8,6 +8,7 @@ mod crons;
 mod doctor;
 mod exporter;
 mod json;
+mod killed;
 mod looking;
 mod loss;
 mod outages;
@@ -25,6 +26,7 @@ mod support;
 mod terminal;
 mod top;
 mod unlock;
+mod unread;
 mod watch;
 
 use leasehold_rig as rig;

@@ -1,7 +1,7 @@
 //! A server that is down, goes down, and comes back.
 
 use crate::program::{Program, leasehold, leasehold_at, lives};
-use crate::rig::{PROMPT, Proxy, Server, ms, wait_until};
+use crate::rig::{Fault, PROMPT, Proxy, Server, ms, wait_until};
 use crate::support::Clients;
 
 #[test]
@@ -100,4 +100,20 @@ fn a_wait_outlives_a_restart_of_the_server() {
     program.expect("mine");
     assert_eq!(program.ends_with(0), "");
     drop((guard, holder));
+}
+
+#[test]
+fn a_signal_ends_retries_with_its_own_status_also_while_permits_are_set() {
+    let server = Server::start();
+    let proxy = Proxy::start(&server);
+    proxy.inject("1000001", Fault::Hold);
+    let words = ["run", "api", "--permits", "1000001", "--retry-store", "1m", "--", "echo", "never"];
+    let program = Program::start(leasehold_at(&proxy.url(), &words));
+    proxy.wait_hits(1);
+    proxy.refuse(true);
+    proxy.cut_all();
+    program.expect_said("retrying for up to ");
+    program.signal("TERM");
+    let said = program.ends_with(143);
+    assert!(said.contains("api: ended by signal 15 before the command was started"), "{said}");
 }

@@ -1,13 +1,14 @@
 //! The command as a process, and its output.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, PipeReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Once};
 
-use crossbeam_channel::{Receiver, unbounded};
+use crossbeam_channel::{Receiver, bounded, unbounded};
+use rustix::io::ioctl_fionbio;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT};
 
 use crate::rig::{CAP, Server, signal, wait_until};
@@ -57,6 +58,17 @@ impl Program {
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (out, err) = (lines(process.stdout.take().unwrap()), lines(process.stderr.take().unwrap()));
         Self { process, out, err }
+    }
+
+    /// Its stderr is a pipe that is full, and that nobody reads for as long as the reader lives.
+    pub(crate) fn start_unread(mut command: Command) -> (Self, PipeReader) {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        ioctl_fionbio(&writer, true).unwrap();
+        while writer.write(&[b'x'; 4096]).is_ok() {}
+        ioctl_fionbio(&writer, false).unwrap();
+        let mut process = command.stdout(Stdio::piped()).stderr(writer).spawn().unwrap();
+        let out = lines(process.stdout.take().unwrap());
+        (Self { process, out, err: bounded(0).1 }, reader)
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -112,7 +112,7 @@ fn who_has_the_lock_is_said() {
         (&["queue", "--fair"], &by),
         (&["table", "--read"], &by),
         (&["table", "--write"], &by),
-        (&["api", "--permits", "2"], "all of its 2 permits are taken"),
+        (&["api", "--permits", "2"], "none of its permits is free, 2 are taken"),
     ] {
         for wait in [&["--no-wait"][..], &["--wait", "100ms"]] {
             let (status, _, said) = run(leasehold(&server, &[&["run"], options, wait, &["--", "true"]].concat()));

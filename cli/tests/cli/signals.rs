@@ -220,7 +220,7 @@ fn what_ends_the_command_of_a_killed_run_is_out_of_the_way() {
     let gate = Gate::in_dir(server.dir());
     let (program, backstop) = start();
     signal(backstop, "KILL");
-    program.expect_said("the command goes on without a lock");
+    program.expect_said("its command goes on without a lock");
     gate.open();
     assert_eq!(program.ends_with(0), "");
     server.assert_clean();
@@ -323,8 +323,9 @@ fn a_command_that_is_stopped_keeps_its_lock() {
 #[test]
 fn a_run_that_is_told_to_stop_stops_its_command_too() {
     let server = Server::start();
-    for (lease, status) in [("10m", 0), ("2s", 70)] {
-        let script = format!("trap 'exit 0' USR1; echo $$; {IDLE}");
+    // The last one would go on without renewal.
+    for (lease, status, more) in [("10m", 0, ""), ("2s", 70, ""), ("10m", 0, "trap '' TSTP;")] {
+        let script = format!("{more} trap 'exit 0' USR1; echo $$; {IDLE}");
         let program = Program::start(leasehold(&server, &["run", "job", "--lease", lease, "--", "sh", "-c", &script]));
         let command: u32 = program.expect("").parse().unwrap();
         program.signal("TSTP");

@@ -7,7 +7,7 @@ use leasehold::{Builder, LockClient, Sentinel};
 
 use crate::loss::STUBBORN;
 use crate::program::{Gate, Program, leasehold, leasehold_at, lives, run};
-use crate::rig::{Cluster, MASTER_NAME, PROMPT, SentinelOptions, Sentinels, Server, fresh_dir, ms};
+use crate::rig::{CAP, Cluster, MASTER_NAME, SentinelOptions, Sentinels, Server, fresh_dir, ms};
 use crate::support::{Clients, Masters};
 
 /// A store as used by the command and by the library.
@@ -77,11 +77,15 @@ impl Store {
 
 impl Store {
     fn a_killed_run_ends_its_command(&self) {
-        let program = Program::start(self.run(&["--kill-after", "1m"], &["sh", "-c", STUBBORN]));
+        // It is killed a sixth of a lease before the lock can be free, which is for a busy machine.
+        let of_store: Vec<&str> = self.options.iter().map(String::as_str).collect();
+        let run =
+            [&["run", "job", "--lease", "6s", "--kill-after", "1m"], &of_store[..], &["--", "sh", "-c", STUBBORN]];
+        let program = Program::start(leasehold_at(&self.url, &run.concat()));
         let pid = program.expect("").parse().unwrap();
         program.signal("KILL");
         let client = self.client.clone().build().unwrap();
-        assert!(client.mutex("job").try_lock_for(PROMPT).unwrap().is_some());
+        assert!(client.mutex("job").try_lock_for(CAP).unwrap().is_some());
         assert!(!lives(pid), "it ran beside the next holder");
         assert_eq!(program.end().by_signal, Some(9));
     }

@@ -51,12 +51,26 @@ pub enum Failure {
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     cut_until: Option<Moment>,
+    /// How long each request takes to fail during the cut.
+    #[cfg(shuttle)]
+    hangs: Duration,
     next: Vec<(Operation, Failure)>,
 }
 
 impl Faults {
     pub(super) fn cut(&mut self, until: Moment) {
         self.cut_until = Some(until);
+    }
+
+    #[cfg(shuttle)]
+    pub(super) fn set_hanging(&mut self, each: Duration) {
+        self.hangs = each;
+    }
+
+    /// How long a request takes that fails now.
+    #[cfg(shuttle)]
+    pub(super) fn hangs(&self, now: Moment) -> Duration {
+        if self.is_cut(now) { self.hangs } else { Duration::ZERO }
     }
 
     pub(super) fn add(&mut self, operation: Operation, failure: Failure) {

@@ -106,8 +106,14 @@ impl MemoryStore {
                 let _lost = run(&mut state, now);
                 unknowns.set(failure);
             }
+            #[cfg(shuttle)]
+            let hangs = state.faults.hangs(now);
             // Logged after the mutex is unlocked: a logger is foreign code.
             drop(state);
+            #[cfg(shuttle)]
+            if !hangs.is_zero() {
+                crate::os::thread::sleep(hangs);
+            }
             log::debug!("a request fails, as the test wants it: {error}");
             return Err(error);
         }

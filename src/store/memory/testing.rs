@@ -51,6 +51,13 @@ impl Memory {
         self.wake_all();
     }
 
+    /// A cut during which each request takes this time before it fails.
+    #[cfg(shuttle)]
+    pub(crate) fn hang(&self, how_long: Duration, each: Duration) {
+        self.state.lock().faults.set_hanging(each);
+        self.cut(how_long);
+    }
+
     pub(crate) fn fail_next(&self, operation: Operation, failure: Failure) {
         self.state.lock().faults.add(operation, failure);
     }

@@ -126,6 +126,13 @@ impl Background {
         }
     }
 
+    /// Asks for something that can wait: never over a connection of the locks, whose timeout may be
+    /// longer than leases allow.
+    pub(super) fn ask(&self, request: Request) -> Result<Answer> {
+        let mut answers = self.exchange_alone(&[request]).map_err(into_error)?;
+        Ok(answers.pop().expect("an answer for every request"))
+    }
+
     /// A connection that has ended while it was idle says nothing about the server now: it is
     /// replaced once. Every request sent here may run at any time.
     fn exchange_alone(&self, requests: &[Request]) -> std::result::Result<Vec<Answer>, PostgresFailure> {

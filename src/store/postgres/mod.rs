@@ -21,12 +21,11 @@ use parking_lot::Mutex;
 
 use self::background::Background;
 use self::remembered::{Places, UsedMarks};
-use self::requests::SWEEP;
-use self::requests::{Waiter, channel_of_client};
+use self::requests::{SWEEP, SWEEP_LOCKS, Waiter, channel_of_client};
 use self::server::{Server, are_untold, part};
 use self::subscription::subscribe_to;
 pub use self::wire::POSTGRES_SCHEMA;
-use self::wire::{Answer, Connector, PostgresFailure, Request, ServerError};
+use self::wire::{Answer, Connector, PostgresFailure, Request, Row, ServerError, Statement};
 use crate::base::clock::Clock;
 use crate::base::diagnosis::Finding;
 use crate::base::error::{Error, ErrorKind, Result};
@@ -77,7 +76,8 @@ pub(crate) struct PostgresStore {
     /// The channel of this client, for its waiters in queues.
     channel: String,
     address: String,
-    next_sweep: Mutex<Moment>,
+    /// When unused rows are removed next, and by which function.
+    next_sweep: Mutex<(Moment, &'static Statement)>,
     /// When a session that locks rows is reported again.
     next_warning: Mutex<Moment>,
     /// Owners cannot be written or read in this database: see [`listing`].
@@ -101,7 +101,7 @@ impl PostgresStore {
             channel: channel_of_client(&client_id),
             address,
             without_owners: AtomicBool::new(false),
-            next_sweep: Mutex::new(clock.now().plus(SWEEP_EVERY)),
+            next_sweep: Mutex::new((clock.now().plus(SWEEP_EVERY), &SWEEP)),
             next_warning: Mutex::new(clock.now()),
             clock,
         }
@@ -174,16 +174,20 @@ impl PostgresStore {
         }
     }
 
-    /// Removes one batch of rows. Returns how long to wait for the next one.
-    fn sweep(&self) -> Duration {
-        let request = Request::new(&SWEEP).number(AT_REST_SECONDS).number(SWEPT);
-        let swept = self.server.pool.call_over_open(&request).map_err(server::into_error);
-        match swept.and_then(|answer| answer.rows.map_err(|error| error.to_error())) {
-            Ok(rows) if rows.first().and_then(|row| requests::integer(row, 0)) >= Some(SWEPT.into()) => SWEEP_ON,
-            Ok(_) => SWEEP_EVERY,
+    /// Removes one batch of rows by one of the two functions. Returns how long to wait for the next
+    /// one, and which that is.
+    fn sweep(&self, by: &'static Statement) -> (Duration, &'static Statement) {
+        let request = Request::new(by).number(AT_REST_SECONDS).number(SWEPT);
+        let swept = self.background.ask(request).and_then(|answer| answer.rows.map_err(|error| error.to_error()));
+        let answer = |rows: &[Row]| requests::text(rows.first()?, 0).map(str::to_owned);
+        match swept.as_deref().map(answer) {
+            // It was due, so the locks are, too. Not at once: a renewal may be due before.
+            Ok(Some(_)) if by.id == SWEEP.id => (Duration::ZERO, &SWEEP_LOCKS),
+            Ok(Some(more)) if more == "t" => (SWEEP_ON, &SWEEP),
+            Ok(_) => (SWEEP_EVERY, &SWEEP),
             Err(error) => {
                 log::debug!("could not remove unused rows: {}", error.chain());
-                SWEEP_EVERY
+                (SWEEP_EVERY, &SWEEP)
             }
         }
     }
@@ -312,15 +316,17 @@ impl LockStore for PostgresStore {
     fn maintain(&self) -> Option<Moment> {
         let now = self.clock.now();
         let mut next = self.next_sweep.lock();
-        if now < *next && !self.background.connector.takes_due_sweep() {
-            return Some(*next);
+        let (at, by) = *next;
+        if now < at && !self.background.connector.takes_due_sweep() {
+            return Some(at);
         }
         // While the time of the next sweep is unknown, no other thread begins one.
-        *next = now.plus(SWEEP_EVERY);
+        *next = (now.plus(SWEEP_EVERY), &SWEEP);
         drop(next);
-        let next_sweep = now.plus(self.sweep());
-        *self.next_sweep.lock() = next_sweep;
-        Some(next_sweep)
+        let (pause, by) = self.sweep(by);
+        let at = now.plus(pause);
+        *self.next_sweep.lock() = (at, by);
+        Some(at)
     }
 
     fn moves(&self) -> u64 {

@@ -12,27 +12,42 @@ SET LOCAL lock_timeout = '10s';
 SET LOCAL statement_timeout = '10s';
 SELECT pg_advisory_xact_lock(7811887140951745381);   -- two installations at once
 
-CREATE SCHEMA IF NOT EXISTS leasehold;
-CREATE SCHEMA IF NOT EXISTS leasehold_v2;
+-- Not IF NOT EXISTS, which demands the right to create schemas also from a role to which both were given.
+DO $$ BEGIN
+  IF to_regnamespace('leasehold') IS NULL THEN CREATE SCHEMA leasehold; END IF;
+  IF to_regnamespace('leasehold_v2') IS NULL THEN CREATE SCHEMA leasehold_v2; END IF;
+END $$;
 
 -- Somebody else may have made them first. Whoever owns a schema, a table or a function of them can put code in it (a trigger,
--- a body) that runs with the rights of whoever runs this script, and of each client. Checked before anything of theirs runs,
--- and after the schemas exist: nobody else can make a new thing in a schema that is ours. A client asks the same when it
--- connects (wire/owners.rs).
-DO $$ DECLARE thing text; its_owner name; BEGIN
-  SELECT o.thing, pg_get_userbyid(o.owner) INTO thing, its_owner FROM (
-      SELECT 'the schema ' || nspname AS thing, nspowner AS owner FROM pg_namespace
-        WHERE nspname IN ('leasehold', 'leasehold_v2')
-      UNION ALL SELECT 'leasehold.' || relname, relowner FROM pg_class WHERE relnamespace = 'leasehold'::regnamespace
-      UNION ALL SELECT 'the function leasehold_v2.' || proname, proowner FROM pg_proc
-        WHERE pronamespace = 'leasehold_v2'::regnamespace) o
-    WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = o.owner
-        AND (r.rolsuper OR r.rolname IN (current_user, session_user, 'pg_database_owner')))
-      AND o.owner <> (SELECT datdba FROM pg_database WHERE datname = current_database())
-    LIMIT 1;
-  IF FOUND THEN
-    RAISE EXCEPTION '% belongs to the role "%", whose code would run with the rights of "%"', thing, its_owner, current_user
+-- a body) that runs with the rights of whoever runs this script, and of each client; and so can the owner of a function that
+-- a trigger of a table runs, as that of version 1 does. Checked before anything of theirs runs, and after the schemas exist:
+-- nobody else can make a new thing in a schema that is ours.
+DO $$ DECLARE what text; its_owner name; its_user name; BEGIN
+  FOR what, its_owner, its_user IN
+    -- A client asks the same when it connects: wire/owners.rs takes this query from here.
+    SELECT o.thing, pg_get_userbyid(o.owner), current_user FROM (
+        SELECT 'the schema ' || nspname AS thing, nspowner AS owner, 0 AS place FROM pg_namespace
+          WHERE nspname IN ('leasehold', 'leasehold_v2')
+        UNION ALL SELECT 'leasehold.' || relname, relowner, 1 FROM pg_class
+          WHERE relnamespace = to_regnamespace('leasehold')
+        UNION ALL SELECT 'the function leasehold_v2.' || proname, proowner, 2 FROM pg_proc
+          WHERE pronamespace = to_regnamespace('leasehold_v2')
+        UNION ALL SELECT 'the function ' || p.oid::regprocedure::text || ' of the trigger ' || t.tgname, p.proowner, 3
+          FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
+          WHERE c.relnamespace = to_regnamespace('leasehold')) o
+      WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = o.owner
+          AND (r.rolsuper OR r.rolname IN (current_user, session_user, 'pg_database_owner')))
+        AND o.owner <> (SELECT datdba FROM pg_database WHERE datname = current_database())
+      ORDER BY o.place, o.thing LIMIT 1
+  LOOP
+    RAISE EXCEPTION '% belongs to the role "%", whose code would run with the rights of "%"', what, its_owner, its_user
       USING ERRCODE = 'LH002', HINT = 'Look at what is in it; then drop it, or give it to one who may own it.';
+  END LOOP;
+  IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = current_user AND (r.rolsuper OR r.rolname = 'pg_database_owner'
+      OR r.oid = (SELECT datdba FROM pg_database WHERE datname = current_database()))) THEN
+    RAISE WARNING 'only clients of the role "%" will use this schema: it is neither the owner of the database nor a superuser',
+        current_user
+      USING HINT = 'If other roles need locks, SET ROLE to the owner of the database before you run this script.';
   END IF;
 END $$;
 
@@ -56,7 +71,7 @@ CREATE TABLE IF NOT EXISTS leasehold.lock (
   name    text COLLATE "C" PRIMARY KEY,
   kind    "char" NOT NULL,              -- x exclusive (plain, fair, multi), r read-write, s semaphore, c count, l latch
   holder  text COLLATE "C",             -- of the exclusive hold, or the writer
-  level   int NOT NULL DEFAULT 0,
+  level   int NOT NULL DEFAULT 0,       -- of a holder. Not 0 without one: a writer has left, and nobody has read since
   ends    timestamptz NOT NULL DEFAULT '-infinity',   -- of the exclusive hold, by this server's clock
   token   bigint NOT NULL DEFAULT 0,    -- the last one given
   tokens  int NOT NULL DEFAULT 1,       -- how many the last grant has: token and those before
@@ -635,10 +650,14 @@ BEGIN
   now := clock_timestamp();
   IF status = 1 AND fresh AND now > p_late THEN status := 3; END IF;
   IF status <> 1 THEN
-    -- What an earlier run of the same request took must not stay: somebody may have forced one of its locks open.
+    -- What an earlier run of the same request took must not stay: somebody may have forced one of its locks open. One name
+    -- after the other, because one statement would lock the rows in the order of its plan, and two calls could wait for each
+    -- other.
     IF p_again THEN
-      UPDATE leasehold.lock k SET holder = NULL, level = 0 FROM unnest(p_names, p_holders, p_held) AS a(n, h, c)
-        WHERE k.name = a.n AND k.kind = 'x' AND k.holder = a.h AND a.c = 0;
+      FOR i IN 1 .. cardinality(p_names) LOOP
+        UPDATE leasehold.lock SET holder = NULL, level = 0
+          WHERE name = p_names[i] AND kind = 'x' AND holder = p_holders[i] AND p_held[i] = 0;
+      END LOOP;
     END IF;
     RETURN;
   END IF;
@@ -739,9 +758,11 @@ BEGIN
       PERFORM FROM leasehold.lock WHERE name = p_name FOR UPDATE SKIP LOCKED;
       IF NOT FOUND THEN status := 0; value := 20; RETURN; END IF;
       -- Without the holder whose lease has ended: its fence must not hold any more. With an end, so that the row does not
-      -- count as unused: the sweep of functions of version 1 sees no share that was committed while it ran.
+      -- count as unused: the sweep of functions of version 1 sees no share that was committed while it ran. Also if a writer
+      -- has left since the last reader: to release changes no key, and the fence of a writer whose snapshot is older passes
+      -- until the row was written under a lock for UPDATE.
       UPDATE leasehold.lock SET kind = 'r', holder = NULL, level = 0, ends = now
-        WHERE name = p_name AND (kind <> 'r' OR holder IS NOT NULL OR ends < now - interval '10 min');
+        WHERE name = p_name AND (kind <> 'r' OR holder IS NOT NULL OR level <> 0 OR ends < now - interval '10 min');
     END IF;
   END IF;
   INSERT INTO leasehold.share AS s (name, holder, level, ends, since)
@@ -847,7 +868,8 @@ BEGIN
     DELETE FROM leasehold.share s WHERE s.name = p_name AND s.holder = p_holder;
   END IF;
   IF writing THEN
-    UPDATE leasehold.lock SET holder = NULL, level = 0 WHERE name = p_name;
+    -- The level stays: see read_acquire.
+    UPDATE leasehold.lock SET holder = NULL WHERE name = p_name;
   END IF;
   IF p_reads = 0 AND EXISTS (SELECT FROM leasehold.share s WHERE s.name = p_name AND s.ends > now) THEN
     status := 1; RETURN;
@@ -1046,7 +1068,8 @@ BEGIN
   was := (r.holder IS NOT NULL AND r.ends > clock_timestamp())
     OR EXISTS (SELECT FROM leasehold.share s WHERE s.name = p_name AND s.ends > clock_timestamp());
   DELETE FROM leasehold.share s WHERE s.name = p_name;
-  UPDATE leasehold.lock SET holder = NULL, level = 0 WHERE name = p_name;
+  -- The level stays: see read_acquire.
+  UPDATE leasehold.lock SET holder = NULL WHERE name = p_name;
   IF was THEN
     IF p_wake <> '' THEN PERFORM pg_notify(p_wake, ''); END IF;
     SELECT * INTO head FROM leasehold.waiter w WHERE w.name = p_name ORDER BY (w.deadline <= clock_timestamp()), w.place LIMIT 1;
@@ -1133,27 +1156,42 @@ DO $$ BEGIN
   END IF;
 END $$;
 
--- sweep: removes what has been unused for p_age seconds, at most p_most rows of each table; never waits for a row. The
--- floor keeps the tokens of removed names growing. Answers how many rows were removed. Running it again does no harm.
--- When hundreds of programs start at once, one of them sweeps: a sweep does nothing while another is under way, or when one
--- has left nothing within the last tenth of p_age. After a full batch the next one is due at once, whoever asks for it: a
--- program that lives for a second removes at least as much as it has left.
+-- sweep and sweep_locks: remove what has been unused for p_age seconds, at most p_most rows of each table; never wait for a
+-- row. Running them again does no harm.
+-- When hundreds of programs start at once, one of them sweeps: a sweep does nothing within a tenth of p_age after the last
+-- one. After a full batch the next one is due at once, whoever asks for it: a program that lives for a second removes at
+-- least as much as it has left.
+-- Two transactions, because the table of locks may be too large for the time that a statement may take. Then the rest is
+-- removed all the same, and the attempt counts: otherwise every program that starts would repeat it in vain.
+-- sweep: the first of the two. Answers how many rows were removed | null: it is not due.
 CREATE OR REPLACE FUNCTION leasehold_v2.sweep(p_age int, p_most int) RETURNS bigint LANGUAGE plpgsql
   SET search_path = pg_catalog, pg_temp AS $$
-DECLARE n bigint; m bigint; most bigint; unused text[]; now timestamptz := clock_timestamp();
+DECLARE n bigint; m bigint; now timestamptz := clock_timestamp();
   past timestamptz := now - leasehold_v2.span(p_age::bigint * 1000);
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   -- A time in the future is of a clock that was stepped back since.
   PERFORM FROM leasehold.meta WHERE swept <= now - leasehold_v2.span(p_age::bigint * 100) OR swept > now
     FOR UPDATE SKIP LOCKED;
-  IF NOT FOUND THEN RETURN 0; END IF;
+  IF NOT FOUND THEN RETURN NULL; END IF;
   DELETE FROM leasehold.share s WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.share WHERE ends < past LIMIT p_most FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS n = ROW_COUNT;
   DELETE FROM leasehold.waiter w WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.waiter WHERE deadline < past LIMIT p_most FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS m = ROW_COUNT; n := n + m;
   DELETE FROM leasehold.once o WHERE ctid = ANY (ARRAY(SELECT ctid FROM leasehold.once WHERE ends < now LIMIT p_most FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS m = ROW_COUNT; n := n + m;
+  UPDATE leasehold.meta SET swept = CASE WHEN n < p_most THEN now ELSE '-infinity' END;
+  RETURN n;
+END $$;
+
+-- sweep_locks: the second one, for whoever had an answer to the first. The floor keeps the tokens of removed names growing.
+-- Answers whether the next sweep is due at once.
+CREATE OR REPLACE FUNCTION leasehold_v2.sweep_locks(p_age int, p_most int) RETURNS boolean LANGUAGE plpgsql
+  SET search_path = pg_catalog, pg_temp AS $$
+DECLARE n bigint; most bigint; unused text[]; due boolean;
+  past timestamptz := clock_timestamp() - leasehold_v2.span(p_age::bigint * 1000);
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
   -- Locked by one statement and checked again by another: a statement does not see a share or a place that was committed
   -- after it began, and would remove the row of a lock that a reader has just taken.
   unused := ARRAY(SELECT l.name FROM leasehold.lock l WHERE l.number IS NULL AND l.ends < past
@@ -1164,10 +1202,10 @@ BEGIN
       AND NOT EXISTS (SELECT FROM leasehold.share s WHERE s.name = k.name)
       AND NOT EXISTS (SELECT FROM leasehold.waiter w WHERE w.name = k.name)
       RETURNING token)
-  SELECT count(*), max(token) INTO m, most FROM gone;
-  n := n + m;
-  UPDATE leasehold.meta SET floor = greatest(floor, most), swept = CASE WHEN n < p_most THEN now ELSE '-infinity' END;
-  RETURN n;
+  SELECT count(*), max(token) INTO n, most FROM gone;
+  UPDATE leasehold.meta SET floor = greatest(floor, most), swept = CASE WHEN n < p_most THEN swept ELSE '-infinity' END
+    RETURNING swept = '-infinity' INTO due;
+  RETURN due;
 END $$;
 
 -- The functions of version 1 have no search path of their own, and clients of an earlier release still call them: they get

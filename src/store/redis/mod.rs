@@ -4,6 +4,8 @@ mod background;
 mod capabilities;
 mod cluster;
 mod diagnosis;
+#[cfg(test)]
+mod fuzz_tests;
 pub(crate) mod keys;
 mod kinds;
 pub(crate) mod listing;

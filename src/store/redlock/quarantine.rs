@@ -256,3 +256,31 @@ fn admit(node: &Node, run_id: &str, pending: &str, floor: u64) -> bool {
     let Ok((replies, _)) = node.send(None, ask).and_then(|call| call.finish(ask)) else { return false };
     single(replies).and_then(script::admit_answer).inspect_err(|e| log::warn!("{}", e.chain())).unwrap_or(false)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a master remembers; `None`: it cannot be asked.
+    fn report(pending: bool, max: Option<u64>, clock: u64) -> Option<Report> {
+        let memory = Memory { pending: pending.then(|| "r:1".to_owned()), max };
+        Some(Report { run_id: "r".to_owned(), memory, clock })
+    }
+
+    #[test]
+    fn the_floor_is_what_a_majority_knows_that_has_forgotten_nothing() {
+        let settings = |fresh, durable| QuarantineSettings { longest_lease: Duration::from_secs(1), fresh, durable };
+        let floor = |reports: &[Option<Report>]| token_floor(reports, &settings(false, false));
+        let knows = |max| report(false, Some(max), 900);
+        assert_eq!(floor(&[knows(5), knows(7), report(true, None, 900)]), Some(7));
+        assert_eq!(floor(&[knows(5), knows(7), None]), Some(7), "two of three have forgotten nothing");
+        assert_eq!(floor(&[knows(5), None, None]), None, "no majority can be asked");
+        let came_back = || report(true, Some(9), 900);
+        assert_eq!(floor(&[knows(5), came_back(), None]), None, "the one that is away may know more");
+        assert_eq!(floor(&[knows(5), came_back(), came_back()]), Some(900), "the clocks are above every token");
+        let most = [report(true, None, 800), report(true, None, 900), None];
+        assert_eq!(floor(&most), Some(900), "most have forgotten");
+        assert_eq!(token_floor(&[knows(5), came_back(), None], &settings(true, false)), Some(900));
+        assert_eq!(token_floor(&[knows(5), came_back(), None], &settings(false, true)), Some(9));
+    }
+}

@@ -155,4 +155,12 @@ mod tests {
         assert_eq!(until_free(vec![ms(9)], 2), None);
         assert_eq!(until_free(vec![ms(9)], 0), None);
     }
+
+    #[test]
+    fn a_round_waits_half_as_long_again_for_the_others() {
+        let micros = Duration::from_micros;
+        assert_eq!(grace(Duration::ZERO), micros(200));
+        assert_eq!(grace(micros(2000)), micros(1200));
+        assert_eq!(grace(Duration::from_secs(1)), micros(10_000));
+    }
 }

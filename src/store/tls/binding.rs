@@ -102,4 +102,25 @@ mod tests {
         assert_eq!(with(b"\x60"), None);
         assert_eq!(hash_of_pss(&[SEQUENCE, 0]), Some(Hash::Sha256));
     }
+
+    #[test]
+    fn each_algorithm_has_the_hash_of_the_rfc() {
+        let sequence = |content: &[u8]| [&[SEQUENCE, u8::try_from(content.len()).unwrap()], content].concat();
+        let hash = |identifier: &[u8]| {
+            let identifier = [&[IDENTIFIER, u8::try_from(identifier.len()).unwrap()], identifier].concat();
+            hash_of_signature(&sequence(&[sequence(&[]), sequence(&identifier)].concat()))
+        };
+        let rsa = |last: u8| hash(&[b"\x2a\x86\x48\x86\xf7\x0d\x01\x01".as_slice(), &[last]].concat());
+        let ecdsa = |last: u8| hash(&[b"\x2a\x86\x48\xce\x3d\x04\x03".as_slice(), &[last]].concat());
+        assert_eq!([4, 5, 11, 12, 13, 14].map(rsa).map(Option::unwrap), {
+            use Hash::{Sha224, Sha256, Sha384, Sha512};
+            [Sha256, Sha256, Sha256, Sha384, Sha512, Sha224]
+        });
+        assert_eq!([1, 2, 3, 4].map(ecdsa).map(Option::unwrap), {
+            use Hash::{Sha224, Sha256, Sha384, Sha512};
+            [Sha224, Sha256, Sha384, Sha512]
+        });
+        assert_eq!(hash(b"\x2a\x86\x48\xce\x3d\x04\x01"), Some(Hash::Sha256));
+        assert_eq!((rsa(99), ecdsa(9)), (None, None));
+    }
 }

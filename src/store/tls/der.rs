@@ -71,7 +71,9 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::end_point_hash;
     use super::*;
+    use crate::base::fuzz_tests::fuzz;
 
     #[test]
     fn the_end_of_a_certificate_is_read() {
@@ -95,5 +97,34 @@ mod tests {
         {
             assert_eq!(days_since_1970(date.0, date.1, date.2), days, "{date:?}");
         }
+    }
+
+    #[test]
+    fn fuzzed_certificates_have_an_end_and_a_hash_or_none() {
+        let whole = || {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let params = rcgen::CertificateParams::new(["h".to_owned()]).unwrap();
+            params.self_signed(&key).unwrap().der().to_vec()
+        };
+        let certificates = [whole(), whole()];
+        fuzz(
+            move |dice| dice.choose(&certificates).clone(),
+            |bytes, _| {
+                let _ = (end_of(bytes), end_point_hash(bytes));
+            },
+        );
+    }
+
+    #[test]
+    fn a_time_has_hours_minutes_and_seconds() {
+        let at = |tag: u8, text: &str| {
+            let bytes = [&[tag, u8::try_from(text.len()).unwrap()], text.as_bytes(), b"rest"].concat();
+            time(&bytes).map(|(time, rest)| (time.as_secs(), rest.to_vec()))
+        };
+        let seconds = 20_455 * 86_400 + 3 * 3600 + 4 * 60 + 5;
+        assert_eq!(at(UTC_TIME, "260102030405Z"), Some((seconds, b"rest".to_vec())));
+        assert_eq!(at(GENERALIZED_TIME, "20260102030405Z"), Some((seconds, b"rest".to_vec())));
+        assert_eq!(at(UTC_TIME, "500101000000Z").map(|(seconds, _)| seconds), Some(0), "1950");
+        assert_eq!(at(UTC_TIME, "2601020304"), None);
     }
 }

@@ -361,4 +361,15 @@ mod tests {
         assert_eq!(last_of(&format!("/a/{}", nested[0])), node("__READ__0000000008"));
         assert_eq!(sequence(Kind::Read, &nested[1]), Some(9));
     }
+
+    #[test]
+    fn ids_are_the_same_in_every_release() {
+        let holder = "0123cdef-0000-4000-8000-0123456789ab:7";
+        assert_eq!(id_from(holder, 0), "0123cdef-0000-4000-8000-000000000007");
+        let permit = "0123456789abcdef01234567";
+        assert_eq!(id_from(permit, 0), "01234567-89ab-8cde-8000-f01234567000");
+        assert_eq!(id_from(permit, 5), "01234567-89ab-8cde-8005-f01234567000");
+        assert_eq!(id_from(permit, 0x7fff), "01234567-89ab-8cde-bfff-f01234567000");
+        assert!(is_mark(last_of(&mark("/job", permit))) && !is_mark("_c_x"));
+    }
 }

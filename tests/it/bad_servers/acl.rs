@@ -5,7 +5,7 @@ use std::time::Instant;
 use leasehold::{ErrorKind, LockClient};
 
 use super::{LEASE, SECRET, SOON, all_methods_fail, fails, nothing_left, settings, works};
-use crate::rig::{Fault, Proxy, Server, acl_rule, ms, wait_until};
+use crate::rig::{CAP, Fault, Proxy, Server, acl_rule, ms, wait_until};
 
 /// Without any one of these, something fails.
 #[rustfmt::skip]
@@ -357,4 +357,16 @@ fn a_user_who_is_deleted_is_denied_until_it_is_back() {
     works(&client, "job");
     drop(client);
     server.assert_clean();
+}
+
+/// The script finds the hold, but may not look at how long it still lasts: nothing is extended.
+#[test]
+fn a_renewal_that_is_refused_does_not_count() {
+    let server = Server::start();
+    server.cmd::<()>(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"]);
+    let client = settings(&format!("{}?user=app&pass=pw", server.url())).lease(ms(1500)).build().unwrap();
+    let guard = client.lock("job").unwrap();
+    server.cmd::<()>(&["ACL", "SETUSER", "app", "-pttl"]);
+    assert!(!guard.wait_lost(CAP).is_still_held());
+    drop(guard);
 }

@@ -136,7 +136,8 @@ fn a_role_needs_few_rights() {
     drop(client.counting_semaphore("c").acquire().unwrap());
     client.latch("l").set_count(1).unwrap();
     client.latch("l").count_down().unwrap();
-    db.batch_execute("RESET ROLE; SET ROLE app; SELECT leasehold_v2.sweep(0, 100)").unwrap();
+    db.batch_execute("RESET ROLE; SET ROLE app; SELECT leasehold_v2.sweep(0, 100), leasehold_v2.sweep_locks(0, 100)")
+        .unwrap();
     assert!(client.mutex("k").force_unlock().is_ok());
     // A lost reply is resolved with the same rights.
     let proxy = Proxy::before_postgres(&server);

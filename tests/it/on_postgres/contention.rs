@@ -65,7 +65,7 @@ pub(super) fn read_beside_sweeps(server: &Postgres, sweep: &str) {
 /// A statement of the sweep does not see what was committed after it began.
 #[test]
 fn a_sweep_removes_no_row_that_a_reader_has_just_taken() {
-    read_beside_sweeps(&server!(), "leasehold_v2.sweep(0, 1000)");
+    read_beside_sweeps(&server!(), "leasehold_v2.sweep_locks(0, 1000)");
 }
 
 /// A writer whose lease has ended no longer holds the lock once a reader has acquired it, and its
@@ -204,5 +204,42 @@ fn changes_of_counts_leave_no_rows_behind() {
     out.release().unwrap();
     assert_eq!(server.number_of(taken), 0);
     drop((permits, client));
+    server.assert_clean();
+}
+
+/// What an earlier run has taken is given back in the order of the names, whatever the plan of a
+/// statement: others lock rows in that order, and the two would wait for each other.
+#[test]
+fn a_repeat_gives_back_in_the_order_of_names() {
+    let server = server!();
+    drop(server.client());
+    // In the order of the rows in the table, c comes before b.
+    for (name, holder) in [("a", "other:1"), ("c", "me:1"), ("b", "me:1")] {
+        server.run_sql(&format!("SELECT leasehold_v2.acquire('{name}', '{holder}', 60000, 0, 0, NULL)"));
+    }
+    let mut other = server.connect();
+    let mut transaction = other.transaction().unwrap();
+    transaction.execute("SELECT FROM leasehold.lock WHERE name = 'b' FOR UPDATE", &[]).unwrap();
+    std::thread::scope(|s| {
+        let repeats = s.spawn(|| {
+            let mut db = server.connect();
+            // The plan that reads the whole table.
+            db.batch_execute("SET enable_nestloop = off; SET enable_indexscan = off; SET enable_bitmapscan = off").unwrap();
+            let sql = "SELECT status FROM leasehold_v2.multi_acquire('{a,b,c}', '{me:1,me:1,me:1}', '{0,0,0}', 60000, 0, true, NULL)";
+            db.query_one(sql, &[]).map(|row| row.get::<_, i32>(0))
+        });
+        wait_until("the repeat waits", || {
+            server.number_of(
+                "SELECT count(*) FROM pg_stat_activity \
+                 WHERE datname = current_database() AND wait_event_type = 'Lock'",
+            ) == 1
+        });
+        transaction.execute("SELECT FROM leasehold.lock WHERE name = 'c' FOR UPDATE NOWAIT", &[]).expect("c is later");
+        transaction.commit().unwrap();
+        assert_eq!(repeats.join().unwrap().unwrap(), 0, "a is taken");
+    });
+    assert_eq!(server.held(), ["a"]);
+    server.run_sql("SELECT leasehold_v2.release('a', 'other:1', 0, '')");
+    drop(other);
     server.assert_clean();
 }

@@ -128,7 +128,7 @@ fn what_a_build_before_the_first_release_has_left_is_completed() {
     for table in ["lock", "share", "waiter"] {
         server.run_sql(&format!("ALTER TABLE leasehold.{table} DROP COLUMN since CASCADE"));
     }
-    server.run_sql("DROP FUNCTION leasehold_v2.set_back CASCADE");
+    server.run_sql("DROP FUNCTION leasehold_v2.set_back, leasehold_v2.sweep_locks CASCADE");
     let later = server.client();
     assert!(later.try_lock("k").unwrap().is_none());
     assert_eq!(later.locks("*").unwrap().len(), 1);

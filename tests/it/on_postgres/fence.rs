@@ -339,6 +339,43 @@ fn a_late_holder_cannot_commit_from_an_old_snapshot() {
     server.assert_clean();
 }
 
+/// A reader takes over the lock of a writer that has given it up, or was forced out: that changes
+/// nothing that a fence of an old snapshot looks at, unless the reader writes it.
+#[test]
+fn a_late_writer_cannot_commit_from_an_old_snapshot_beside_a_reader() {
+    let server = server!();
+    accounts(&server);
+    let (a, b) = (server.client(), server.client());
+    for (level, late) in [("READ COMMITTED", "LH001"), ("REPEATABLE READ", "40001"), ("SERIALIZABLE", "40001")] {
+        for at_commit in [false, true] {
+            for way in ["released", "forced", "downgraded and released"] {
+                let write = a.rw_lock("data").write().unwrap();
+                let fence = write.fence_sql().unwrap();
+                let sql = if at_commit { fence.sql_at_commit() } else { fence.sql() };
+                let mut db = server.connect();
+                db.batch_execute(&format!("BEGIN ISOLATION LEVEL {level}; SELECT balance FROM account")).unwrap();
+                match way {
+                    "released" => write.unlock().unwrap(),
+                    "forced" => {
+                        assert!(b.rw_lock("data").force_unlock().unwrap());
+                        drop(write);
+                    }
+                    _ => write.downgrade().unwrap().unlock().unwrap(),
+                }
+                let read = b.rw_lock("data").try_read().unwrap().expect("the writer has left");
+                let refused = run(&mut db, sql, &fence)
+                    .and_then(|()| db.batch_execute("UPDATE account SET balance = balance + 1; COMMIT"));
+                let case = format!("{level}, at commit: {at_commit}, {way}");
+                assert_eq!(refused.map_err(|error| state_of(&error)), Err(late.to_owned()), "{case}");
+                read.unlock().unwrap();
+            }
+        }
+    }
+    assert_eq!(balance(&server), 100);
+    drop((a, b));
+    server.assert_clean();
+}
+
 /// The limit for an idle transaction is set where none or a longer one was set, in any unit. To
 /// look at it in `pg_settings` takes the server forty times as long as the rest of a fence, so a
 /// fence works where that view does not exist.

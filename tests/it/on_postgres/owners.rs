@@ -1,9 +1,13 @@
 //! Tables and functions that another role has made, or may change: their code is not called.
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
 use leasehold::observe::Severity;
 use leasehold::{ErrorKind, LockClient, POSTGRES_SCHEMA, Postgres as Settings};
 
-use super::server;
+use super::{earlier_release, server};
 use crate::rig::Postgres;
 
 /// A server with a database of `dba`, in which the roles `app` and `mallory` may create schemas.
@@ -57,6 +61,14 @@ fn code_of_another_owner_is_refused_before_it_runs() {
                  ALTER VIEW leasehold.meta OWNER TO mallory; {GRANTS}"
             ),
         ),
+        // Left by version 1 on a table of ours, and run by each fence.
+        (
+            "the function leasehold_v1.check_fenced() of the trigger leasehold_v1",
+            format!(
+                "{}; {installed}; ALTER FUNCTION leasehold_v1.check_fenced OWNER TO mallory; {GRANTS}",
+                earlier_release::SCHEMA
+            ),
+        ),
         // Nothing but a schema: what is installed into it could be replaced.
         ("the schema leasehold", "CREATE SCHEMA leasehold AUTHORIZATION mallory".to_owned()),
     ];
@@ -84,7 +96,10 @@ fn code_of_another_owner_is_refused_before_it_runs() {
         assert_eq!(error.code().unwrap().code(), "LH002", "{error:?}");
         drop(db);
         assert_eq!(server.number_of("SELECT count(*) FROM public.caught"), 0, "{thing}");
-        server.run_sql("DROP SCHEMA IF EXISTS leasehold CASCADE; DROP SCHEMA IF EXISTS leasehold_v2 CASCADE");
+        server.run_sql(
+            "DROP SCHEMA IF EXISTS leasehold CASCADE; DROP SCHEMA IF EXISTS leasehold_v1 CASCADE; \
+             DROP SCHEMA IF EXISTS leasehold_v2 CASCADE",
+        );
     }
 }
 
@@ -125,4 +140,40 @@ fn an_empty_schema_is_filled_or_the_remedy_is_named() {
     server.run_sql("GRANT CREATE ON SCHEMA leasehold_v2 TO app");
     open(&server, true).unwrap().lock("k").unwrap().unlock().unwrap();
     server.assert_clean();
+}
+
+/// The schemas were given to a role that may not make any itself.
+#[test]
+fn a_role_that_owns_the_empty_schemas_installs_into_them() {
+    let server = server!(set_up());
+    server.run_sql(
+        "REVOKE CREATE ON DATABASE postgres FROM app; \
+         CREATE SCHEMA leasehold AUTHORIZATION app; CREATE SCHEMA leasehold_v2 AUTHORIZATION app",
+    );
+    let url = server.url().replace("leasehold@", "app@");
+    let found = LockClient::builder().url(url).connect_lazily().build().unwrap().diagnose();
+    assert!(format!("{found:?}").contains("the first connection installs it"), "{found:?}");
+    open(&server, true).unwrap().lock("k").unwrap().unlock().unwrap();
+    server.assert_clean();
+}
+
+/// Whoever runs the script is told if clients of other roles will refuse what it makes.
+#[test]
+fn a_script_of_a_role_that_others_do_not_trust_warns() {
+    let server = server!(set_up());
+    for (owner, warns) in [("leasehold", false), ("dba", false), ("pg_database_owner", false), ("app", true)] {
+        server.run_sql("GRANT CREATE ON DATABASE postgres TO pg_database_owner");
+        let warnings = Arc::new(Mutex::new(Vec::new()));
+        let heard = warnings.clone();
+        let mut db = server
+            .config()
+            .notice_callback(move |notice| heard.lock().push(notice.message().to_owned()))
+            .connect(postgres::NoTls)
+            .unwrap();
+        db.batch_execute(&format!("SET client_min_messages = warning; {}", by(owner))).unwrap();
+        let warnings = warnings.lock();
+        assert_eq!(warnings.len(), usize::from(warns), "{owner}: {warnings:?}");
+        assert!(warnings.iter().all(|warning| warning.contains("only clients of the role \"app\"")), "{warnings:?}");
+        server.run_sql("DROP SCHEMA leasehold CASCADE; DROP SCHEMA leasehold_v2 CASCADE");
+    }
 }

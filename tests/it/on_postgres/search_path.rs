@@ -114,7 +114,10 @@ fn the_library_calls_no_function_of_another_role() {
     wait_until("nothing is held", || server.held().is_empty());
     drop((client, lossy, proxy));
     // Other uses of the application's rights.
-    db.batch_execute("SET search_path = pg_catalog; SELECT leasehold_v2.sweep(0, 100)").unwrap();
+    db.batch_execute(
+        "SET search_path = pg_catalog; SELECT leasehold_v2.sweep(0, 100), leasehold_v2.sweep_locks(0, 100)",
+    )
+    .unwrap();
     assert_eq!(caught(&server), [""; 0]);
     drop(db);
     server.assert_clean();

@@ -10,15 +10,15 @@ use crate::rig::zookeeper::{Lent, PERSISTENT, ZooKeeper};
 use crate::rig::{CAP, Fault, Proxy, ms, threads_named, wait_until};
 
 /// A server whose directories remain, and its client behind a proxy.
-struct Rig {
-    server: Lent,
-    proxy: Proxy,
-    client: LockClient,
+pub(super) struct Rig {
+    pub(super) server: Lent,
+    pub(super) proxy: Proxy,
+    pub(super) client: LockClient,
     stay: &'static [&'static str],
 }
 
 impl Rig {
-    fn start(stay: &'static [&'static str]) -> Self {
+    pub(super) fn start(stay: &'static [&'static str]) -> Self {
         let server = ZooKeeper::lend(super::SETTINGS);
         server.look(|session| {
             for path in stay {
@@ -34,20 +34,28 @@ impl Rig {
     /// `skip` others, and checks afterwards that nothing is left. `act` returns false if the
     /// request was not sent, and is then repeated.
     fn cut(&self, word: &str, skip: u32, sessions: usize, act: impl FnMut(&str) -> bool) {
-        self.cut_at_each(1, word, skip, sessions, act);
+        self.at_each(Fault::CutReplyAt, 1, word, skip, sessions, act);
     }
 
     /// The same for a reply that resembles another one: at each third length, and in the next run
     /// at others.
     fn cut_at_some(&self, word: &str, skip: u32, sessions: usize, act: impl FnMut(&str) -> bool) {
-        self.cut_at_each(3, word, skip, sessions, act);
+        self.at_each(Fault::CutReplyAt, 3, word, skip, sessions, act);
     }
 
-    fn cut_at_each(&self, step: usize, word: &str, skip: u32, sessions: usize, mut act: impl FnMut(&str) -> bool) {
+    pub(super) fn at_each(
+        &self,
+        fault: impl Fn(usize) -> Fault,
+        step: usize,
+        word: &str,
+        skip: u32,
+        sessions: usize,
+        mut act: impl FnMut(&str) -> bool,
+    ) {
         let mut at = rand::random_range(0..step);
         for _ in 0..5000 {
             let (what, hits) = (format!("{word} cut at {at}"), self.proxy.hits());
-            self.proxy.inject_after(word, skip, Fault::CutReplyAt(at));
+            self.proxy.inject_after(word, skip, fault(at));
             if !act(&what) {
                 self.proxy.disarm();
                 continue;
@@ -71,7 +79,7 @@ impl Rig {
         wait_until(&format!("{what}: its watches are removed"), || self.server.watches().is_empty());
     }
 
-    fn end(self) {
+    pub(super) fn end(self) {
         let Self { server, proxy, client, stay } = self;
         drop((client, proxy));
         server.look(|session| {

@@ -12,6 +12,7 @@ mod refused;
 mod stray_frames;
 #[cfg(feature = "tls")]
 mod tls;
+mod unreadable_replies;
 
 use std::time::Duration;
 

@@ -92,7 +92,8 @@ fn a_refused_request_is_never_taken_for_one_that_was_done() {
     proxy.inject("sync", Fault::Refuse(OVERLOADED));
     let error = LockClient::builder().url(proxy.zookeeper_url()).build().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotReady, "{error}");
-    let client = client_of(&proxy.zookeeper_url(), |builder| builder);
+    // A refused watch is asked for again at the next ping.
+    let client = client_of(&proxy.zookeeper_url(), |builder| builder.lease(ms(6000)));
     // The watch on a latch: the waiter must not sleep without it.
     let latch = client.latch("start");
     assert!(latch.try_set_count(1).unwrap());
@@ -112,6 +113,31 @@ fn a_refused_request_is_never_taken_for_one_that_was_done() {
     let diagnosis = client.diagnose();
     assert!(proxy.hits() > hits, "it asks");
     assert!(diagnosis.findings().iter().any(|one| one.severity() > Severity::Note), "{diagnosis:?}");
+    drop((latch, client, proxy));
+    server.assert_clean();
+}
+
+/// As often as the session is pinged, and not as fast as the server answers.
+#[test]
+fn a_watch_that_is_refused_is_asked_for_at_the_pace_of_pings() {
+    const TIMES: u32 = 6;
+    let server = server!();
+    let proxy = Proxy::before_zookeeper(&server);
+    // Pinged every 500 ms.
+    let client = client_of(&proxy.zookeeper_url(), |builder| builder.lease(ms(6000)));
+    let latch = client.latch("start");
+    assert!(latch.try_set_count(1).unwrap());
+    std::thread::scope(|s| {
+        proxy.inject_times("exists /start", TIMES, Fault::Refuse(-127));
+        let start = std::time::Instant::now();
+        let waits = s.spawn(|| latch.wait_for(super::LONG));
+        proxy.wait_hits(TIMES);
+        assert!(start.elapsed() >= ms(500) * (TIMES - 1), "{:?}", start.elapsed());
+        wait_until("it is watched in the end", || server.watches().iter().any(|(_, path)| path == "/start"));
+        latch.count_down().unwrap();
+        assert!(waits.join().unwrap().unwrap());
+    });
+    assert!(latch.delete().unwrap());
     drop((latch, client, proxy));
     server.assert_clean();
 }

@@ -171,7 +171,8 @@ fn a_port_that_is_silent_costs_one_io_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("zookeeper+tls://127.0.0.1:{}", listener.local_addr().unwrap().port());
     let certificates = Certificates::new();
-    let builder = || settings(&url, trusting(&certificates)).io_timeout(ms(400));
+    // An eighth of it is for the thread that connects, to say what it waited for.
+    let builder = || settings(&url, trusting(&certificates)).io_timeout(ms(2400));
     refused(ErrorKind::Unreachable, &["TLS handshake", "io_timeout", "zookeeper://"], builder);
 }
 

@@ -67,7 +67,7 @@ fn an_end_that_falls_silent_costs_one_io_timeout() {
     let certificates = Certificates::new();
     let server = Server::start_tls(&certificates, &[]);
     let wire = Wire::to(&server);
-    let builder = || settings(&wire.url(), trusting(&certificates)).io_timeout(ms(300));
+    let builder = || settings(&wire.url(), trusting(&certificates)).io_timeout(ms(700));
     for (toward, at) in [(Toward::Client, 1), (Toward::Client, 700), (Toward::Server, 1), (Toward::Server, 250)] {
         wire.silent_at(toward, at);
         let start = Instant::now();
@@ -203,7 +203,9 @@ fn a_waiter_is_woken_behind_a_burst_of_messages() {
 fn a_server_that_restarts_or_hangs_is_ridden_out() {
     let certificates = Certificates::new();
     let mut server = Server::start_tls(&certificates, &["--appendonly", "yes", "--appendfsync", "always"]);
-    let [holder, other] = [(); 2].map(|()| client(&server, trusting(&certificates)));
+    // Its record would stay for a lease if it was written while the server hangs.
+    let client = || settings(&server.url(), trusting(&certificates)).announce_owner(false).build().unwrap();
+    let [holder, other] = [client(), client()];
     let guard = holder.lock("job").unwrap();
     std::thread::scope(|s| {
         let waiter = s.spawn(|| other.lock("job").map(|guard| guard.unlock()));

@@ -3,10 +3,15 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 
 use super::{CAP, signal};
+
+/// A process that says nothing for so long hangs. Eight of them share a busy machine with the other
+/// tests.
+const HANGS: Duration = CAP.saturating_mul(3);
 
 pub struct Child {
     process: std::process::Child,
@@ -48,7 +53,7 @@ impl Child {
     pub fn expect(&mut self, text: &str) -> String {
         let wanted = format!("@@{text}");
         loop {
-            match self.lines.recv_timeout(CAP) {
+            match self.lines.recv_timeout(HANGS) {
                 Ok(line) => {
                     // libtest's output may come before the child's on the same line.
                     if let Some((_, rest)) = line.split_once(&wanted) {

@@ -46,7 +46,7 @@ pub fn next_request(
 }
 
 fn line(bytes: &[u8], from: usize) -> Option<(usize, &str)> {
-    let end = bytes[from..].windows(2).position(|w| w == b"\r\n")?;
+    let end = bytes.get(from..)?.windows(2).position(|w| w == b"\r\n")?;
     Some((from + end + 2, std::str::from_utf8(&bytes[from..from + end]).ok()?))
 }
 

@@ -386,9 +386,15 @@ impl Postgres {
     }
 
     pub fn try_connect(&self) -> Result<postgres::Client, postgres::Error> {
+        self.config().connect(postgres::NoTls)
+    }
+
+    /// The settings of a connection of the crate `postgres`.
+    pub fn config(&self) -> postgres::Config {
         let mut config = postgres::Config::new();
         config.host_path(&self.dir).port(self.number()).user("leasehold").dbname(&self.database);
-        config.connect_timeout(Duration::from_secs(5)).connect(postgres::NoTls)
+        config.connect_timeout(Duration::from_secs(5));
+        config
     }
 
     /// Runs `work` on a connection that nothing else uses at that time.
@@ -516,7 +522,8 @@ impl Postgres {
         // Everything unused is deleted, and only counters may remain.
         self.run_sql(
             "UPDATE leasehold.lock SET ends = '-infinity', wanted = '-infinity' WHERE number IS NULL; \
-             UPDATE leasehold.once SET ends = '-infinity'; SELECT leasehold_v2.sweep(0, 1000000)",
+             UPDATE leasehold.once SET ends = '-infinity'; SELECT leasehold_v2.sweep(0, 1000000); \
+             SELECT leasehold_v2.sweep_locks(0, 1000000)",
         );
         let stays = self.texts(
             "SELECT name || ' ' || kind::text FROM leasehold.lock WHERE number IS NULL \

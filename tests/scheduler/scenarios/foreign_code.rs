@@ -36,9 +36,9 @@ pub(crate) fn install_logger() {
     log::set_max_level(log::LevelFilter::Debug);
 }
 
-/// Called after a scenario that failed while the logger panicked.
-pub(crate) fn calm_logger() {
-    LOGGER_PANICS.store(false, Ordering::SeqCst);
+/// From here on the logger panics, or it does not.
+pub(crate) fn logger_panics(panics: bool) {
+    LOGGER_PANICS.store(panics, Ordering::SeqCst);
 }
 
 /// A logger that panics in the middle of an acquire or a release, or on a thread of the library
@@ -49,7 +49,7 @@ pub(crate) fn panicking_logger() {
     let failure = [Failure::BeforeItRan, Failure::AfterItRan][choose(2)];
     stage.faults.fail_next([Operation::Acquire, Operation::Release][choose(2)], failure);
     (0..choose(3)).for_each(|_| stage.faults.fail_next(Operation::Release, failure));
-    LOGGER_PANICS.store(true, Ordering::SeqCst);
+    logger_panics(true);
     join_all([true, true, false].map(|is_one| {
         stage.spawn(move |stage| {
             let _ = catch_unwind(AssertUnwindSafe(|| {
@@ -60,7 +60,7 @@ pub(crate) fn panicking_logger() {
             }));
         })
     }));
-    LOGGER_PANICS.store(false, Ordering::SeqCst);
+    logger_panics(false);
     for client in [&stage.one, &stage.other] {
         let guard = client.try_lock_for("job", Duration::from_secs(5)).expect("the store answers");
         guard.expect("nothing is left of it").unlock().expect("it is held");

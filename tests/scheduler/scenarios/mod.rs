@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::stage::SOON;
 
-pub(crate) use self::foreign_code::{calm_logger, install_logger};
+pub(crate) use self::foreign_code::{install_logger, logger_panics};
 
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
@@ -67,6 +67,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     soon("permits::semaphore", permits::semaphore),
     soon("permits::counting", permits::counting),
     soon("permits::added", permits::added),
+    soon("permits::closed_as_they_are_given_back", permits::closed_as_they_are_given_back),
     soon("permits::latch", permits::latch),
     soon("fair::order", fair::order),
     soon("fair::gives_up", fair::gives_up),

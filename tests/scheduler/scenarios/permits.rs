@@ -1,5 +1,9 @@
 //! Semaphores and latches.
 
+use std::time::Duration;
+
+use leasehold::ErrorKind;
+
 use crate::book::{As, pause};
 use crate::stage::{Stage, join_all, wait_until};
 
@@ -51,6 +55,23 @@ pub(crate) fn added() {
     stage.other.counting_semaphore("pool").add_permits(1).expect("the store answers");
     join_all(waiting);
     assert!(stage.one.counting_semaphore("pool").delete().expect("the store answers"));
+    stage.end();
+}
+
+/// A client is closed while a thread gives its permits back: one of the two does it. No lease would
+/// ever bring them back.
+pub(crate) fn closed_as_they_are_given_back() {
+    let stage = Stage::new();
+    stage.one.counting_semaphore("pool").try_set_permits(2).expect("the store answers");
+    let taken = stage.one.counting_semaphore("pool").acquire_many(2).expect("they are free");
+    let closes = stage.spawn(|stage| stage.one.close(Duration::from_secs(1)).expect("it closes in time"));
+    let gives_back = stage.spawn(move |_| match taken.release() {
+        Ok(()) => {}
+        Err(e) => assert_eq!(e.kind(), ErrorKind::Closed, "{e}"),
+    });
+    join_all([closes, gives_back]);
+    let semaphore = stage.other.counting_semaphore("pool");
+    assert_eq!(semaphore.available_permits().expect("the store answers"), 2);
     stage.end();
 }
 

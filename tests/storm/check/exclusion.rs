@@ -25,7 +25,7 @@ fn of_name(history: &History, name: &str) -> Vec<Violation> {
         active.retain(|hold| hold.belief().is_some_and(|(_, end)| end > from));
         let beside: Vec<_> =
             active.iter().filter(|hold| conflict(hold, next) && !is_excused(history, hold, next)).collect();
-        let most = if next.kind == Kind::Permit { history.permits } else { 1 };
+        let most = history.most(next.kind);
         if beside.len() >= most {
             let both = beside[0].belief().expect("filtered").1.min(to) - from;
             found.push(Violation {
@@ -49,7 +49,7 @@ fn of_name(history: &History, name: &str) -> Vec<Violation> {
 
 /// Permits are counted: all of them conflict.
 fn conflict(a: &Attempt, b: &Attempt) -> bool {
-    let counts = a.kind == Kind::Permit && b.kind == Kind::Permit;
+    let counts = a.kind == b.kind && matches!(a.kind, Kind::Permit | Kind::Count);
     counts || a.kind.is_exclusive() || b.kind.is_exclusive()
 }
 

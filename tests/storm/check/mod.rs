@@ -1,6 +1,8 @@
 //! Checks a history. It has no side effects, so each check is tested with handmade histories.
 
+mod counted;
 mod exclusion;
+mod latch;
 mod leftovers;
 mod losses;
 mod order;
@@ -23,7 +25,11 @@ pub(crate) struct Violation {
 /// How long after a fault everything may still be slow: leases of dead holders must end, and
 /// waiters must find the servers again.
 fn settle(history: &History) -> Nanos {
-    2 * history.lease + millis(2500)
+    settles_within(history.lease)
+}
+
+pub(crate) const fn settles_within(lease: Nanos) -> Nanos {
+    2 * lease + millis(2500)
 }
 
 /// The same after the machine stood still for this long: that ends no lease if it is short, and only
@@ -40,6 +46,8 @@ pub(crate) fn judge(history: &History) -> Vec<Violation> {
         losses::check,
         waits::check,
         order::check,
+        latch::check,
+        counted::check,
         leftovers::check,
         leftovers::unexpected,
     ];
@@ -73,7 +81,13 @@ fn stalled(history: &History, attempt: &Attempt) -> Option<(Nanos, Nanos)> {
 /// When it failed because a server did not answer.
 fn unanswered(attempt: &Attempt) -> Option<Nanos> {
     let Outcome::Failed { at, message, .. } = &attempt.outcome else { return None };
-    let words = ["did not answer within", "has not answered for", "acknowledged it in time"];
+    let words = [
+        "did not answer within",
+        "has not answered for",
+        "acknowledged it in time",
+        "reported its slots in time",
+        "busy for the I/O timeout",
+    ];
     words.iter().any(|words| message.contains(words)).then_some(*at)
 }
 

@@ -36,5 +36,6 @@ pub(super) fn held(process: usize, kind: Kind, name: &str, [asked, got, to]: [Na
 /// A fault on all names, in milliseconds.
 pub(super) fn fault(fault: Fault, from: Nanos, to: Nanos, overlap: Option<Nanos>) -> Disturbance {
     let (from, to) = (millis(from), millis(to));
-    Disturbance { fault, from, to, names: Vec::new(), overlap: overlap.map(millis), target: String::new() }
+    let (names, target, forgets_counts) = (Vec::new(), String::new(), overlap.is_some());
+    Disturbance { fault, from, to, names, overlap: overlap.map(millis), forgets_counts, target }
 }

@@ -48,7 +48,7 @@ pub(super) fn check(history: &History) -> Vec<Violation> {
 
 /// A multi-lock needs all its names to be free at once; a permit goes to whoever asks first.
 fn can_starve(kind: Kind) -> bool {
-    !matches!(kind, Kind::Multi | Kind::Permit)
+    !matches!(kind, Kind::Multi | Kind::Permit | Kind::Count)
 }
 
 /// When it stopped waiting, at the latest when its process or the run ended.
@@ -62,7 +62,7 @@ fn end(history: &History, attempt: &Attempt) -> Nanos {
 fn taken(history: &History) -> HashMap<String, Spans> {
     let of_name = |name: String| {
         let holds: Vec<_> = history.attempts.iter().filter(|attempt| attempt.takes(&name)).collect();
-        let most = if holds.iter().any(|hold| hold.kind == Kind::Permit) { history.permits } else { 1 };
+        let most = holds.iter().map(|hold| history.most(hold.kind)).max().unwrap_or(1);
         let spans: Spans = holds.into_iter().filter_map(|hold| held(history, hold)).collect();
         (name, times_of(most, &spans))
     };
@@ -96,6 +96,9 @@ fn held(history: &History, attempt: &Attempt) -> Option<(Nanos, Nanos)> {
     let never_given = attempt.given.as_ref().is_none_or(|given| given.2 != "ok");
     let to = attempt.given.as_ref().map_or(last, |given| given.1);
     let lease = attempt.fixed.unwrap_or(0).max(history.lease);
+    if attempt.kind == Kind::Count && never_given {
+        return Some((from, Nanos::MAX));
+    }
     Some((from, if never_given { to.max(last).saturating_add(lease + millis(2500)) } else { to }))
 }
 

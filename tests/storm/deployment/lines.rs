@@ -1,6 +1,7 @@
 //! The connections of each process, through its own proxies in front of the servers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -17,6 +18,11 @@ pub(crate) struct Lines {
     messages: &'static [&'static str],
     /// Frames that answer no request.
     frames: &'static [&'static [u8]],
+    /// Whether an answer may come twice. Only where the client can see that the second one is none
+    /// of the next request's.
+    repeats: bool,
+    /// The server that always answers late, and how late it does for each process in turn.
+    late: Option<(usize, [Duration; 3])>,
 }
 
 /// The faults that affect the connections of every deployment.
@@ -35,7 +41,15 @@ pub(crate) const OF_CONNECTIONS: [Fault; 10] = [
 
 impl Lines {
     pub(crate) fn new(words: &'static [&'static str], frames: &'static [&'static [u8]]) -> Self {
-        Self { slots: Vec::new(), words, messages: &[], frames }
+        Self { slots: Vec::new(), words, messages: &[], frames, repeats: false, late: None }
+    }
+
+    pub(crate) fn with_repeats(self) -> Self {
+        Self { repeats: true, ..self }
+    }
+
+    pub(crate) fn with_a_late_one(self, place: usize, by: [Duration; 3]) -> Self {
+        Self { late: Some((place, by)), ..self }
     }
 
     pub(crate) fn with_messages(self, messages: &'static [&'static str]) -> Self {
@@ -45,6 +59,23 @@ impl Lines {
     /// Adds the proxies of the next process.
     pub(crate) fn add(&mut self, proxies: Vec<Arc<Proxy>>) {
         self.slots.push(proxies);
+        self.be_late(self.slots.len() - 1);
+    }
+
+    /// The same, of one process only. Those of every second process hide the end of a connection
+    /// until its next request, as a router may do.
+    pub(crate) fn add_own(&mut self, proxies: impl IntoIterator<Item = Proxy>) {
+        let hide = self.slots.len() % 2 == 1;
+        let own = |proxy: Proxy| {
+            proxy.hide_ends(hide);
+            Arc::new(proxy)
+        };
+        self.add(proxies.into_iter().map(own).collect());
+    }
+
+    fn be_late(&self, slot: usize) {
+        let Some((place, by)) = self.late else { return };
+        self.slots[slot][place].inject_times("EVALSHA", u32::MAX, OfProxy::StallReply(by[slot % by.len()]));
     }
 
     pub(crate) fn of(&self, slot: usize) -> &[Arc<Proxy>] {
@@ -78,6 +109,9 @@ impl Lines {
             Fault::LoseReply => OfProxy::CutAfterApplied,
             Fault::TruncateRequest => OfProxy::CutRequestAt(rng.random_range(0..120)),
             Fault::TruncateReply => OfProxy::CutReplyAt(rng.random_range(0..30)),
+            Fault::DuplicateFrame if self.repeats && rng.random() => {
+                OfProxy::ReplyAgain(if rng.random() { usize::MAX } else { rng.random_range(1..30) })
+            }
             Fault::DuplicateFrame => {
                 let frame = self.frames[rng.random_range(0..self.frames.len())];
                 if rng.random() { OfProxy::Stray(frame) } else { OfProxy::StrayAfter(frame, ms(1)) }
@@ -101,5 +135,6 @@ impl Lines {
             proxy.refuse(false);
             proxy.disarm();
         }
+        self.be_late(slot);
     }
 }

@@ -1,11 +1,10 @@
 //! One PostgreSQL.
 
-use std::sync::Arc;
-
 use rand::rngs::StdRng;
 
 use super::Deployment;
 use super::lines::{Lines, OF_CONNECTIONS};
+use crate::event::Kind;
 use crate::fault::Fault;
 use crate::rig::{Postgres as Rig, Proxy};
 use crate::worker::Address;
@@ -26,8 +25,8 @@ pub(super) struct Postgres {
 impl Postgres {
     pub(super) fn start(slots: usize) -> Self {
         let server = Rig::start();
-        let mut lines = Lines::new(WORDS, FRAMES);
-        (0..slots).for_each(|_| lines.add(vec![Arc::new(Proxy::before_postgres(&server))]));
+        let mut lines = Lines::new(WORDS, FRAMES).with_repeats();
+        (0..slots).for_each(|_| lines.add_own([Proxy::before_postgres(&server)]));
         Self { server, lines }
     }
 }
@@ -73,6 +72,11 @@ pub(super) fn kept(server: &Rig) -> Vec<(&'static str, u64)> {
 }
 
 impl Deployment for Postgres {
+    fn kinds(&self) -> Vec<Kind> {
+        // No fault of this one forgets a count.
+        [&Kind::ALL[..], &[Kind::Count]].concat()
+    }
+
     fn address(&self, slot: usize) -> Address {
         Address::one(self.lines.of(slot)[0].url())
     }

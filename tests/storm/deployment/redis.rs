@@ -1,7 +1,5 @@
 //! One Redis that writes everything to a file, and so has its data after a restart.
 
-use std::sync::Arc;
-
 use rand::rngs::StdRng;
 
 use super::Deployment;
@@ -29,7 +27,7 @@ impl Redis {
         // is slow on a busy disk.
         let server = Server::start_tcp(&["--appendonly", "yes", "--appendfsync", "no"]);
         let mut lines = Lines::new(WORDS, FRAMES);
-        (0..slots).for_each(|_| lines.add(vec![Arc::new(Proxy::before(&server))]));
+        (0..slots).for_each(|_| lines.add_own([Proxy::before(&server)]));
         Self { server, lines }
     }
 }

@@ -45,12 +45,14 @@ impl Sentinel {
 }
 
 impl Deployment for Sentinel {
-    fn address(&self, _: usize) -> Address {
-        Address { mode: Mode::Sentinel, urls: self.rig.urls(), replicas: self.replicas }
+    fn address(&self, slot: usize) -> Address {
+        // Where nobody has to wait, one process waits for one of the two.
+        let replicas = if self.replicas == 0 && slot == 0 { 1 } else { self.replicas };
+        Address { mode: Mode::Sentinel, urls: self.rig.urls(), replicas }
     }
 
     fn direct(&self) -> Option<Address> {
-        Some(self.address(0))
+        Some(Address { mode: Mode::Sentinel, urls: self.rig.urls(), replicas: self.replicas })
     }
 
     fn faults(&self) -> Vec<Fault> {

@@ -1,13 +1,13 @@
 //! A PostgreSQL with a synchronous standby that takes over.
 
 use std::fs;
-use std::sync::Arc;
 
 use rand::rngs::StdRng;
 
 use super::Deployment;
 use super::lines::{Lines, OF_CONNECTIONS};
 use super::postgres::{self, FRAMES, WORDS};
+use crate::event::Kind;
 use crate::fault::Fault;
 use crate::rig::{Postgres as Rig, Proxy, wait_until};
 use crate::worker::Address;
@@ -43,10 +43,8 @@ impl Standby {
         standby.run();
         ask_for_a_synchronous_one(&primary);
         wait_until("the standby is synchronous", || is_synchronous(&primary));
-        let mut lines = Lines::new(WORDS, FRAMES);
-        for _ in 0..slots {
-            lines.add([&primary, &standby].map(|server| Arc::new(Proxy::before_postgres(server))).into());
-        }
+        let mut lines = Lines::new(WORDS, FRAMES).with_repeats();
+        (0..slots).for_each(|_| lines.add_own([&primary, &standby].map(Proxy::before_postgres)));
         Self { servers: [primary, standby], primary: 0, lines }
     }
 
@@ -69,6 +67,11 @@ impl Standby {
 }
 
 impl Deployment for Standby {
+    fn kinds(&self) -> Vec<Kind> {
+        // No fault of this one forgets a count.
+        [&Kind::ALL[..], &[Kind::Count]].concat()
+    }
+
     fn address(&self, slot: usize) -> Address {
         let urls: Vec<String> = self.lines.of(slot).iter().map(|proxy| proxy.url()).collect();
         let port = |url: &'_ str| url.rsplit_once("port=").unwrap().1.to_owned();

@@ -54,7 +54,7 @@ pub(super) struct One {
 impl One {
     pub(super) fn start(slots: usize) -> Self {
         let server = Rig::start_with(SETTINGS);
-        let mut lines = Lines::new(WORDS, FRAMES).with_messages(MESSAGES);
+        let mut lines = Lines::new(WORDS, FRAMES).with_messages(MESSAGES).with_repeats();
         (0..slots).for_each(|_| lines.add(vec![Arc::new(Proxy::before_zookeeper(&server))]));
         Self { server, lines }
     }
@@ -125,7 +125,7 @@ impl Three {
         let options = EnsembleOptions { patience: ms(15_000), ..EnsembleOptions::default() };
         let rig = Ensemble::start_with(options);
         rig.wait_for_all();
-        let mut lines = Lines::new(WORDS, FRAMES).with_messages(MESSAGES);
+        let mut lines = Lines::new(WORDS, FRAMES).with_messages(MESSAGES).with_repeats();
         for _ in 0..slots {
             lines.add(rig.servers().iter().map(|server| Arc::new(Proxy::before_zookeeper(server))).collect());
         }

@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rand::RngExt;
 use rand::rngs::StdRng;
@@ -10,16 +11,31 @@ use crate::deployment::Deployment;
 use crate::event::{Kind, Nanos, now};
 use crate::history::History;
 use crate::plan::Shape;
-use crate::rig::Child;
+use crate::rig::{Child, ms};
 use crate::worker::Settings;
 
 /// Threads of each process.
 const THREADS: u32 = 3;
 
+/// How long a visitor stays.
+const VISIT: Duration = ms(400);
+
 struct Worker {
     label: String,
     child: Child,
     journal: PathBuf,
+}
+
+impl Worker {
+    /// Waits until it has ended. If it hangs, it prints what it waits for.
+    fn end(&mut self) {
+        let ended = catch_unwind(AssertUnwindSafe(|| drop(self.child.expect("ended"))));
+        if ended.is_err() {
+            self.child.say("snapshot");
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(self.child.expect("snapshot"))));
+        }
+        self.child.kill();
+    }
 }
 
 /// The kinds in `STORM_ONLY`, if it is set: `plain,fair`.
@@ -30,11 +46,11 @@ fn chosen(kinds: Vec<Kind>) -> Vec<Kind> {
     kinds
 }
 
-/// A process that a fault killed.
+/// A process that has ended; `killed` by a fault.
 struct Dead {
     label: String,
     journal: PathBuf,
-    at: Nanos,
+    killed: Option<Nanos>,
 }
 
 pub(crate) struct Crew {
@@ -43,6 +59,8 @@ pub(crate) struct Crew {
     shape: Shape,
     /// Indexed by slot.
     workers: Vec<Worker>,
+    /// Short-lived processes: with a client for a few turns.
+    visitors: Vec<Worker>,
     dead: Vec<Dead>,
     /// The number of processes started so far.
     spawned: u64,
@@ -50,18 +68,18 @@ pub(crate) struct Crew {
 
 impl Crew {
     pub(super) fn new(dir: PathBuf, seed: u64, shape: Shape) -> Self {
-        Self { dir, seed, shape, workers: Vec::new(), dead: Vec::new(), spawned: 0 }
+        Self { dir, seed, shape, workers: Vec::new(), visitors: Vec::new(), dead: Vec::new(), spawned: 0 }
     }
 
     pub(super) fn start(&mut self, deployment: &dyn Deployment) {
-        self.workers = (0..self.shape.slots).map(|slot| self.spawn(slot, deployment)).collect();
+        self.workers = (0..self.shape.slots).map(|slot| self.spawn(slot, deployment, None)).collect();
         self.workers.iter_mut().for_each(|worker| drop(worker.child.expect("ready")));
     }
 
-    /// Does not wait until it is ready.
-    fn spawn(&mut self, slot: usize, deployment: &dyn Deployment) -> Worker {
+    /// Does not wait until it is ready. A visitor begins after `visit`.
+    fn spawn(&mut self, slot: usize, deployment: &dyn Deployment, visit: Option<Duration>) -> Worker {
         self.spawned += 1;
-        let label = format!("p{slot}-{}", self.spawned);
+        let label = format!("{}{slot}-{}", if visit.is_some() { 'v' } else { 'p' }, self.spawned);
         let journal = self.dir.join(&label);
         let settings = Settings {
             address: deployment.address(slot),
@@ -71,7 +89,10 @@ impl Crew {
             lease: self.shape.lease,
             kinds: chosen(deployment.kinds()),
             min_hold: deployment.has_min_hold(),
-            pause: self.shape.pause,
+            pause: if visit.is_some() { self.shape.pause.min(VISIT / 8) } else { self.shape.pause },
+            delay: visit.unwrap_or_default(),
+            life: visit.map(|_| VISIT),
+            slow_names: slot == 2,
         };
         let env = settings.to_env();
         let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -80,11 +101,26 @@ impl Crew {
 
     /// Kills the process with SIGKILL, and starts another one in its slot.
     pub(super) fn replace(&mut self, slot: usize, deployment: &dyn Deployment) {
-        let next = self.spawn(slot, deployment);
+        let next = self.spawn(slot, deployment, None);
         let mut old = std::mem::replace(&mut self.workers[slot], next);
         let at = now();
         old.child.kill();
-        self.dead.push(Dead { label: old.label, journal: old.journal, at });
+        self.dead.push(Dead { label: old.label, journal: old.journal, killed: Some(at) });
+    }
+
+    /// A process that begins after this time and stays for a moment, over the connections of this
+    /// slot.
+    pub(super) fn invite(&mut self, slot: usize, after: Duration, deployment: &dyn Deployment) {
+        let visitor = self.spawn(slot, deployment, Some(after));
+        self.visitors.push(visitor);
+    }
+
+    /// Waits until the visitors have gone.
+    pub(super) fn see_off(&mut self) {
+        for mut visitor in std::mem::take(&mut self.visitors) {
+            visitor.end();
+            self.dead.push(Dead { label: visitor.label, journal: visitor.journal, killed: None });
+        }
     }
 
     pub(super) fn signal(&self, slot: usize, signal: &str) {
@@ -115,22 +151,16 @@ impl Crew {
         self.workers.iter().take(self.shape.steady).map(|worker| (worker.child.pid(), worker.journal.as_path()))
     }
 
-    /// Ends all processes, and waits for that. One that hangs prints what it waits for.
+    /// Ends all processes, and waits for that.
     pub(super) fn stop(&mut self) {
+        self.see_off();
         self.workers.iter_mut().for_each(|worker| worker.child.say("stop"));
-        for worker in &mut self.workers {
-            let ended = catch_unwind(AssertUnwindSafe(|| drop(worker.child.expect("ended"))));
-            if ended.is_err() {
-                worker.child.say("snapshot");
-                let _ = catch_unwind(AssertUnwindSafe(|| drop(worker.child.expect("snapshot"))));
-            }
-            worker.child.kill();
-        }
+        self.workers.iter_mut().for_each(Worker::end);
     }
 
     pub(super) fn read_into(&self, history: &mut History) {
         for dead in &self.dead {
-            history.read(&dead.label, Some(dead.at), &dead.journal);
+            history.read(&dead.label, dead.killed, &dead.journal);
         }
         for worker in &self.workers {
             history.read(&worker.label, None, &worker.journal);

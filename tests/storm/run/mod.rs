@@ -10,12 +10,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rand::SeedableRng;
 use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 
 pub(crate) use self::crew::Crew;
 use self::pulse::Pulse;
-use crate::check::{Violation, judge};
+use crate::check::{Violation, judge, settles_within};
 use crate::deployment::{self, Deployment};
 use crate::event::{Kind, Nanos, now};
 use crate::fault::{Disturbance, Fault};
@@ -23,7 +23,7 @@ use crate::history::History;
 use crate::plan::{Shape, Step, plan};
 use crate::rig::ms;
 use crate::timeline;
-use crate::worker::{LATCH, PERMITS, builder, names_of};
+use crate::worker::{COUNTED, LATCH, PERMITS, builder, names_of};
 
 /// The faults of processes, on every deployment; the most effective one is listed twice.
 const OF_PROCESSES: [Fault; 5] = [Fault::Kill, Fault::Stop, Fault::Stop, Fault::Fork, Fault::Force];
@@ -121,8 +121,10 @@ fn run_with(store: &str, seed: u64, mut shape: Shape, rest: &mut Rest<'_>) -> Re
     run.weather(rest);
     let over = now();
     run.crew.stop();
+    let counted_left = run.counted_left();
     let mut violations = run.clean_up();
     let mut history = run.history(over);
+    history.counted_left = counted_left;
     history.stalls = pulse.end();
     violations.extend(judge(&history));
     violations.sort_by_key(|violation| violation.at);
@@ -163,13 +165,30 @@ impl Run {
         let bursts = plan(&self.shape, &faults, &mut self.rng);
         std::thread::sleep(ms(500));
         for burst in bursts {
+            self.visit(&[ms(500), ms(2000), self.shape.burst]);
             burst.iter().for_each(|step| self.step(step));
+            // After the time for which a fault may explain what happens.
+            self.crew.see_off();
+            let settled = Duration::from_nanos(settles_within(u64::try_from(self.shape.lease.as_nanos()).unwrap()));
+            self.visit(&[settled, settled + ms(700)]);
             let goes_on = rest(&*self.deployment, &self.crew);
             // A load of 1.5 is the storm's own.
             self.load = self.load.max(load_now() / 1.5);
             if !goes_on {
                 return;
             }
+        }
+    }
+
+    /// Processes that live for a moment, each after one of these times.
+    fn visit(&mut self, after: &[Duration]) {
+        // The store in memory is in one process.
+        if self.deployment.direct().is_none() {
+            return;
+        }
+        for after in after {
+            let slot = self.rng.random_range(0..self.shape.slots);
+            self.crew.invite(slot, *after, &*self.deployment);
         }
     }
 
@@ -199,7 +218,8 @@ impl Run {
 
     fn note(&mut self, fault: Fault, from: Nanos, target: String, names: Vec<String>) {
         let overlap = fault.overlap_on(&self.store, u64::try_from(self.shape.lease.as_nanos()).unwrap());
-        self.disturbances.push(Disturbance { fault, from, to: now(), names, overlap, target });
+        let forgets_counts = fault.forgets_counts_on(&self.store);
+        self.disturbances.push(Disturbance { fault, from, to: now(), names, overlap, forgets_counts, target });
     }
 
     /// Returns whom the fault affects, and which names if not all.
@@ -240,8 +260,26 @@ impl Run {
             return;
         }
         self.operate(|client| {
-            names_of(Kind::Permit)[0].iter().all(|name| client.semaphore(name).try_set_permits(PERMITS).is_ok())
+            let set = |name: &&str| client.semaphore(name).try_set_permits(PERMITS).is_ok();
+            let is_set = names_of(Kind::Permit)[0].iter().all(set);
+            is_set && (!self.has_counted() || counted(client).try_set_permits(COUNTED).is_ok())
         });
+    }
+
+    fn has_counted(&self) -> bool {
+        self.deployment.kinds().contains(&Kind::Count)
+    }
+
+    /// How many permits without a lease are free, once all workers have ended.
+    fn counted_left(&self) -> Option<i64> {
+        let mut left = None;
+        if self.has_counted() {
+            self.operate(|client| {
+                left = counted(client).available_permits().ok();
+                left.is_some()
+            });
+        }
+        left
     }
 
     /// Runs an operator's work, and retries until it succeeds.
@@ -259,6 +297,7 @@ impl Run {
                     let permits = names_of(Kind::Permit)[0].iter();
                     permits.map(|name| client.semaphore(name).delete()).all(|deleted| deleted.is_ok())
                         && client.latch(LATCH).delete().is_ok()
+                        && (!self.has_counted() || counted(client).delete().is_ok())
                 });
             }
             self.deployment.assert_clean();
@@ -272,6 +311,7 @@ impl Run {
             faults: self.disturbances.clone(),
             over,
             permits: PERMITS as usize,
+            counted: COUNTED as usize,
             lease: u64::try_from(self.shape.lease.as_nanos()).unwrap(),
             queues_all: self.deployment.queues_all(),
             load: self.load,
@@ -280,6 +320,10 @@ impl Run {
         self.crew.read_into(&mut history);
         history
     }
+}
+
+fn counted(client: &leasehold::LockClient) -> leasehold::CountingSemaphore {
+    client.counting_semaphore(names_of(Kind::Count)[0][0])
 }
 
 /// The faults in `STORM_FAULTS`, if it is set: `Kill,Stop`.

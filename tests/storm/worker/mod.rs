@@ -2,6 +2,7 @@
 
 mod log;
 mod memory;
+mod names;
 mod settings;
 mod turn;
 
@@ -15,7 +16,7 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 pub(crate) use self::settings::{Address, Mode, Settings, builder};
-pub(crate) use self::turn::{LATCH, PERMITS, names_of};
+pub(crate) use self::turn::{COUNTED, LATCH, PERMITS, names_of};
 use crate::event::{Journal, What, millis, now};
 use crate::rig::ms;
 
@@ -47,6 +48,12 @@ fn report_panics(journal: &Arc<Journal>) {
 fn storm(places: &[Arc<turn::Place>], settings: &Settings) {
     let threads = 0..settings.threads * u32::try_from(places.len()).unwrap();
     std::thread::scope(|s| {
+        if let Some(life) = settings.life {
+            s.spawn(move || {
+                std::thread::sleep(life);
+                places.iter().for_each(|place| place.over.store(true, Ordering::SeqCst));
+            });
+        }
         for thread in threads {
             let place = &places[thread as usize % places.len()];
             let mut rng = StdRng::seed_from_u64(settings.seed.wrapping_mul(31).wrapping_add(u64::from(thread)));
@@ -117,7 +124,11 @@ fn obey(places: &[Weak<turn::Place>], snapshot: &Path) {
 #[test]
 #[ignore = "a program for the storm"]
 fn working_process() {
-    let settings = Settings::from_env();
+    let mut settings = Settings::from_env();
+    std::thread::sleep(settings.delay);
+    if settings.slow_names {
+        names::name_the_machine(&mut settings.address.urls);
+    }
     let journal = Arc::new(Journal::append_to(&settings.journal));
     report_panics(&journal);
     log::to_file(&settings.journal.with_extension("log"));

@@ -54,6 +54,11 @@ pub(crate) struct Settings {
     pub(crate) min_hold: bool,
     /// How long a thread rests between two turns, on average.
     pub(crate) pause: Duration,
+    /// When it begins, and when it ends by itself, if it does.
+    pub(crate) delay: Duration,
+    pub(crate) life: Option<Duration>,
+    /// It reaches the servers by a name, which is looked up slowly.
+    pub(crate) slow_names: bool,
 }
 
 /// How long a dead waiter may block the others.
@@ -75,6 +80,9 @@ impl Settings {
             ("STORM_KINDS", kinds.join(" ")),
             ("STORM_MIN_HOLD", self.min_hold.to_string()),
             ("STORM_PAUSE", self.pause.as_millis().to_string()),
+            ("STORM_DELAY", self.delay.as_millis().to_string()),
+            ("STORM_LIFE", self.life.map_or(0, |life| life.as_millis()).to_string()),
+            ("STORM_SLOW_NAMES", self.slow_names.to_string()),
         ]
     }
 
@@ -96,6 +104,9 @@ impl Settings {
             kinds: words("STORM_KINDS").iter().map(|word| Kind::of(word).unwrap()).collect(),
             min_hold: text("STORM_MIN_HOLD") == "true",
             pause: Duration::from_millis(number("STORM_PAUSE")),
+            delay: Duration::from_millis(number("STORM_DELAY")),
+            life: Some(Duration::from_millis(number("STORM_LIFE"))).filter(|life| !life.is_zero()),
+            slow_names: text("STORM_SLOW_NAMES") == "true",
         }
     }
 }

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use leasehold::{CancelToken, ErrorKind, Held, LockClient, Result};
+use leasehold::{CancelToken, CountingPermit, ErrorKind, Held, LockClient, Result};
 use rand::RngExt;
 use rand::rngs::StdRng;
 
-use crate::event::{Journal, Kind, Nanos, What, now};
+use crate::event::{Journal, Kind, LatchCall, Nanos, What, now};
 use crate::rig::{ms, signal};
 
 /// What all threads of a process share.
@@ -41,6 +41,7 @@ pub(crate) fn names_of(kind: Kind) -> &'static [&'static [&'static str]] {
         Kind::Read | Kind::Write => &[&["r0"]],
         Kind::Permit => &[&["s0"]],
         Kind::Multi => &[&["m0", "m1"], &["m1", "m2"]],
+        Kind::Count => &[&["c0"]],
     }
 }
 
@@ -49,6 +50,9 @@ pub(crate) const LATCH: &str = "l0";
 
 /// The number of permits.
 pub(crate) const PERMITS: u32 = 2;
+
+/// The number of permits without a lease: some are lost with processes that are killed.
+pub(crate) const COUNTED: u32 = 6;
 
 /// The parameters of one attempt.
 struct Turn<'a> {
@@ -114,15 +118,22 @@ fn random_section(rng: &mut StdRng, lease: Duration) -> Duration {
     }
 }
 
-/// A latch has no holder, so all that can be checked is that nobody panics, hangs or leaves
-/// anything behind.
-fn use_latch(place: &Place, rng: &mut StdRng) {
+/// One call of the latch, which has no holder.
+fn use_latch(place: &Place, thread: u32, rng: &mut StdRng) {
     let latch = place.client.latch(LATCH);
-    let outcome = match rng.random_range(0..4) {
-        0 => latch.try_set_count(rng.random_range(1..3)).map(drop),
-        1 | 2 => latch.count_down().map(drop),
-        _ => latch.wait_for(ms(rng.random_range(1..100))).map(drop),
+    let call = match rng.random_range(0..4) {
+        0 => LatchCall::Set(rng.random_range(1..4)),
+        1 | 2 => LatchCall::Down,
+        _ => LatchCall::Wait,
     };
+    let attempt = place.attempts.fetch_add(1, Ordering::SeqCst);
+    place.journal.note(now(), thread, attempt, What::Latch(call));
+    let outcome = match call {
+        LatchCall::Set(count) => latch.try_set_count(count),
+        LatchCall::Down => latch.count_down().map(|_| true),
+        LatchCall::Wait => latch.wait_for(ms(rng.random_range(1..100))),
+    };
+    place.journal.note(now(), thread, attempt, What::Said { yes: outcome.as_ref().ok().copied() });
     if let Err(e) = outcome {
         let never = [ErrorKind::InvalidInput, ErrorKind::Unsupported, ErrorKind::Closed, ErrorKind::Denied];
         assert!(!never.contains(&e.kind()), "using a latch: {e:?}");
@@ -132,13 +143,13 @@ fn use_latch(place: &Place, rng: &mut StdRng) {
 /// One attempt of the thread, from the call to the release.
 pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
     // A deployment with permits also has latches.
-    if place.kinds.contains(&Kind::Permit) && rng.random_bool(0.03) {
-        return use_latch(place, rng);
+    if place.kinds.contains(&Kind::Permit) && rng.random_bool(0.06) {
+        return use_latch(place, thread, rng);
     }
     let kind = place.kinds[rng.random_range(0..place.kinds.len())];
     let names = names_of(kind);
     let names = names[rng.random_range(0..names.len())];
-    let is_lock = !matches!(kind, Kind::Permit);
+    let is_lock = !matches!(kind, Kind::Permit | Kind::Count);
     // Has a fixed lease, which it often uses to its end.
     let fixed = (is_lock && rng.random_bool(0.06)).then(|| ms(rng.random_range(150..700)));
     let whole = fixed.filter(|_| rng.random_bool(0.5)).map(|lease| lease.mul_f64(rng.random_range(0.8..1.4)));
@@ -152,10 +163,16 @@ pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
         reenters: kind == Kind::Plain && rng.random_bool(0.1),
         extends: rng.random_bool(0.03),
     };
-    let patience = Patience::random(rng);
+    let patience = match Patience::random(rng) {
+        // They may all be lost.
+        Patience::Ever if kind == Kind::Count => Patience::For(ms(12_000)),
+        patience => patience,
+    };
     // Some have a minimum hold time, some are cancelled from outside.
     let least = (place.min_hold && kind == Kind::Plain && fixed.is_none() && rng.random_bool(0.03)).then(|| ms(300));
-    let cancel = rng.random_bool(0.04).then(|| ms(rng.random_range(1..300)));
+    // Readers are let in together, so a cancelled one may be let in at that moment.
+    let (cancelled, within) = if kind == Kind::Read { (0.3, 60) } else { (0.04, 300) };
+    let cancel = rng.random_bool(cancelled).then(|| ms(rng.random_range(1..within)));
     let moves = rng.random_bool(0.05);
     let fixed_nanos = fixed.map(|lease| u64::try_from(lease.as_nanos()).unwrap());
     turn.note(
@@ -212,6 +229,10 @@ pub(crate) fn take(place: &Place, thread: u32, rng: &mut StdRng) {
                 let handle = client.semaphore(names[0]).with_cancel(&token);
                 turn.goes_on(ask!(handle, patience, acquire, try_acquire, try_acquire_for), |_| Vec::new());
             }
+            Kind::Count => {
+                let handle = client.counting_semaphore(names[0]).with_cancel(&token);
+                turn.counts(ask!(handle, patience, acquire, try_acquire, try_acquire_for));
+            }
             Kind::Multi => {
                 let handle = handle!(client.multi(names));
                 turn.goes_on(ask!(handle, patience, lock, try_lock, try_lock_for), |guard| {
@@ -242,11 +263,15 @@ impl Turn<'_> {
     }
 
     fn goes_on<G: Held>(&self, won: Result<Option<G>>, tokens: impl FnOnce(&G) -> Vec<u64>) {
+        self.goes_on_with(won, tokens, |guard| self.work(guard));
+    }
+
+    fn goes_on_with<G>(&self, won: Result<Option<G>>, tokens: impl FnOnce(&G) -> Vec<u64>, work: impl FnOnce(G)) {
         let at = now();
         match won {
             Ok(Some(guard)) => {
                 self.note(at, What::Got { tokens: tokens(&guard) });
-                self.work(guard);
+                work(guard);
             }
             Ok(None) => self.note(at, What::Vain),
             Err(e) => {
@@ -259,6 +284,27 @@ impl Turn<'_> {
     /// Moves the guard to another thread.
     fn elsewhere<G: Held + Send>(&self, won: Result<Option<G>>, tokens: impl FnOnce(&G) -> Vec<u64> + Send) {
         std::thread::scope(|s| drop(s.spawn(|| self.goes_on(won, tokens)).join()));
+    }
+
+    /// A permit without a lease cannot be lost: it is had until it is given back.
+    fn counts(&self, won: Result<Option<CountingPermit>>) {
+        self.goes_on_with(
+            won,
+            |_| Vec::new(),
+            |permit| {
+                let has_it = || self.note(now(), What::Looked { held: true, until: now() });
+                has_it();
+                std::thread::sleep(self.section);
+                has_it();
+                self.gives(|| permit.release());
+            },
+        );
+    }
+
+    fn gives(&self, release: impl FnOnce() -> Result<()>) {
+        let from = now();
+        let answer = release().map_or_else(|e| format!("{:?}", e.kind()), |()| "ok".to_owned());
+        self.note(from, What::Gave { answer, until: now() });
     }
 
     fn work<G: Held>(&self, guard: G) {
@@ -286,9 +332,7 @@ impl Turn<'_> {
         if lost.try_recv() == Err(crossbeam_channel::TryRecvError::Disconnected) {
             self.note(now(), What::Signalled);
         }
-        let from = now();
-        let answer = guard.unlock().map_or_else(|e| format!("{:?}", e.kind()), |()| "ok".to_owned());
-        self.note(from, What::Gave { answer, until: now() });
+        self.gives(|| guard.unlock());
     }
 
     fn look(&self, guard: &impl Held) -> bool {

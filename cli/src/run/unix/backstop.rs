@@ -2,9 +2,9 @@
 //! by a fault. Otherwise the command would go on without renewal, and run beside the next holder of
 //! its lock as soon as the lease has ended.
 //!
-//! It is the same program, which reads a pipe that only the run has open for writing: first the
-//! command's process group, then nothing for as long as the command runs. If the pipe ends before
-//! the run has said that the command has ended, the run is dead.
+//! It is the same program, which reads a pipe that only the run has open for writing: the command's
+//! process group and the end of the lease, again and again. If the pipe ends, the run is dead: a
+//! run that has ended its command kills this process first.
 
 use std::ffi::OsString;
 use std::io::{BufRead, Write};
@@ -13,35 +13,40 @@ use std::process::{ChildStdin, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, SigmaskHow};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
+use rustix::io::ioctl_fionbio;
+use rustix::process::Pid;
+use rustix::time::{ClockId, clock_gettime};
 
-use crate::duration;
+use super::group;
 use crate::failure::say;
 use crate::run::args::RunArgs;
+use crate::{duration, stderr};
 
 /// The argument that makes this program a backstop.
 const ROLE: &str = "__backstop";
 /// Its name for `ps`. `pkill leasehold` and `killall leasehold` do not find it, or SIGKILL from one
 /// of them would end both processes, and the command would go on.
 const NAME: &str = "lh-backstop";
-/// What the run writes when the command has ended.
-const ENDED: &str = "ended";
-/// How often to check whether the process group has ended, which no signal reports.
-const LOOK: Duration = Duration::from_millis(10);
+/// In the environment of a command: the longest grace of a run that is started there, in
+/// milliseconds. The backstop above kills such a run, and only then does that run's own backstop
+/// begin to end its command.
+const GRACE_VARIABLE: &str = "LEASEHOLD_LONGEST_GRACE";
+/// The part of a lease that such a run gets. A killed run leaves a half of it at least, because it
+/// was renewed a third ago at most and [noted](super::oversee) a sixth ago; and a half of that is
+/// left when the backstop kills.
+const PART_BELOW: u32 = 8;
 
-/// The run's end of the pipe. If it is dropped, the command is ended, and the drop waits for that:
-/// a run whose thread panics must not release the lock earlier.
+/// The run's end of the pipe.
 pub(super) struct Backstop {
     process: std::process::Child,
-    /// `None` once it is closed.
-    pipe: Option<ChildStdin>,
+    pipe: ChildStdin,
 }
 
 impl Backstop {
-    /// To be called before the command is started, and just after its lock was granted for `lease`.
-    pub(super) fn start(args: &RunArgs, lease: Duration) -> std::io::Result<Self> {
+    /// To be called before the command is started.
+    pub(super) fn start(args: &RunArgs) -> std::io::Result<Self> {
         let mut command = Command::new(own_program()?);
-        command.arg0(NAME).args([ROLE, &args.name]).arg(format!("{}ms", grace(args, lease).as_millis()));
+        command.arg0(NAME).args([ROLE, &args.name, &in_millis(grace(args))]);
         // A group of its own: what a shell or a terminal sends to the run is not for it.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
         // It inherits the mask, so there is no moment at which a signal other than SIGKILL ends it.
@@ -49,7 +54,9 @@ impl Backstop {
         let started = command.spawn();
         before.thread_set_mask()?;
         let mut process = started?;
-        let pipe = process.stdin.take();
+        let pipe = process.stdin.take().ok_or(std::io::ErrorKind::BrokenPipe)?;
+        // Somebody may stop it, and the pipe is full one day.
+        ioctl_fionbio(&pipe, true)?;
         Ok(Self { process, pipe })
     }
 
@@ -57,37 +64,43 @@ impl Backstop {
         Pid::from_child(&self.process)
     }
 
-    /// From now on this process group is ended with this process. To be called as soon as the
-    /// command was started: if this process is killed before, in less than a millisecond, the
-    /// command goes on.
-    pub(super) fn protect(&mut self, group: Pid) {
-        self.tell(&group.as_raw_nonzero().to_string());
+    /// If this process is killed from now on, the group has ended when a lease has that ends in
+    /// `left`. To be called as soon as the command was started (if this process is killed before,
+    /// in less than a millisecond, the command goes on), and from time to time.
+    pub(super) fn protect(&mut self, group: Pid, left: Duration) {
+        let line = format!("{} {}\n", group.as_raw_nonzero(), (clock() + left).as_millis());
+        // A line as short as that is written as a whole, or not at all. It fails if the backstop
+        // was killed, which the run notices by the signal, or stopped.
+        let _ = self.pipe.write(line.as_bytes());
     }
 
-    /// The command has ended.
+    /// The command has ended. Not to be called once somebody has waited for the process: its id may
+    /// belong to another one.
     pub(super) fn dismiss(mut self) {
-        self.tell(ENDED);
-    }
-
-    fn tell(&mut self, line: &str) {
-        // It fails if the backstop was killed, which the run notices by the signal.
-        let _ = self.pipe.as_mut().map(|pipe| pipe.write_all(format!("{line}\n").as_bytes()));
-    }
-}
-
-impl Drop for Backstop {
-    fn drop(&mut self) {
-        self.pipe = None;
-        // Somebody may have stopped it. Both fail if it was killed, and was waited for.
-        let _ = kill_process(self.pid(), Signal::CONT);
+        let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// The time between SIGTERM and SIGKILL: half a lease at most. The lock is renewed every third, so
-/// the command has then ended before others can have the lock.
-fn grace(args: &RunArgs, lease: Duration) -> Duration {
-    args.kill_after.min(lease / 2)
+/// The time between SIGTERM and SIGKILL, if the lease lasts long enough.
+fn grace(args: &RunArgs) -> Duration {
+    let above = std::env::var(GRACE_VARIABLE).ok().and_then(|above| duration::parse(&above).ok());
+    args.kill_after.min(above.unwrap_or(Duration::MAX))
+}
+
+/// What the command passes on to the runs that it starts.
+pub(super) fn for_runs_below(args: &RunArgs) -> (&'static str, String) {
+    // Half of its own, because there may be runs below those.
+    (GRACE_VARIABLE, in_millis((args.lease / PART_BELOW).min(grace(args) / 2)))
+}
+
+fn in_millis(time: Duration) -> String {
+    format!("{}ms", time.as_millis())
+}
+
+/// The same in all processes, unlike an [`Instant`].
+fn clock() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
 
 /// Also after the file was replaced or removed, by an upgrade.
@@ -108,39 +121,47 @@ pub(crate) fn be_backstop() -> Option<ExitCode> {
     let (name, grace) = (next()?, duration::parse(&next()?).ok()?);
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_name(c"lh-backstop");
-    if let Some(group) = left_by_a_run(std::io::stdin().lock()) {
-        say(format_args!("{name}: this run was killed, so the command is ended"));
-        end(group, grace);
+    if let Some(left) = left_by_a_run(std::io::stdin().lock()) {
+        // Nobody may read stderr.
+        if stderr::write_on_a_thread().is_ok() {
+            say(format_args!("{name}: this run was killed, so the command is ended"));
+        }
+        left.end(grace);
+        stderr::wait_until_written(stderr::PATIENCE);
     }
     Some(ExitCode::SUCCESS)
 }
 
-/// The process group that the run has left behind; `None` if it has ended the normal way. Blocks
-/// for as long as the run lives.
-fn left_by_a_run(mut pipe: impl BufRead) -> Option<Pid> {
-    let mut next = || {
-        let mut line = String::new();
-        pipe.read_line(&mut line).ok()?;
-        line.strip_suffix('\n').map(str::to_owned)
-    };
-    // Without a group, no command was started.
-    let group = next()?.parse().ok().and_then(Pid::from_raw)?;
-    (next().as_deref() != Some(ENDED)).then_some(group)
+/// What a killed run leaves behind.
+#[derive(Debug, PartialEq, Eq)]
+struct Left {
+    group: Pid,
+    /// By [`clock`]. It may end later, if it was renewed since.
+    lease_end: Duration,
 }
 
-/// The id of the group cannot belong to another one: the system gives out all other ids first.
-fn end(group: Pid, grace: Duration) {
-    let _ = kill_process_group(group, Signal::TERM);
-    // A stopped process would not notice SIGTERM.
-    let _ = kill_process_group(group, Signal::CONT);
-    let kill_at = Instant::now() + grace;
-    while test_kill_process_group(group).is_ok() {
-        if Instant::now() >= kill_at {
-            let _ = kill_process_group(group, Signal::KILL);
-            break;
-        }
-        std::thread::sleep(LOOK);
+impl Left {
+    fn parse(line: &str) -> Option<Self> {
+        let (group, end) = line.split_once(' ')?;
+        let lease_end = Duration::from_millis(end.parse().ok()?);
+        Some(Self { group: Pid::from_raw(group.parse().ok()?)?, lease_end })
     }
+
+    /// Half of what is left of the lease is for a slow machine, and for runs below.
+    fn end(&self, grace: Duration) {
+        let grace = grace.min(self.lease_end.saturating_sub(clock()) / 2);
+        // Others may have the lock by now: a command that is stopped must not go on.
+        if !grace.is_zero() {
+            group::ask_to_end(self.group);
+        }
+        // Who has inherited its processes waits for them.
+        group::end(self.group, Instant::now() + grace, || ());
+    }
+}
+
+/// Blocks for as long as the run lives. `None` if it has started no command.
+fn left_by_a_run(pipe: impl BufRead) -> Option<Left> {
+    pipe.lines().map_while(Result::ok).filter_map(|line| Left::parse(&line)).last()
 }
 
 #[cfg(test)]
@@ -148,15 +169,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_run_that_has_not_said_how_it_ended_leaves_a_group() {
-        for (said, group) in [
-            ("", None),
-            ("17\nended\n", None),
-            ("17\n", Pid::from_raw(17)),
-            ("17\nend", Pid::from_raw(17)),
-            ("1", None),
-        ] {
-            assert_eq!(left_by_a_run(said.as_bytes()), group, "{said:?}");
+    fn the_last_end_of_the_lease_counts() {
+        let left =
+            |group, end| Some(Left { group: Pid::from_raw(group).unwrap(), lease_end: Duration::from_millis(end) });
+        for (said, expected) in
+            [("", None), ("17 3000\n", left(17, 3000)), ("17 3000\n17 3500\n", left(17, 3500)), ("17", None)]
+        {
+            assert_eq!(left_by_a_run(said.as_bytes()), expected, "{said:?}");
         }
     }
 }

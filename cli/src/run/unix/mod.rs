@@ -2,6 +2,7 @@
 
 mod backstop;
 mod child;
+mod group;
 mod oversee;
 mod signals;
 mod terminal;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, at, never, select};
+use crossbeam_channel::{Receiver, at, never, select, tick};
 use rustix::process::{Signal, getpid, kill_current_process_group, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGCONT, SIGINT, SIGTSTP, SIGTTIN, SIGTTOU};
 
@@ -13,12 +13,13 @@ use super::terminal::Terminal;
 use crate::failure::{Failure, by_signal, say, status};
 use crate::run::args::RunArgs;
 use crate::run::lock::GuardOfAnyKind;
-use crate::words;
+use crate::{stderr, words};
 
-/// How often to check whether the rest of a process group has ended, which no signal reports.
-const LOOK: Duration = Duration::from_millis(10);
-/// Longer than anybody waits, and short enough not to overflow.
-const LONGEST_GRACE: Duration = Duration::from_secs(365 * 86_400);
+/// How often the backstop is told when the lease ends: that many times in a lease.
+const NOTES: u32 = 6;
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+/// What a command may do after SIGTSTP, such as to put the terminal in order, before it is stopped.
+const TIME_TO_STOP: Duration = Duration::from_millis(200);
 
 pub(crate) struct Oversight<'r> {
     child: Child,
@@ -30,6 +31,8 @@ pub(crate) struct Oversight<'r> {
     is_interrupted: Cell<bool>,
     /// When the rest of the command is killed; set once the lock is lost.
     kill_at: Option<Instant>,
+    /// When this process and its command stop; set once they were asked to.
+    stop_at: Option<Instant>,
 }
 
 /// How the command ended.
@@ -58,21 +61,27 @@ impl Ended {
 impl<'r> Oversight<'r> {
     pub(crate) fn new(child: Child, guard: &'r dyn GuardOfAnyKind, args: &'r RunArgs, signals: &'r Signals) -> Self {
         let terminal = Terminal::for_command(child.group());
-        Self { child, guard, args, signals, terminal, is_interrupted: Cell::new(false), kill_at: None }
+        let is_interrupted = Cell::new(false);
+        Self { child, guard, args, signals, terminal, is_interrupted, kill_at: None, stop_at: None }
     }
 
     /// Blocks until the command has ended; if its lock was lost, until its group has.
     pub(crate) fn until_the_end(mut self) -> Result<Ended, Failure> {
         let mut lost = self.guard.lost();
         let mut kill: Receiver<Instant> = never();
+        let note = tick((self.args.lease / NOTES).max(SHORTEST_PAUSE));
         loop {
+            let stop = self.stop_at.map_or_else(never, at);
             select! {
                 recv(self.signals.received()) -> signal => {
                     if let Some(ended) = self.receive(signal.unwrap_or(SIGCHLD))? {
-                        self.child.dismiss_backstop();
                         return Ok(ended);
                     }
                 }
+                // Not only after a renewal: a lease that is not renewed (the store is away,
+                // --max-hold is over, this process is stopped) is then known to end.
+                recv(note) -> _ => self.child.protect(self.guard.remaining()),
+                recv(stop) -> _ => self.stop_now(),
                 recv(lost) -> _ => {
                     // The channel stays ready.
                     lost = never();
@@ -119,13 +128,7 @@ impl<'r> Oversight<'r> {
             return Ended { interrupt: if is_interrupted { self.interrupt() } else { None }, ..Ended::with(status) };
         };
         // Other processes of its group may still write what the lock protected.
-        while self.child.has_group() {
-            if Instant::now() >= kill_at {
-                self.child.signal(Signal::KILL);
-                break;
-            }
-            std::thread::sleep(LOOK);
-        }
+        self.child.end_group(kill_at);
         Ended { is_lost: true, ..Ended::with(status::LOST) }
     }
 
@@ -139,20 +142,18 @@ impl<'r> Oversight<'r> {
 
     /// Ends the command because the lock is lost. Returns when to kill what is left of it.
     fn end_for_loss(&mut self) -> Instant {
+        let kill_at = self.child.ask_to_end();
+        self.kill_at = Some(kill_at);
         let why = self.guard.loss().map(|loss| format!(": {}", words::loss(&loss))).unwrap_or_default();
         say(format_args!("{}: the lock is lost, so the command is ended{why}", self.args.name));
-        self.child.signal(Signal::TERM);
-        // A stopped process would not notice SIGTERM.
-        self.child.signal(Signal::CONT);
-        let kill_at = Instant::now() + self.args.kill_after.min(LONGEST_GRACE);
-        self.kill_at = Some(kill_at);
         kill_at
     }
 
     /// Without a terminal, somebody stopped it on purpose, and it keeps its lock. At a terminal,
     /// the user wants the shell back, and the shell waits until this process stops.
     fn child_stopped(&self, signal: Signal) {
-        let Some(terminal) = &self.terminal else { return };
+        // Both stop already.
+        let (Some(terminal), None) = (&self.terminal, self.stop_at) else { return };
         let wants_terminal = [Signal::TTIN, Signal::TTOU].contains(&signal);
         if wants_terminal && terminal.lend() {
             self.child.signal(Signal::CONT);
@@ -172,29 +173,40 @@ impl<'r> Oversight<'r> {
     /// SIGTTIN or SIGTTOU was sent to this process's group: others in it asked for the terminal. If
     /// this process did not handle the signal, it would be stopped with them, and the command would
     /// go on without renewal.
-    fn others_stopped(&self) {
+    fn others_stopped(&mut self) {
         if !self.terminal.as_ref().is_some_and(Terminal::leave_to_others) {
             self.stop();
         }
     }
 
-    /// Stops the command and this process, unless nobody could continue them: the kernel makes the
-    /// same exception for processes that do not handle the signal. Ctrl-Z between the start of the
-    /// command and the moment when the terminal is lent to it arrives here.
-    fn stop(&self) {
-        if self.terminal.as_ref().is_some_and(|terminal| !terminal.has_job_control()) {
+    /// Asks the command to stop, and stops both [soon](Self::stop_now), unless nobody could continue
+    /// them: the kernel makes the same exception for processes that do not handle the signal.
+    /// Ctrl-Z between the start of the command and the moment when the terminal is lent to it
+    /// arrives here.
+    fn stop(&mut self) {
+        let nobody_continues = self.terminal.as_ref().is_some_and(|terminal| !terminal.has_job_control());
+        if nobody_continues || self.stop_at.is_some() {
             return;
         }
+        self.child.signal(Signal::TSTP);
+        self.stop_at = Some(Instant::now() + TIME_TO_STOP);
         if self.terminal.is_some() {
             let left = self.guard.remaining();
             say(format_args!("{}: stopped, and not renewed meanwhile: its lease ends in {left:.0?}", self.args.name));
         }
-        self.child.signal(Signal::TSTP);
+    }
+
+    fn stop_now(&mut self) {
+        self.stop_at = None;
+        // Those that ignore SIGTSTP would go on without renewal.
+        self.child.signal(Signal::STOP);
+        stderr::wait_until_written(TIME_TO_STOP);
         let _ = kill_process(getpid(), Signal::STOP);
     }
 
     /// This process was continued.
-    fn go_on(&self) {
+    fn go_on(&mut self) {
+        self.stop_at = None;
         // If the lock was lost meanwhile, the command must not run before it receives SIGTERM.
         if self.guard.is_held() || self.kill_at.is_some() {
             if let Some(terminal) = &self.terminal {

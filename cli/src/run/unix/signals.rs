@@ -16,6 +16,7 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::failure::{Failure, status};
 use crate::platform::{ignored, is_in};
+use crate::stderr;
 
 /// The signals that end a wait for the lock and are passed on to the command: all that would end
 /// this process, except those that a fault of its own raises (a handler that returns would raise
@@ -134,6 +135,7 @@ pub(super) enum Interrupt {
 /// the signal itself, and whether the signal ended the process that it waited for, so this process
 /// ends by the signal. Returns only if that fails.
 pub(super) fn end_by(interrupt: Interrupt) {
+    stderr::wait_until_written(stderr::PATIENCE);
     match interrupt {
         Interrupt::OfCommand => {
             let _ = kill_current_process_group(Signal::INT);

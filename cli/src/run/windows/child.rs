@@ -13,7 +13,12 @@ use crate::run::lock::GuardOfAnyKind;
 /// How a program ends that does not handle Ctrl-C (STATUS_CONTROL_C_EXIT).
 const ENDED_BY_CTRL_C: u32 = 0xC000_013A;
 
-pub(crate) struct Child(Box<dyn ChildWrapper>);
+/// If it is dropped while the command runs, it ends the command: a run whose thread panics must not
+/// release the lock earlier.
+pub(crate) struct Child {
+    process: Box<dyn ChildWrapper>,
+    has_ended: bool,
+}
 
 /// How the command ended.
 #[derive(Debug, Clone, Copy)]
@@ -28,17 +33,28 @@ impl Child {
     pub(crate) fn start(args: &RunArgs, guard: &dyn GuardOfAnyKind) -> Result<Self, Failure> {
         let mut command = CommandWrap::from(under_lock(args, guard));
         command.wrap(JobObject);
-        command.spawn().map(Self).map_err(|e| cannot_start(&args.command, &e))
+        let started = command.spawn().map(|process| Self { process, has_ended: false });
+        started.map_err(|e| cannot_start(&args.command, &e))
     }
 
     /// Ends all processes of the job.
     pub(super) fn kill(&mut self) -> io::Result<()> {
-        self.0.start_kill()
+        self.process.start_kill()
     }
 
     /// How the command has ended, if it has. Processes that it has started may go on.
     pub(super) fn end(&mut self) -> io::Result<Option<End>> {
-        Ok(self.0.try_wait()?.map(End::from))
+        let end = self.process.try_wait()?.map(End::from);
+        self.has_ended = end.is_some();
+        Ok(end)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if !self.has_ended && self.kill().is_ok() {
+            let _ = self.process.wait();
+        }
     }
 }
 

@@ -78,10 +78,11 @@ impl<'r> Oversight<'r> {
     /// Ends the command, and what it has started, because the lock is lost. There is no signal that
     /// would ask them to end.
     fn end_for_loss(&mut self) {
+        let killed = self.child.kill();
+        self.is_lost = true;
         let why = self.guard.loss().map(|loss| format!(": {}", words::loss(&loss))).unwrap_or_default();
         say(format_args!("{}: the lock is lost, so the command is ended{why}", self.args.name));
-        self.is_lost = true;
-        if let Err(e) = self.child.kill() {
+        if let Err(e) = killed {
             say(format_args!("{}: the command cannot be ended: {e}", self.args.name));
         }
     }

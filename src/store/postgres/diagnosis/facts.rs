@@ -11,7 +11,9 @@ pub(super) const FACTS: &str = concat!(
     (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'), \
     ",
     is_installed!(),
-    ", has_database_privilege(current_database(), 'CREATE'), current_setting('synchronous_standby_names'), \
+    ", (SELECT bool_and(CASE WHEN to_regnamespace(name) IS NULL THEN has_database_privilege(current_database(), 'CREATE') \
+        ELSE has_schema_privilege(to_regnamespace(name)::oid, 'CREATE') END) \
+      FROM (VALUES ('leasehold'), ('leasehold_v2')) s (name)), current_setting('synchronous_standby_names'), \
     (SELECT count(*) FROM pg_stat_replication), has_function_privilege('pg_control_system()', 'EXECUTE'), current_user"
 );
 
@@ -28,6 +30,7 @@ pub(super) struct Facts {
     pub(super) reserved: u64,
     pub(super) connections: u64,
     pub(super) has_schema: bool,
+    /// Whether the role may install the schema: make both, or fill those that there are.
     pub(super) may_create: bool,
     pub(super) synchronous_standbys: bool,
     pub(super) standbys: u64,

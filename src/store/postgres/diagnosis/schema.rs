@@ -5,7 +5,7 @@ use crate::base::advice::Advice;
 use crate::base::diagnosis::{Check, Finding};
 use crate::base::error::Result;
 use crate::store::findings::Examined;
-use crate::store::postgres::wire::{BareConnection, Connector, FOREIGN, REMEDY, TABLES, foreign};
+use crate::store::postgres::wire::{BareConnection, Connector, REMEDY, TABLES, foreign, owners_query};
 
 /// Each missing right: the type of the object, its name, the right.
 const MISSING: &str = "\
@@ -51,7 +51,7 @@ pub(super) fn about_schema(
 ) -> Result<bool> {
     let role = &facts.role;
     // First: the tables of another may be views that run its code.
-    if let Some(found) = foreign(&connection.rows(FOREIGN)?) {
+    if let Some(found) = foreign(&connection.rows(owners_query())?) {
         examined.add(Finding::problem(Check::Schema, found).advise(REMEDY));
         return Ok(false);
     }

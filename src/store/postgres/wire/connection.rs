@@ -267,7 +267,7 @@ fn only(answers: Answers) -> std::result::Result<Vec<Row>, ServerError> {
     answers.map(|mut answers| answers.pop().unwrap_or_default())
 }
 
-fn read_row(row: &DataRowBody) -> Option<Row> {
+pub(super) fn read_row(row: &DataRowBody) -> Option<Row> {
     let bytes = row.buffer();
     let mut columns = Vec::new();
     let mut ranges = row.ranges();

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::connection::Connection;
-use super::owners::{self, FOREIGN, FOREIGN_OWNER, REMEDY};
+use super::owners::{self, FOREIGN_OWNER, REMEDY};
+use super::script::{POSTGRES_SCHEMA, owners_query};
 use super::server_error::ServerError;
 use super::transport::Transport;
 use crate::base::advice::Advice;
@@ -13,13 +14,6 @@ use crate::base::log;
 /// The version of the tables that this release knows.
 pub(crate) const TABLES: u32 = 1;
 
-/// The schema that [`LockClient`](crate::LockClient)s on PostgreSQL need, as one SQL script for an
-/// administrator: for databases in which the application's role may not create it. See
-/// [`guide::postgres`](crate::guide::postgres) for the rights that the role then needs.
-///
-/// It is one transaction. Running it again does no harm.
-pub const POSTGRES_SCHEMA: &str = include_str!("../schema.sql");
-
 /// Whether the tables and functions exist: true if the youngest function of this version does, and
 /// the table that is read first. Empty schemas, which an administrator has made beforehand, are not
 /// enough; nor is what a build before the first release has left, whose tables lack columns. The
@@ -28,7 +22,7 @@ pub const POSTGRES_SCHEMA: &str = include_str!("../schema.sql");
 macro_rules! is_installed {
     () => {
         "(EXISTS (SELECT FROM pg_class WHERE relname = 'meta' AND relnamespace = to_regnamespace('leasehold')) \
-         AND EXISTS (SELECT FROM pg_proc WHERE proname = 'set_back' AND pronamespace = to_regnamespace('leasehold_v2')))"
+         AND EXISTS (SELECT FROM pg_proc WHERE proname = 'sweep_locks' AND pronamespace = to_regnamespace('leasehold_v2')))"
     };
 }
 pub(crate) use is_installed;
@@ -61,7 +55,7 @@ pub(super) fn install(transport: &mut Transport, is_there: bool, may_create: boo
         log::info!("the schema leasehold_v2 was installed");
     }
     // Before anything in the schemas is used.
-    let foreign = Connection::simple(transport, FOREIGN)?.map_err(|e| e.to_error())?;
+    let foreign = Connection::simple(transport, owners_query())?.map_err(|e| e.to_error())?;
     owners::check(&foreign)?;
     let rows = Connection::simple(transport, META)?.map_err(|e| e.to_error())?;
     let text = |place: usize| rows.first()?.get(place)?.as_deref();

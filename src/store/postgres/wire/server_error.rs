@@ -103,3 +103,62 @@ impl ServerError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(state: &str) -> ServerError {
+        ServerError { state: state.to_owned(), fatal: false, text: "why".to_owned() }
+    }
+
+    #[test]
+    fn each_state_has_its_kind() {
+        for (states, kind) in [
+            (&["28P01", "28000", "42501", FOREIGN_OWNER][..], ErrorKind::Denied),
+            (&["3D000", "22P05", "22021"], ErrorKind::InvalidInput),
+            (&["3F000", "42883", "42P01", "0A000"], ErrorKind::Unsupported),
+            (&["53300", "57P03", "55P03", "57014", "40P01", "40001"], ErrorKind::NotReady),
+            (&["53100", "53200", "53400", "54000"], ErrorKind::Full),
+            (&["25006"], ErrorKind::ReadOnly),
+            (&["LH001"], ErrorKind::Stale),
+            (&["08006", "57P01", "25P03"], ErrorKind::Unreachable),
+            (&["XX000", "57000", ""], ErrorKind::Server),
+        ] {
+            for state in states {
+                let error = error(state).to_error();
+                assert_eq!(error.kind(), kind, "{state}");
+                assert!(error.message().contains(&format!("why (SQLSTATE {state})")), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_can_be_done_is_said() {
+        for (state, text) in [
+            ("3F000", "the schema of leasehold is missing"),
+            ("42P01", "the schema of leasehold is missing"),
+            ("22021", "not encoded in UTF8"),
+            ("53300", "max_connections"),
+            ("25006", "name the primary"),
+        ] {
+            assert!(error(state).to_error().to_string().contains(text), "{state}");
+        }
+    }
+
+    #[test]
+    fn some_states_end_the_connection() {
+        for state in ["0A000", "26000", "3F000", "42883", "42P01", "25006", "57P01", "57P03"] {
+            assert!(error(state).wants_new_connection(), "{state}");
+        }
+        assert!(ServerError { fatal: true, ..error("XX000") }.wants_new_connection());
+        assert!(!error("55P03").wants_new_connection() && !error("57014").wants_new_connection());
+        let flags = |state| {
+            let error = error(state);
+            (error.is_by_rule(), error.is_lock_timeout(), error.is_full_of_messages())
+        };
+        assert_eq!(flags("28000"), (true, false, false));
+        assert_eq!(flags("55P03"), (false, true, false));
+        assert_eq!(flags("54000"), (false, false, true));
+    }
+}

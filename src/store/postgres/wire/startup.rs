@@ -202,7 +202,7 @@ fn end_point_hash(transport: &Transport) -> Option<Option<Vec<u8>>> {
 const MOST_ITERATIONS: u64 = 1_000_000;
 
 /// `message`: the first message of a server in SCRAM, `r=..,s=..,i=4096`.
-fn check_iterations(message: &[u8]) -> Result<()> {
+pub(super) fn check_iterations(message: &[u8]) -> Result<()> {
     let iterations = message.split(|byte| *byte == b',').find_map(|part| part.strip_prefix(b"i="));
     let iterations = iterations.and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<u64>().ok());
     // A number that cannot be read is refused by the parser of the message.

@@ -72,6 +72,8 @@ fn unexpected(reply: &Reply) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::fuzz_tests::fuzz;
+    use crate::store::redis::wire::fuzz_tests::{any, read, sent};
 
     fn text(text: &str) -> Reply {
         Reply::Bytes(text.as_bytes().to_vec())
@@ -114,5 +116,25 @@ mod tests {
         assert_eq!(parse(":7000"), Some(("asked".to_owned(), 7000)));
         assert_eq!(parse("nowhere"), None);
         assert_eq!(parse("host:99999"), None);
+    }
+
+    #[test]
+    fn fuzzed_answers_are_maps_or_errors() {
+        fuzz(
+            |dice| {
+                let host = Reply::Bytes(dice.text().into_bytes());
+                let nodes = [at(host, dice.number()), at(text("h"), 7000)];
+                let range = [vec![Reply::Int(dice.number()), Reply::Int(dice.number())], nodes.to_vec()].concat();
+                sent(&Reply::Array(vec![Reply::Array(range), any(dice, 2)]))
+            },
+            |bytes, _| {
+                for reply in read(bytes) {
+                    if let Err(error) = slot_ranges(&reply, "asked") {
+                        assert_eq!(error.kind(), ErrorKind::Protocol);
+                    }
+                }
+                let _ = NodeAddress::parse(&String::from_utf8_lossy(bytes), "asked");
+            },
+        );
     }
 }

@@ -214,7 +214,7 @@ impl Facts {
             return Some(Finding::ok(Check::Connections, format!("{connected} clients are connected")));
         };
         let found = format!("{connected} of {most} clients are connected");
-        if connected * 10 >= most * 9 {
+        if connected.saturating_mul(10) >= most.saturating_mul(9) {
             return Some(Finding::warning(Check::Connections, found).advise("raise maxclients, or close some"));
         }
         Some(Finding::ok(Check::Connections, found))
@@ -233,6 +233,7 @@ fn size(bytes: u64) -> String {
 mod tests {
     use super::*;
     use crate::base::diagnosis::Severity;
+    use crate::base::fuzz_tests::{Dice, fuzz};
 
     const ALONE: Subject = Subject {
         lease: std::time::Duration::from_secs(30),
@@ -282,5 +283,22 @@ mod tests {
     #[test]
     fn sizes_are_for_people() {
         assert_eq!([0, 1 << 20, 500 << 20, (1 << 20) - 1].map(size), ["0 KiB", "1 MiB", "500 MiB", "1023 KiB"]);
+    }
+
+    #[test]
+    fn fuzzed_reports_are_judged() {
+        let valid = |dice: &mut Dice| {
+            let number = |dice: &mut Dice| dice.number();
+            let memory = format!("used_memory:{}\r\nmaxmemory:{}\r\n", number(dice), number(dice));
+            let clients = format!("connected_clients:{}\r\nmaxclients:{}\r\n", number(dice), number(dice));
+            format!("{memory}{clients}connected_slaves:{}\r\nmaxmemory_policy:x\r\n", number(dice)).into_bytes()
+        };
+        fuzz(valid, |bytes, _| {
+            let text = String::from_utf8_lossy(bytes).into_owned();
+            let value = Some(text.clone());
+            let facts =
+                Facts { sections: std::array::from_fn(|_| text.clone()), settings: [value.clone(), value, None] };
+            facts.findings(&ALONE).iter().for_each(|finding| assert!(!finding.found().is_empty()));
+        });
     }
 }

@@ -128,7 +128,7 @@ fn without_hashes_of_others(names: Vec<LockName>, exchange: &mut Exchange<'_>) -
 }
 
 /// Names that are not text are left out: no client of this library can use them.
-fn page_of(reply: Reply) -> Result<(String, Vec<String>)> {
+pub(super) fn page_of(reply: Reply) -> Result<(String, Vec<String>)> {
     let answered = fail_on_error(reply).map_err(|e| match e.kind() {
         ErrorKind::Denied => denied(&e),
         _ => e,

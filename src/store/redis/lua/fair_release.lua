@@ -37,7 +37,8 @@ if freed + waited == 0 then
   return {0, 0}
 end
 local status = freed == 1 and 2 or 0
-if holders > freed then
+-- If the count was refused, a message too many does no harm.
+if type(holders) == 'number' and holders > freed then
   return {status, 0}
 end
 local time = redis.call('time')

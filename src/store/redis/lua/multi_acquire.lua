@@ -106,7 +106,7 @@ end
 for i = 1, take_back and n or 0 do
   -- Counted before, as multi_release does.
   local holders = ARGV[n + i] == '0' and redis.pcall('hlen', KEYS[i])
-  if holders and redis.pcall('hdel', KEYS[i], ARGV[i]) == 1 and holders == 1 then
+  if holders and redis.pcall('hdel', KEYS[i], ARGV[i]) == 1 and (holders == 1 or type(holders) == 'table') then
     local tag = string.find(KEYS[i], '{', 1, true) and KEYS[i] or '{' .. KEYS[i] .. '}'
     redis.pcall('publish', ARGV[2 * n + 3] .. tag, '0')
   end

@@ -309,4 +309,24 @@ mod tests {
         assert_eq!(release_answer(ints(2, 1)).unwrap(), Released::Freed { listeners: Some(1), next: None });
         assert_eq!(release_answer(ints(7, 1)).unwrap_err().kind(), ErrorKind::Protocol);
     }
+
+    #[test]
+    fn a_release_says_what_is_left() {
+        for second in [0, 1, 7] {
+            assert_eq!(release_answer(Reply::Pair(0, second)).unwrap(), Released::NotHeld);
+            assert_eq!(release_answer(Reply::Pair(1, second)).unwrap(), Released::StillHeld);
+        }
+    }
+
+    #[test]
+    fn each_hold_of_a_renewal_has_its_answer() {
+        let sent_at = Moment::from_nanos(5);
+        let held = |beside| Renewed::Held { sent_at, again: false, beside };
+        let list = Reply::Array(vec![Reply::Int(1), Reply::Int(0), Reply::Int(2)]);
+        let answers = renew_answers(list, sent_at).unwrap();
+        let expected = [held(None), Renewed::Gone, held(Some(Duration::from_millis(2)))];
+        assert_eq!(format!("{answers:?}"), format!("{expected:?}"));
+        let failed = renew_answers(Reply::Array(vec![Reply::Int(-1)]), sent_at).unwrap();
+        assert!(matches!(&failed[..], [Renewed::Failed(e)] if e.kind() == ErrorKind::Protocol));
+    }
 }

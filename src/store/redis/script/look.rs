@@ -286,4 +286,41 @@ mod tests {
             assert_eq!(look_answer(reply, "k", true).unwrap_err().kind(), ErrorKind::Protocol);
         }
     }
+
+    /// A look at a name: what it is, its holders, and the length of its queue.
+    fn looked(what: i64, holder: Option<&str>, length: i64) -> Option<Found> {
+        let text = |text: &str| Reply::Bytes(text.as_bytes().to_vec());
+        let empty = || Reply::Array(Vec::new());
+        let holders = holder.map_or_else(empty, |id| Reply::Array(vec![text(id), text("1"), Reply::Int(500)]));
+        let parts = vec![
+            Reply::Int(what),
+            text(""),
+            holders,
+            text("7"),
+            Reply::Int(length),
+            empty(),
+            Reply::Int(0),
+            Reply::Int(0),
+            Reply::Int(0),
+            empty(),
+            Reply::Int(0),
+            empty(),
+        ];
+        look_answer(Reply::Array(parts), "k", false).unwrap()
+    }
+
+    #[test]
+    fn a_queue_makes_a_lock_a_fair_one() {
+        let holder = Some("a8a5ef81-b5b7-4d39-a987-611a1db5d2fe:30");
+        let kind = |found: Option<Found>| found.and_then(|found| found.kind);
+        assert_eq!(kind(looked(1, holder, 0)), Some(Kind::Mutex));
+        assert_eq!(kind(looked(1, holder, 1)), Some(Kind::Fair));
+        assert_eq!(kind(looked(0, None, 1)), Some(Kind::Fair), "it is free, and somebody has a place");
+        assert_eq!(kind(looked(0, None, 0)), None);
+        assert_eq!(kind(looked(2, holder, 0)), Some(Kind::Read));
+        assert_eq!(kind(looked(1, Some("a field of something else"), 0)), None);
+        let found = looked(1, holder, 0).unwrap();
+        assert_eq!((found.token, found.holders.len()), (Some(7), 1));
+        assert_eq!(found.holders[0].left, Some(Duration::from_millis(500)));
+    }
 }

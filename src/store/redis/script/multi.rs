@@ -29,7 +29,7 @@ pub(crate) fn acquire_all_answer(reply: Reply, asked: &AcquireAll<'_>, sent_at: 
     let Some(answer) = fail_on_error(reply)?.into_list() else { return Err(unexpected(ASKED, "no list")) };
     let number = |reply: &Reply| if let Reply::Int(n) = reply { Some(*n) } else { None };
     let numbers: Option<Vec<i64>> = answer.iter().map(number).collect();
-    let index = |at: i64| usize::try_from(at - 1).ok().filter(|at| *at < asked.parts.len());
+    let index = |at: i64| usize::try_from(at).ok()?.checked_sub(1).filter(|at| *at < asked.parts.len());
     let outcome = match numbers.as_deref() {
         Some([1, tokens @ ..]) if tokens.len() == asked.parts.len() => {
             let tokens = tokens.iter().map(|token| token.unsigned_abs()).collect();
@@ -116,7 +116,17 @@ mod tests {
         assert_eq!(answer(&[2, 0, 2]).unwrap(), AcquiredAll::Gone { at: 1 });
         let wrong = answer(&[4, 0, 1]).unwrap_err();
         assert_eq!((wrong.kind(), wrong.name()), (ErrorKind::WrongType, Some("a")));
-        for bad in [&[1, 7][..], &[0, 5, 3], &[0, 5, 0], &[2, 0, -1], &[3, 0, 0], &[4, 0, 3], &[9, 0, 0], &[]] {
+        for bad in [
+            &[1, 7][..],
+            &[0, 5, i64::MIN],
+            &[0, 5, 3],
+            &[0, 5, 0],
+            &[2, 0, -1],
+            &[3, 0, 0],
+            &[4, 0, 3],
+            &[9, 0, 0],
+            &[],
+        ] {
             assert_eq!(answer(bad).unwrap_err().kind(), ErrorKind::Protocol, "{bad:?}");
         }
         let released = release_all_answer(ints(&[0, 0, 1, 0, 2, 3]), 3).unwrap();

@@ -166,4 +166,14 @@ mod tests {
         assert_eq!(memory(1, "12", ""), Memory { pending: None, max: Some(12) });
         assert_eq!(memory(0, "", "r:1"), Memory { pending: Some("r:1".into()), max: None });
     }
+
+    #[test]
+    fn a_master_knows_the_token_or_not() {
+        for answer in [write_back_answer, admit_answer] {
+            assert!(answer(Reply::Int(1)).unwrap());
+            assert!(!answer(Reply::Int(0)).unwrap());
+            assert!(answer(Reply::Nil).is_err());
+        }
+        assert!(says_quarantined(&Reply::Pair(5, 0)) && !says_quarantined(&Reply::Pair(1, 0)));
+    }
 }

@@ -101,3 +101,34 @@ fn neighbours(list: &Reply) -> Vec<Neighbour> {
     };
     rows(list).iter().filter_map(neighbour).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::fuzz_tests::fuzz;
+    use crate::store::redis::wire::fuzz_tests::{any, read, sent};
+
+    #[test]
+    fn fuzzed_answers_have_neighbours_or_none() {
+        let bytes = |text: &str| Reply::Bytes(text.as_bytes().to_vec());
+        fuzz(
+            move |dice| {
+                let fields =
+                    ["ip", "10.0.0.1", "port", "26379", "runid", "0123", "flags", "sentinel,s_down"].map(bytes);
+                let rows = vec![Reply::Array(fields.to_vec()), any(dice, 2)];
+                let neighbours = neighbours(&Reply::Array(rows.clone()));
+                assert_eq!(
+                    (&*neighbours[0].host, neighbours[0].port, neighbours[0].is_down),
+                    ("10.0.0.1", 26379, true)
+                );
+                sent(&Reply::Array(rows))
+            },
+            |bytes, _| {
+                for reply in read(bytes) {
+                    assert!(neighbours(&reply).len() <= rows(&reply).len());
+                    let _ = field(&reply, "config-epoch");
+                }
+            },
+        );
+    }
+}

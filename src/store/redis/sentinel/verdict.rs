@@ -184,5 +184,12 @@ mod tests {
         let split = outcomes(vec![living("a", 7, 2), living("b", 8, 2), dead()]);
         assert!(!nobody_is_missing(&split, &off, 2));
         assert!(!nobody_is_missing(&[], &[true], 0));
+        // Two that live, know only each other, and do not agree.
+        let one = |id: &str, other: &str, port| {
+            let other = Neighbour { id: other.into(), host: "h".into(), port: 1, is_down: false };
+            says(id, port, 2).map(|testimony| Testimony { others: vec![other], ..testimony })
+        };
+        assert!(!nobody_is_missing(&outcomes(vec![one("a", "b", 7), one("b", "a", 8)]), &[false, false], 2));
+        assert!(nobody_is_missing(&outcomes(vec![one("a", "b", 7), one("b", "a", 7)]), &[false, false], 2));
     }
 }

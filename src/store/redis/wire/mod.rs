@@ -9,6 +9,8 @@ mod busy_poll;
 mod connection;
 mod connector;
 mod endpoint;
+#[cfg(test)]
+pub(super) mod fuzz_tests;
 mod log_in;
 mod pool;
 mod pubsub;

@@ -139,6 +139,30 @@ fn moved(error: &ServerError) -> Option<Frame> {
     Some(Frame::Moved { slot: slot.parse().ok()?, address: address.to_owned() })
 }
 
+/// What a reply means on a connection with subscriptions.
+pub(super) fn frame(reply: Reply) -> Result<Frame> {
+    let parts = match reply {
+        Reply::Array(parts) => parts,
+        // Not a refusal of the request: the next connection logs in again.
+        Reply::Error(e) if e.says("NOAUTH") => {
+            return Err(Error::new(ErrorKind::Unreachable, ENDED).caused_by(e.into_error()));
+        }
+        Reply::Error(e) => return moved(&e).ok_or_else(|| e.into_error()),
+        _ => return Ok(Frame::Alive),
+    };
+    let mut words = parts.into_iter().map(|part| if let Reply::Bytes(bytes) = part { bytes } else { Vec::new() });
+    let (kind, channel) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    Ok(match &*kind {
+        b"message" | b"smessage" if words.next().as_deref() == Some(WAKE_REDISSON) => Frame::Alive,
+        b"message" | b"smessage" => Frame::Message { channel, by_pattern: false },
+        // The pattern is the first word.
+        b"pmessage" => Frame::Message { channel: words.next().unwrap_or_default(), by_pattern: true },
+        b"sunsubscribe" => Frame::Unsubscribed { topic: channel },
+        b"subscribe" | b"psubscribe" | b"ssubscribe" => Frame::Subscribed { topic: channel },
+        _ => Frame::Alive,
+    })
+}
+
 /// Waits until one of the readers has input, until `waker` is woken, or for `timeout`. Replies that
 /// were read ahead do not count.
 pub(crate) fn wait_for_input<'r>(readers: impl Iterator<Item = &'r PubSubReader>, waker: &'r Waker, timeout: Duration) {
@@ -245,30 +269,7 @@ impl Socket {
                 filled => filled.map_err(|e| to_error(e, &self.endpoint))?,
             }
         };
-        Self::frame(reply)
-    }
-
-    fn frame(reply: Reply) -> Result<Frame> {
-        let parts = match reply {
-            Reply::Array(parts) => parts,
-            // Not a refusal of the request: the next connection logs in again.
-            Reply::Error(e) if e.says("NOAUTH") => {
-                return Err(Error::new(ErrorKind::Unreachable, ENDED).caused_by(e.into_error()));
-            }
-            Reply::Error(e) => return moved(&e).ok_or_else(|| e.into_error()),
-            _ => return Ok(Frame::Alive),
-        };
-        let mut words = parts.into_iter().map(|part| if let Reply::Bytes(bytes) = part { bytes } else { Vec::new() });
-        let (kind, channel) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        Ok(match &*kind {
-            b"message" | b"smessage" if words.next().as_deref() == Some(WAKE_REDISSON) => Frame::Alive,
-            b"message" | b"smessage" => Frame::Message { channel, by_pattern: false },
-            // The pattern is the first word.
-            b"pmessage" => Frame::Message { channel: words.next().unwrap_or_default(), by_pattern: true },
-            b"sunsubscribe" => Frame::Unsubscribed { topic: channel },
-            b"subscribe" | b"psubscribe" | b"ssubscribe" => Frame::Subscribed { topic: channel },
-            _ => Frame::Alive,
-        })
+        frame(reply)
     }
 
     fn shake(&mut self, request: &Request, deadline: Instant) -> Result<Reply> {

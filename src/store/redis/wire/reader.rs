@@ -217,6 +217,7 @@ mod tests {
         reader.fill(&mut &b":1\r\n:2\r\n"[..]).unwrap();
         assert_eq!(reader.next(), Ok(Some(Reply::Int(1))));
         assert!(!reader.is_empty(), "what was read beyond a reply is known");
+        assert_eq!(reader.unread(), b":2\r\n");
         assert_eq!(reader.fill(&mut io::empty()).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert_eq!(reader.next(), Ok(Some(Reply::Int(2))), "and stays after an error");
     }

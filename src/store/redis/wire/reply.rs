@@ -27,7 +27,7 @@ impl Reply {
 
     /// The list of these elements.
     #[cfg(test)]
-    pub(super) fn list(elements: Vec<Self>) -> Self {
+    pub(crate) fn list(elements: Vec<Self>) -> Self {
         match elements[..] {
             [Self::Int(first), Self::Int(second)] => Self::Pair(first, second),
             _ => Self::Array(elements),
@@ -179,8 +179,9 @@ impl ServerError {
     }
 
     pub(crate) fn into_error(self) -> Error {
-        if self.code == TOO_FEW_REPLICAS {
-            return Error::new(ErrorKind::NotReplicated, self.text[TOO_FEW_REPLICAS.len() + 1..].to_owned());
+        let too_few = self.text.strip_prefix(TOO_FEW_REPLICAS).and_then(|rest| rest.strip_prefix(' '));
+        if let Some(why) = too_few.filter(|why| !why.is_empty()) {
+            return Error::new(ErrorKind::NotReplicated, why.to_owned());
         }
         if self.code == TOO_LATE {
             let why = "the request reached the server after the I/O timeout, by the server's clock";
@@ -273,7 +274,9 @@ pub(crate) fn server_time(reply: Reply) -> Result<u64> {
         Reply::Array(parts) if parts.len() == 2 => number(&parts[0]).zip(number(&parts[1])),
         _ => None,
     }
-    .map(|(seconds, micros)| seconds * 1_000_000 + micros)
+    .and_then(|(seconds, micros)| seconds.checked_mul(1_000_000)?.checked_add(micros))
+    // Scripts compute with it as a double.
+    .filter(|micros| *micros < 1 << 53)
     .ok_or_else(|| Error::new(ErrorKind::Protocol, format!("TIME answered {reply:?}")))
 }
 
@@ -330,6 +333,19 @@ mod tests {
             let error = error.into_error();
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{text}");
             assert!(!error.message().contains("LOAD"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_sends_what_none_sends_is_no_reason_to_panic() {
+        let time =
+            |seconds: &str| server_time(Reply::Array([seconds, "1"].map(|text| Reply::Bytes(text.into())).into()));
+        assert_eq!(time("1763700000").unwrap(), 1_763_700_000_000_001);
+        for seconds in ["9007199255", "18446744073709", "18446744073709551615", "-1"] {
+            assert_eq!(time(seconds).unwrap_err().kind(), ErrorKind::Protocol, "{seconds}");
+        }
+        for text in ["TOOFEWREPLICAS", "TOOFEWREPLICAS ", ""] {
+            assert_eq!(ServerError::from(text).into_error().kind(), ErrorKind::Server, "{text:?}");
         }
     }
 }

@@ -251,7 +251,7 @@ mod tests {
     /// A transport whose thread polls for replies, and the server's end of its socket.
     fn polling() -> (Transport, BusyPoll, UnixStream) {
         let (client, server) = UnixStream::pair().unwrap();
-        let (stream, io_timeout) = (Stream::of_unix(client), Duration::from_millis(300));
+        let (stream, io_timeout) = (Stream::of_unix(client), Duration::from_secs(2));
         let endpoint = Endpoint::parse("redis+unix:///nowhere", None).unwrap();
         let reader = ReplyReader::default();
         let mut transport = Transport { stream, reader, endpoint, io_timeout, handshake: None };

@@ -283,14 +283,16 @@ impl Inner {
             link.refused(&reply);
             return Err(reply.code.to_error("the session"));
         }
+        // Nothing is taken from a reply that cannot be read: its request may have made a node, and
+        // its outcome is unknown, like that of the others.
+        let verdict = reply.verdict(&link.pending[0].shape)?;
         let pending = link.pending.pop_front().expect("it was just looked at");
         has_seen();
-        let verdict = reply.verdict(pending.opcode)?;
         let is_over = verdict.ends_the_connection();
         if !is_over {
             // Before `answered`: this write's own answer does not show that the leader knew of the
             // write when it was agreed to.
-            if verdict.is_ok() && pending.opcode.is_write() {
+            if verdict.is_ok() && pending.shape.opcode.is_write() {
                 let until = link.agreed(pending.sent_at);
                 state.term.lengthen(until);
             }
@@ -333,15 +335,21 @@ impl Inner {
                 drop(state);
                 self.tell(fired);
             }
-            Then::Watching(topic) => {
-                drop(state);
-                self.send(match reply.code {
-                    Code::OK | Code::NO_NODE => Ok(Received::Watching(vec![topic])),
-                    // The latch is not watched. The subscriber begins anew after a pause, and wakes
-                    // all who wait.
-                    code => Err(code.to_error(&topic.key)),
-                });
-            }
+            Then::Watching(path) => match reply.code {
+                Code::OK | Code::NO_NODE => {
+                    let topic = state.watches.latch(&path).cloned();
+                    drop(state);
+                    if let Some(topic) = topic {
+                        self.send(Ok(Received::Watching(vec![topic])));
+                    }
+                }
+                code => {
+                    let why = code.to_error(&path);
+                    state.latch_is_unwatched(path, now);
+                    drop(state);
+                    log::debug!("a latch is not watched yet: {why}");
+                }
+            },
         }
         over
     }
@@ -370,6 +378,7 @@ impl Inner {
         if state.delete_at.is_some_and(|at| now >= at) {
             state.send_deletions(now)?;
         }
+        state.watch_again(now)?;
         Ok(is_running)
     }
 

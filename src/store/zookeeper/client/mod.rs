@@ -246,15 +246,22 @@ impl Client {
             state.is_wanted = true;
             self.inner.changed.notify_all();
             if self.inner.changed.wait_until(&mut state, deadline).timed_out() && state.link.is_none() {
-                let why = "no connection to ZooKeeper within the I/O timeout (io_timeout)";
-                let error = Error::new(ErrorKind::Unreachable, why);
-                return Err(match state.last_error.clone() {
-                    Some(cause) => error.caused_by(cause),
-                    None => error,
-                });
+                return Err(self.no_connection(state.last_error.clone()));
             }
         }
         if matches!(state.phase, Phase::Closing | Phase::Ended) { Err(closed()) } else { Ok(state) }
+    }
+
+    /// The present round has not ended, so only an earlier one can have said why.
+    #[cold]
+    fn no_connection(&self, earlier: Option<Error>) -> Error {
+        let Inner { servers, io_timeout, .. } = &*self.inner;
+        let why = format!("ZooKeeper at {servers:?} did not answer within {io_timeout:?} (io_timeout)");
+        let error = Error::new(ErrorKind::Unreachable, why);
+        match earlier {
+            Some(cause) => error.caused_by(cause),
+            None => error,
+        }
     }
 
     fn start(&self, state: &mut SessionState) -> Result<()> {

@@ -15,7 +15,7 @@ use crate::base::lease::{Moment, SessionTerm};
 use crate::store::Topic;
 use crate::store::net::{Address, Stream};
 use crate::store::zookeeper::lease::{Rhythm, SessionLease};
-use crate::store::zookeeper::wire::{Code, EventKind, Opcode, PING_XID, Reply, Request, SessionId, to_error};
+use crate::store::zookeeper::wire::{Code, EventKind, PING_XID, Reply, Request, SessionId, Shape, to_error};
 
 /// A session, distinguished from earlier ones by its generation.
 #[derive(Debug, Clone)]
@@ -44,6 +44,8 @@ pub(super) struct SessionState {
     pub(super) deletions: Vec<Deletion>,
     /// The server has postponed some of them: when it is asked again.
     pub(super) delete_at: Option<Moment>,
+    /// The latches that the server has refused to watch, and when it is asked again.
+    unwatched: Vec<(String, Moment)>,
     /// How often all servers have been tried, one after the other.
     pub(super) rounds: u64,
     /// The last of these rounds in which no server could be used.
@@ -81,13 +83,13 @@ pub(super) enum Then {
     Unwatched(String),
     /// The watch on this node was set again.
     Renewed(String),
-    /// From here on nothing that happens to this node is missed.
-    Watching(Topic),
+    /// From here on nothing that happens to the latch at this path is missed.
+    Watching(String),
 }
 
 pub(super) struct Pending {
     pub(super) xid: i32,
-    pub(super) opcode: Opcode,
+    pub(super) shape: Shape,
     pub(super) sent_at: Moment,
     pub(super) then: Then,
 }
@@ -150,7 +152,7 @@ impl Link {
             self.next_xid = self.next_xid.checked_add(1).unwrap_or(1);
             request.write_to(xid, &mut frames);
             self.writer.meter().requests(1);
-            self.pending.push_back(Pending { xid, opcode: request.opcode, sent_at: now, then });
+            self.pending.push_back(Pending { xid, shape: request.shape.clone(), sent_at: now, then });
         }
         self.last_sent = now;
         self.write(&frames)
@@ -238,6 +240,8 @@ impl SessionState {
             }
         }
         self.deletions.iter_mut().for_each(|deletion| deletion.sent = false);
+        // The next connection watches all.
+        self.unwatched.clear();
         self.watches.ended()
     }
 
@@ -302,8 +306,24 @@ impl SessionState {
 
     /// Watches the latch at this path, if there is a connection and somebody waits for the latch.
     pub(super) fn watch_latch(&mut self, path: &str, now: Moment) -> Result<()> {
-        let (Some(topic), Some(link)) = (self.watches.latch(path).cloned(), &mut self.link) else { return Ok(()) };
-        link.send([(&Request::exists(path, true), Then::Watching(topic))].into_iter(), now)
+        let (Some(_), Some(link)) = (self.watches.latch(path), &mut self.link) else { return Ok(()) };
+        link.send([(&Request::exists(path, true), Then::Watching(path.to_owned()))].into_iter(), now)
+    }
+
+    /// The server has refused to watch the latch: it is asked again a little later, and until then
+    /// those who wait look by themselves.
+    pub(super) fn latch_is_unwatched(&mut self, path: String, now: Moment) {
+        if let Some(rhythm) = self.rhythm {
+            self.unwatched.push((path, now.plus(rhythm.ping)));
+        }
+    }
+
+    /// Asks again for the watches that were refused.
+    pub(super) fn watch_again(&mut self, now: Moment) -> Result<()> {
+        let all = std::mem::take(&mut self.unwatched).into_iter();
+        let (due, later): (Vec<_>, Vec<_>) = all.partition(|(_, at)| *at <= now);
+        self.unwatched = later;
+        due.iter().try_for_each(|(path, _)| self.watch_latch(path, now))
     }
 }
 

@@ -110,4 +110,14 @@ mod tests {
             assert!(error.to_string().contains("/a"), "{error}");
         }
     }
+
+    #[test]
+    fn some_codes_end_more_than_a_request() {
+        for code in [-118, -112] {
+            assert!(Code(code).ends_the_connection(), "{code}");
+        }
+        assert!(!Code(0).ends_the_connection() && !Code(-124).ends_the_connection());
+        assert!(Code(-124).demands_an_identity() && !Code(124).demands_an_identity() && !Code(0).demands_an_identity());
+        assert!(Code(0).is_ok() && !Code(-101).is_ok());
+    }
 }

@@ -4,6 +4,8 @@
 mod code;
 mod connect;
 mod frames;
+#[cfg(test)]
+mod fuzz_tests;
 mod jute;
 mod reply;
 mod request;
@@ -13,5 +15,5 @@ pub(crate) use code::Code;
 pub(crate) use connect::{Greeting, Servers, to_error};
 pub(crate) use frames::FrameReader;
 pub(crate) use reply::{Change, Created, EventKind, Permission, Reply, Stat};
-pub(crate) use request::{Acl, Mode, Opcode, PING_XID, Request, SessionId, WATCH_XID};
+pub(crate) use request::{Acl, Mode, PING_XID, Request, SessionId, Shape, WATCH_XID};
 pub(crate) use status::ServerStatus;

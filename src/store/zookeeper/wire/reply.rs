@@ -2,7 +2,7 @@
 
 use super::code::Code;
 use super::jute::{Decoder, malformed};
-use super::request::{Opcode, Request, SessionId};
+use super::request::{Opcode, Request, SessionId, Shape};
 use crate::base::error::Result;
 
 /// One frame without its length.
@@ -112,8 +112,12 @@ impl Reply {
         })
     }
 
-    /// One outcome for each change of the request.
+    /// One outcome for each change of a transaction.
     pub(crate) fn changes(&self, requested: &[Request]) -> Result<Vec<Change>> {
+        self.changes_of(&requested.iter().map(|request| request.shape.opcode).collect::<Vec<_>>())
+    }
+
+    fn changes_of(&self, requested: &[Opcode]) -> Result<Vec<Change>> {
         self.read(|fields| {
             let mut changes = Vec::with_capacity(requested.len());
             loop {
@@ -125,12 +129,12 @@ impl Reply {
                         changes.push(Change::Failed(Code(fields.int()?)));
                     }
                     // Servers 3.5 send only the path.
-                    Some(request) if !done && kind == CREATED && request.opcode == Opcode::Create2 && code.is_ok() => {
+                    Some(Opcode::Create2) if !done && kind == CREATED && code.is_ok() => {
                         let (path, stat) = (fields.text()?.to_owned(), Stat::default());
                         changes.push(Change::Created(Created { path, stat }));
                     }
-                    Some(request) if !done && kind == result_of(request.opcode) && code.is_ok() => {
-                        changes.push(match request.opcode {
+                    Some(opcode) if !done && kind == result_of(*opcode) && code.is_ok() => {
+                        changes.push(match opcode {
                             Opcode::Create2 | Opcode::CreateContainer => Change::Created(Created::decode(fields)?),
                             Opcode::SetData => {
                                 Stat::decode(fields)?;
@@ -147,21 +151,23 @@ impl Reply {
 
     /// The error of the reply. If the session of a transaction has ended, that is reported in the
     /// result of one of its changes, while its own code is 0.
-    pub(crate) fn verdict(&self, opcode: Opcode) -> Result<Code> {
-        if opcode != Opcode::Multi || !self.code.is_ok() {
-            return Ok(self.code);
-        }
-        let mut fields = Decoder::new(&self.body);
-        loop {
-            let (kind, done, code) = (fields.int()?, fields.bool()?, Code(fields.int()?));
-            // Either all changes have errors or none has.
-            if kind != -1 || done {
-                return Ok(Code::OK);
-            }
-            if code.ends_the_connection() {
-                return Ok(code);
-            }
-            let _again = fields.int()?;
+    ///
+    /// # Errors
+    /// The reply says that nodes were made or changed, and cannot be read: only what is read here
+    /// tells whoever asked which nodes these are.
+    pub(crate) fn verdict(&self, shape: &Shape) -> Result<Code> {
+        match shape.opcode {
+            _ if !self.code.is_ok() => Ok(self.code),
+            Opcode::Create2 | Opcode::CreateContainer => self.created().map(|_| Code::OK),
+            Opcode::Multi => Ok(self
+                .changes_of(&shape.changes)?
+                .iter()
+                .find_map(|change| match change {
+                    Change::Failed(code) if code.ends_the_connection() => Some(*code),
+                    _ => None,
+                })
+                .unwrap_or(Code::OK)),
+            _ => Ok(Code::OK),
         }
     }
 
@@ -340,23 +346,30 @@ mod tests {
 
     #[test]
     fn a_transaction_says_inside_that_its_session_has_ended() {
-        let verdict = |results: &str| {
+        let transaction = |changes: &[Opcode]| Shape { opcode: Opcode::Multi, changes: changes.to_vec() };
+        let check = transaction(&[Opcode::Check]);
+        let verdict = |results: &str, shape: &Shape| {
             let frame = reply(&format!("{results} ffffffff 01 ffffffff"));
-            Reply::decode(&frame).unwrap().verdict(Opcode::Multi).unwrap()
+            Reply::decode(&frame).unwrap().verdict(shape)
         };
         let failed = |code: &str| format!("ffffffff 00 {code} {code}");
-        assert_eq!(verdict("0000000d 00 00000000"), Code::OK, "the node is there");
+        assert_eq!(verdict("0000000d 00 00000000", &check).unwrap(), Code::OK, "the node is there");
         for agreed in ["ffffff9b", "ffffff9a"] {
-            assert_eq!(verdict(&failed(agreed)), Code::OK, "the leader has looked, and the session lives");
+            assert_eq!(
+                verdict(&failed(agreed), &check).unwrap(),
+                Code::OK,
+                "the leader has looked, and the session lives"
+            );
         }
-        assert_eq!(verdict(&failed("ffffff90")), Code::SESSION_EXPIRED);
-        assert_eq!(verdict(&failed("ffffff8a")), Code::SESSION_MOVED);
+        assert_eq!(verdict(&failed("ffffff90"), &check).unwrap(), Code::SESSION_EXPIRED);
+        assert_eq!(verdict(&failed("ffffff8a"), &check).unwrap(), Code::SESSION_MOVED);
         let second = [failed("00000000"), failed("ffffff90"), failed("fffffffe")].concat();
-        assert_eq!(verdict(&second), Code::SESSION_EXPIRED);
+        assert_eq!(verdict(&second, &transaction(&[Opcode::Delete; 3])).unwrap(), Code::SESSION_EXPIRED);
         let refused = Reply::decode(&bytes("00000007 0000000100000014 ffffff81")).unwrap();
-        assert_eq!(refused.verdict(Opcode::Multi).unwrap(), Code(-127), "nothing was proposed");
+        assert_eq!(refused.verdict(&check).unwrap(), Code(-127), "nothing was proposed");
         let cut = Reply::decode(&reply("ffffffff 00")).unwrap();
-        assert_eq!(cut.verdict(Opcode::Multi).unwrap_err().kind(), ErrorKind::Protocol);
+        assert_eq!(cut.verdict(&check).unwrap_err().kind(), ErrorKind::Protocol);
+        assert_eq!(verdict("00000002 00 00000000", &check).unwrap_err().kind(), ErrorKind::Protocol, "another change");
     }
 
     #[test]

@@ -39,8 +39,16 @@ pub(crate) const WATCH_XID: i32 = -1;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Request {
-    pub(crate) opcode: Opcode,
+    pub(crate) shape: Shape,
     body: Vec<u8>,
+}
+
+/// What a request asks for, as far as the form of its reply depends on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) opcode: Opcode,
+    /// The changes of a transaction.
+    pub(crate) changes: Vec<Opcode>,
 }
 
 /// How long a node lives.
@@ -87,7 +95,7 @@ impl Acl {
 
 impl Request {
     fn new(opcode: Opcode, body: Encoder) -> Self {
-        Self { opcode, body: body.0 }
+        Self { shape: Shape { opcode, changes: Vec::new() }, body: body.0 }
     }
 
     pub(crate) fn create(path: &str, data: &[u8], acl: Acl, mode: Mode) -> Self {
@@ -152,9 +160,11 @@ impl Request {
     /// Several changes as one: all or none.
     pub(crate) fn multi(changes: &[Self]) -> Self {
         let all = changes.iter().fold(Encoder::default(), |all, change| {
-            all.int(change.opcode as i32).bool(false).int(-1).raw(&change.body)
+            all.int(change.shape.opcode as i32).bool(false).int(-1).raw(&change.body)
         });
-        Self::new(Opcode::Multi, all.int(-1).bool(true).int(-1))
+        let shape =
+            Shape { opcode: Opcode::Multi, changes: changes.iter().map(|change| change.shape.opcode).collect() };
+        Self { shape, body: all.int(-1).bool(true).int(-1).0 }
     }
 
     pub(crate) fn ping() -> Self {
@@ -180,7 +190,7 @@ impl Request {
         let length = i32::try_from(self.length()).expect("no request is that long");
         frames.extend(length.to_be_bytes());
         frames.extend(xid.to_be_bytes());
-        frames.extend((self.opcode as i32).to_be_bytes());
+        frames.extend((self.shape.opcode as i32).to_be_bytes());
         frames.extend(&self.body);
     }
 }
@@ -275,7 +285,7 @@ mod tests {
             ),
         ];
         for (request, bytes) in golden {
-            assert_eq!(frame(&request), bytes.replace(' ', ""), "{:?}", request.opcode);
+            assert_eq!(frame(&request), bytes.replace(' ', ""), "{:?}", request.shape);
         }
     }
 

@@ -367,7 +367,8 @@ pub(super) fn calls() -> Vec<(String, Then, &'static str)> {
         // It is sent only once: a repeat could force out the next holder.
         (call("$force('k', 'x', 'w')"), Done("0"), "0111110111000110000055050555505555555550550"),
         (call("$force('k', 'r', 'w')"), Done("0"), "0555550555000550000011010111101155555550550"),
-        (call("$sweep(0, 100)"), Done("0"), "0000001000100000012000101000020000010001001"),
+        (call("$sweep(0, 100)"), Done("0"), "0000000000000000012000000000010000010000000"),
+        (call("$sweep_locks(0, 100)"), Same, "fffffffffffffffffffffffffffffffffffffffffff"),
         (fenced("$fence('k', TOKEN)"), Same, "L..........LL..LLLLL.....LLLLLLLLLLLLLLLLLL"),
         (fenced("$fence('k', TOKEN - 1)"), Same, "LLL.LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL"),
         (fenced("$fence('k', TOKEN + 1)"), Same, "LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL"),

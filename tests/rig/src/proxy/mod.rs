@@ -41,6 +41,9 @@ pub enum Fault {
     Reply(&'static [u8]),
     /// The server never receives the request; the client receives this ZooKeeper error.
     Refuse(i32),
+    /// The server runs the request; of the body of a ZooKeeper's reply this many bytes arrive, as a
+    /// whole frame.
+    ShortBody(usize),
     /// The client receives bytes that are not RESP.
     Garbage,
     /// Right behind the reply come its first bytes again, this many.
@@ -49,6 +52,17 @@ pub enum Fault {
     Stray(&'static [u8]),
     /// The client receives an extra frame this long after the reply.
     StrayAfter(&'static [u8], Duration),
+}
+
+impl Fault {
+    /// Whether it happens before the server has the request, and so not to a message that answers
+    /// none.
+    fn meets_the_request(self) -> bool {
+        matches!(
+            self,
+            Self::CutBeforeSend | Self::CutRequestAt(_) | Self::Hold | Self::Reply(_) | Self::Refuse(_) | Self::Garbage
+        )
+    }
 }
 
 struct Rule {
@@ -248,7 +262,7 @@ impl Proxy {
     }
 
     /// Injects the fault into the next `times` requests that contain `word`, including repeats of
-    /// the first one.
+    /// the first one. Every request contains the empty word.
     pub fn inject_times(&self, word: &str, times: u32, fault: Fault) {
         self.set(word, 0, times, fault);
     }
@@ -454,7 +468,7 @@ fn take_fault(state: &State, words: &[Vec<u8>]) -> Option<Fault> {
     let rule = place.as_mut()?;
     // The text of a script names no lock, and may contain the word of a test.
     let text = if words.first().is_some_and(|word| word == b"EVAL") { 1 } else { usize::MAX };
-    let has_word = |w: &Vec<u8>| w.windows(rule.word.len().max(1)).any(|part| part == rule.word);
+    let has_word = |w: &Vec<u8>| rule.word.is_empty() || w.windows(rule.word.len()).any(|part| part == rule.word);
     if !words.iter().enumerate().any(|(at, word)| at != text && has_word(word)) {
         return None;
     }
@@ -532,7 +546,7 @@ fn meet(
             client.write_all(&reply).is_ok()
         }
         Fault::Reply(reply) => client.write_all(reply).is_ok(),
-        Fault::Refuse(_) => unreachable!("only ZooKeeper has these errors"),
+        Fault::Refuse(_) | Fault::ShortBody(_) => unreachable!("only for ZooKeeper"),
         Fault::Garbage => {
             let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
             let _ = client.read(&mut [0; 64]);
@@ -550,7 +564,8 @@ fn exchange(
     most: Option<usize>,
     state: &State,
 ) -> Option<()> {
-    server.write_all(request).ok()?;
+    // Also if it has ended the connection: its last words may say why.
+    let _ = server.write_all(request);
     let reply = read_reply(protocol, server)?;
     let end = most.map_or(reply.len(), |n| n.min(reply.len()));
     if most.is_some() {

@@ -19,6 +19,9 @@ const CONNECT: i32 = i32::MIN;
 /// The number of a watch event, which answers no request.
 const WATCH: i32 = -1;
 
+/// The bytes before the body of a reply: length, number, zxid and code.
+const HEADER: usize = 20;
+
 /// The request that checks that a node exists, which clients send in transactions.
 const CHECK: i32 = 13;
 
@@ -138,9 +141,7 @@ impl Connection<'_> {
                 return;
             }
             let fault = match number {
-                WATCH => take_fault(self.state, &event_words(&frame)).inspect(|_| {
-                    self.state.hits.fetch_add(1, Ordering::SeqCst);
-                }),
+                WATCH => self.fault_of_an_event(&frame),
                 _ => self.faults.lock().remove(&number),
             };
             let goes_on = match fault {
@@ -152,6 +153,16 @@ impl Connection<'_> {
             }
         }
         self.state.held_over.store(true, Ordering::SeqCst);
+    }
+
+    /// A path is in requests and in events, and some faults are for requests only.
+    fn fault_of_an_event(&self, frame: &[u8]) -> Option<Fault> {
+        if self.state.rule.lock().as_ref()?.fault.meets_the_request() {
+            return None;
+        }
+        let fault = take_fault(self.state, &event_words(frame))?;
+        self.state.hits.fetch_add(1, Ordering::SeqCst);
+        Some(fault)
     }
 
     /// A request is held, which must reach the server although its client is gone.
@@ -167,6 +178,12 @@ impl Connection<'_> {
                 self.state.reply_length.store(reply.len(), Ordering::SeqCst);
                 let _ = client.write_all(&reply[..n.min(reply.len())]);
                 false
+            }
+            Fault::ShortBody(n) => {
+                self.state.reply_length.store(reply.len(), Ordering::SeqCst);
+                let frame = &reply[4..reply.len().min(HEADER + n)];
+                let length = i32::try_from(frame.len()).unwrap().to_be_bytes();
+                client.write_all(&[&length, frame].concat()).is_ok()
             }
             Fault::BlackHoleReply => {
                 self.is_dead.store(true, Ordering::SeqCst);

@@ -91,12 +91,14 @@ impl Ensemble {
         std::array::from_fn(|n| (leader + 1 + n) % SIZE)
     }
 
-    /// Waits until all three serve clients, one of them as the leader.
+    /// Waits until all three serve clients, one of them as the leader: one that was deposed serves
+    /// as a leader, too, until it notices.
     #[track_caller]
     pub fn wait_for_all(&self) {
         wait_for(ELECTION, "all servers serve", || {
             let modes: Vec<_> = self.servers.iter().map(ZooKeeper::mode).collect();
-            modes.iter().all(Option::is_some) && modes.contains(&Some(Mode::Leader))
+            let leaders = modes.iter().filter(|mode| **mode == Some(Mode::Leader)).count();
+            modes.iter().all(Option::is_some) && leaders == 1
         });
     }
 

@@ -282,13 +282,17 @@ impl ZooKeeper {
         }
     }
 
-    /// A number of `mntr`, such as `zk_packets_received`.
+    /// A number of `mntr`, such as `zk_packets_received`. A server that looks for a leader has none.
     #[track_caller]
     pub fn figure(&self, name: &str) -> u64 {
-        let answer = self.ask("mntr");
-        let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
-        let value = value.unwrap_or_else(|| panic!("no {name} in {answer}"));
-        value.parse().unwrap_or_else(|e| panic!("{name} {value}: {e}"))
+        let mut found = None;
+        wait_until(name, || {
+            let answer = self.try_ask("mntr").unwrap_or_default();
+            let value = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
+            found = value.and_then(|value| value.parse().ok());
+            found.is_some()
+        });
+        found.unwrap()
     }
 
     /// The connections that have sessions: lines of `cons`.

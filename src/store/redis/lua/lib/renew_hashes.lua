@@ -11,11 +11,13 @@ for i = 1, n do
   local answer = redis.pcall('hexists', KEYS[i], ARGV[i])
   if answer == 1 and lease > 0 then
     local pttl = redis.pcall('pttl', KEYS[i])
+    local set = pttl
     if type(pttl) == 'number' and pttl < lease then
-      local set = redis.pcall('pexpire', KEYS[i], lease)
-      if type(set) ~= 'number' then
-        answer = set
-      end
+      set = redis.pcall('pexpire', KEYS[i], lease)
+    end
+    -- Refused: an answer of 1 would say that the lease is extended.
+    if type(set) ~= 'number' then
+      answer = set
     end
   end
   answers[i] = answer

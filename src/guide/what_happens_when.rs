@@ -1,0 +1,55 @@
+//! What each call answers while something is wrong.
+//!
+//! This page is generated from the table that the tests use: each call of the crate is made under
+//! each condition, beside a hold and calls that have nothing to do with it, and must answer what is
+//! said here. An error is an [`ErrorKind`](crate::ErrorKind); its message names the condition.
+//!
+//! In every row:
+//!
+//! - Calls that send nothing ([`is_held`](crate::ReentrantMutexGuard::is_held), ...) answer at
+//!   once, and a guard that is dropped blocks no longer than its `unlock`.
+//! - A call ends within three [I/O timeouts](crate::Builder::io_timeout), beside the time that it
+//!   was given to wait, and [`diagnose`](crate::LockClient::diagnose) within ten.
+//! - A call that waits already goes on when the condition is over, unless the table says something
+//!   else, or it took longer than the [outage timeout](crate::Builder::outage_timeout).
+//! - When the condition is over, nothing is left. What could not be given back is given back in
+//!   the background; where the server refused it, it ends with its lease.
+//! - Other locks of the same client are not affected by a condition of one lock, and other clients
+//!   of the program by none.
+//! - The client makes no more [connections](crate::Builder::connections) than it may have.
+//!
+//! # One Redis
+//!
+//! | condition | takes what is free | waits already | reads | changes | gives back |
+//! |---|---|---|---|---|---|
+//! | The server hangs: it accepts connections and answers nothing | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The network drops all packets | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | Connections are ended and refused | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | Each connection ends in the middle of a reply | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | Each request runs, and its connection ends before the reply | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | Each reply comes 5 ms late | works | works | works | works | works |
+//! | Each reply comes 50 ms late | works | works | works | works | works |
+//! | Each reply comes 3 s late, later than the I/O timeout | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | All idle connections are ended, as by the server's `timeout` | works | works | works | works | works |
+//! | All idle connections are ended, and a proxy hides that until they are used | works | works | works | works | works |
+//! | The server has reached its `maxclients`, and ends the connections that it has | `NotReady` | works | `NotReady` | `NotReady` | `NotReady` |
+//! | The server has reached its `maxmemory` | works or `Full` | works or `Full` | works | works or `Full` | works |
+//! | The server has become a replica | `ReadOnly` | works | works or `ReadOnly` | works or `ReadOnly` | `ReadOnly` |
+//! | The server has too few replicas (`min-replicas-to-write`) | `ReadOnly` | works | works | works or `ReadOnly` | `ReadOnly` |
+//! | The server is busy with somebody's endless script | `NotReady` | works | `NotReady` | `NotReady` | `NotReady` |
+//! | The server is paused (`CLIENT PAUSE`) for longer than the I/O timeout | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The server's writes are paused (`CLIENT PAUSE ... WRITE`) | `Unreachable` | works | works or `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The server forgets all scripts, over and over (`SCRIPT FLUSH`) | works | works | works | works | works |
+//! | Each name that was free is taken by a value of another program | works or `WrongType` | works | works or `WrongType` | works or `WrongType` | works |
+//! | The server is killed, and comes back with its data | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The server was killed, and has come back empty | works or `Conflict` | works | works | works, `Lost` or `Stale` | works or `Lost` |
+//! | The connections end while the name server hangs | works | works | works | works | works |
+//! | The connections end while the name server fails | works | works | works | works | works |
+//! | The connections end, and the name has an address where nobody listens | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The connections end while the provider of credentials hangs | works | works | works | works | works |
+//! | The connections end while the provider of credentials fails | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
+//! | The connections end while the provider of credentials panics | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
+//! | The connections end while the provider has a wrong password | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
+//! | The user's listener panics, whenever it is called | works | works | works | works | works |
+//! | The user's listener blocks for 100 ms, whenever it is called | works | works | works | works | works |
+//! | The user may do nothing any more | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |

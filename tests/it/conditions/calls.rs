@@ -1,0 +1,396 @@
+//! The columns: every public verb. `tidy` compares them with the interface.
+
+#![allow(clippy::unit_arg, reason = "a call that answers nothing succeeds")]
+
+use std::time::{Duration, Instant};
+
+use leasehold::fencing::{FencedValue, FencingToken, ValueClaim};
+use leasehold::{
+    CancelToken, CountDownLatch, CountingPermit, CountingSemaphore, FairMutex, FairMutexGuard, LockClient, MultiLock,
+    MultiLockGuard, OwnedFairMutexGuard, OwnedMultiLockGuard, OwnedMutexGuard, OwnedRwLockReadGuard,
+    OwnedRwLockWriteGuard, PermitId, ReentrantMutex, ReentrantMutexGuard, Result, RwLock, RwLockReadGuard,
+    RwLockWriteGuard, Semaphore, SemaphorePermit,
+};
+
+use super::cell::Cell;
+use super::row::Class;
+use crate::rig::ms;
+
+/// The time that the timed forms are given.
+pub(super) const TIME: Duration = ms(300);
+/// Longer than the lease of the clients.
+const LONGER: Duration = Duration::from_secs(60);
+
+/// A column.
+pub(super) struct Call {
+    /// The type and the method.
+    pub(super) name: &'static str,
+    pub(super) class: Class,
+    /// Prepares, makes the call through [`Cell::under`] or [`Cell::across`], and returns its
+    /// outcome.
+    pub(super) run: fn(&Cell<'_>) -> Result<()>,
+}
+
+fn mutex(client: &LockClient, name: &str) -> ReentrantMutex {
+    client.mutex(name)
+}
+
+fn fair(client: &LockClient, name: &str) -> FairMutex {
+    client.fair(name)
+}
+
+fn rw(client: &LockClient, name: &str) -> RwLock {
+    client.rw_lock(name)
+}
+
+fn multi(client: &LockClient, name: &str) -> MultiLock {
+    client.multi([name, &second(name)])
+}
+
+/// The other name of the multi-lock of a cell.
+pub(super) fn second(name: &str) -> String {
+    format!("{name}-b")
+}
+
+/// The key of the fenced value of a cell.
+pub(super) fn value_of(name: &str) -> String {
+    format!("{name}-value")
+}
+
+/// Two permits, which nobody has.
+fn semaphore(cell: &Cell<'_>) -> Result<Semaphore> {
+    let semaphore = cell.client.semaphore(cell.name());
+    let _ = semaphore.try_set_permits(2)?;
+    let ending = cell.other.semaphore(cell.name());
+    cell.at_the_end(move || ending.delete().map(drop));
+    Ok(semaphore)
+}
+
+/// Two permits, which nobody has.
+fn counting(cell: &Cell<'_>) -> Result<CountingSemaphore> {
+    let semaphore = cell.client.counting_semaphore(cell.name());
+    let _ = semaphore.try_set_permits(2)?;
+    let ending = cell.other.counting_semaphore(cell.name());
+    cell.at_the_end(move || ending.delete().map(drop));
+    Ok(semaphore)
+}
+
+/// It counts from two.
+fn latch(cell: &Cell<'_>) -> Result<CountDownLatch> {
+    let latch = cell.client.latch(cell.name());
+    latch.set_count(2)?;
+    let ending = cell.other.latch(cell.name());
+    cell.at_the_end(move || ending.delete().map(drop));
+    Ok(latch)
+}
+
+/// Calls of what `$prepare` makes while all is well.
+macro_rules! calls {
+    ($calls:ident, $kind:literal, $prepare:expr; $($class:ident $verb:literal $call:expr;)*) => {
+        $($calls.push(Call {
+            name: concat!($kind, "::", $verb),
+            class: Class::$class,
+            run: |cell| {
+                let prepared = ($prepare)(cell)?;
+                cell.under(|| ($call)(prepared)).map(drop)
+            },
+        });)*
+    };
+}
+
+/// The same for calls that leave it as it is.
+macro_rules! calls_on {
+    ($calls:ident, $kind:literal, $prepare:expr; $($class:ident $verb:literal $call:expr;)*) => {
+        $($calls.push(Call {
+            name: concat!($kind, "::", $verb),
+            class: Class::$class,
+            run: |cell| {
+                let prepared = ($prepare)(cell)?;
+                cell.under(|| ($call)(&prepared)).map(drop)
+            },
+        });)*
+    };
+}
+
+/// Takes what nobody has, in each form.
+macro_rules! takes {
+    ($calls:ident, $kind:literal, $handle:expr; $($lock:ident $try:ident $for:ident $until:ident ($($arg:expr)?);)*) => {
+        $($calls.push(Call {
+            name: concat!($kind, "::", stringify!($lock)),
+            class: Class::Take,
+            run: |cell| {
+                let handle = ($handle)(cell)?;
+                cell.under(|| handle.$lock($($arg)?)).map(drop)
+            },
+        });
+        $calls.push(Call {
+            name: concat!($kind, "::", stringify!($try)),
+            class: Class::Take,
+            run: |cell| {
+                let handle = ($handle)(cell)?;
+                cell.under(|| handle.$try($($arg)?)).map(drop)
+            },
+        });
+        $calls.push(Call {
+            name: concat!($kind, "::", stringify!($for)),
+            class: Class::TakeFor,
+            run: |cell| {
+                let handle = ($handle)(cell)?;
+                cell.under(|| handle.$for($($arg,)? TIME)).map(drop)
+            },
+        });
+        $calls.push(Call {
+            name: concat!($kind, "::", stringify!($until)),
+            class: Class::TakeFor,
+            run: |cell| {
+                let handle = ($handle)(cell)?;
+                cell.under(|| handle.$until($($arg,)? Instant::now() + TIME)).map(drop)
+            },
+        });)*
+    };
+}
+
+/// Waits for what the other client has.
+macro_rules! waits {
+    ($calls:ident, $($kind:literal $handle:ident $taken:ident $lock:ident;)*) => {
+        $($calls.push(Call {
+            name: concat!($kind, "::", stringify!($lock), ", waiting"),
+            class: Class::Wait,
+            run: |cell| {
+                let taken = $handle(&cell.other, cell.name()).$taken()?;
+                let handle = $handle(&cell.client, cell.name());
+                cell.across(taken, || handle.$lock().map(drop))
+            },
+        });)*
+    };
+}
+
+/// Every call with its class.
+pub(super) fn all() -> Vec<Call> {
+    let mut calls = Vec::new();
+    of_clients(&mut calls);
+    of_handles(&mut calls);
+    of_guards(&mut calls);
+    of_waits(&mut calls);
+    of_permits(&mut calls);
+    of_counted_permits(&mut calls);
+    of_latches(&mut calls);
+    calls
+}
+
+fn of_clients(calls: &mut Vec<Call>) {
+    type Named = (LockClient, String);
+    fn client(cell: &Cell<'_>) -> Result<Named> {
+        Ok((cell.client.clone(), cell.name().to_owned()))
+    }
+    calls!(calls, "LockClient", client;
+        Take "lock" |(client, name): Named| client.lock(name);
+        Take "try_lock" |(client, name): Named| client.try_lock(name);
+        TakeFor "try_lock_for" |(client, name): Named| client.try_lock_for(name, TIME);
+        TakeFor "try_lock_until" |(client, name): Named| client.try_lock_until(name, Instant::now() + TIME);
+        Look "inspect" |(client, name): Named| client.inspect(name);
+        Look "locks" |(client, name): Named| client.locks(&name);
+        Look "announced_locks" |(client, name): Named| client.announced_locks(&name);
+        Local "nodes" |(client, _): Named| Ok(client.nodes());
+        Local "stats" |(client, _): Named| Ok(client.stats());
+        Local "snapshot" |(client, _): Named| Ok(client.snapshot());
+        Report "diagnose" |(client, _): Named| Ok(client.diagnose());
+    );
+    type Fenced = (FencedValue, FencingToken, ReentrantMutexGuard);
+    fn held(cell: &Cell<'_>) -> Result<Fenced> {
+        let guard = cell.client.lock(cell.name())?;
+        Ok((cell.client.fenced_value(value_of(cell.name())), guard.fencing_token()?, guard))
+    }
+    calls!(calls, "FencedValue", held; Change "claim" |(value, token, _guard): Fenced| value.claim(token););
+    type Claimed = (ValueClaim, ReentrantMutexGuard);
+    fn claimed(cell: &Cell<'_>) -> Result<Claimed> {
+        let (value, token, guard) = held(cell)?;
+        Ok((value.claim(token)?, guard))
+    }
+    calls!(calls, "ValueClaim", claimed; Change "write" |(claim, _guard): Claimed| claim.write("written"););
+}
+
+fn of_handles(calls: &mut Vec<Call>) {
+    takes!(calls, "ReentrantMutex", |cell: &Cell<'_>| Ok(mutex(&cell.client, cell.name()));
+        lock try_lock try_lock_for try_lock_until ();
+        lock_owned try_lock_owned try_lock_owned_for try_lock_owned_until ();
+    );
+    calls!(calls, "ReentrantMutex", |cell: &Cell<'_>| Ok(mutex(&cell.client, cell.name()));
+        Look "is_locked" |mutex: ReentrantMutex| mutex.is_locked();
+        Look "holder" |mutex: ReentrantMutex| mutex.holder();
+        Change "force_unlock" |mutex: ReentrantMutex| mutex.force_unlock();
+    );
+    takes!(calls, "FairMutex", |cell: &Cell<'_>| Ok(fair(&cell.client, cell.name()));
+        lock try_lock try_lock_for try_lock_until ();
+        lock_owned try_lock_owned try_lock_owned_for try_lock_owned_until ();
+    );
+    calls!(calls, "FairMutex", |cell: &Cell<'_>| Ok(fair(&cell.client, cell.name()));
+        Look "is_locked" |fair: FairMutex| fair.is_locked();
+        Look "holder" |fair: FairMutex| fair.holder();
+        Look "queue_len" |fair: FairMutex| fair.queue_len();
+        Look "position" |fair: FairMutex| fair.position();
+        Change "force_unlock" |fair: FairMutex| fair.force_unlock();
+    );
+    takes!(calls, "RwLock", |cell: &Cell<'_>| Ok(rw(&cell.client, cell.name()));
+        read try_read try_read_for try_read_until ();
+        read_owned try_read_owned try_read_owned_for try_read_owned_until ();
+        write try_write try_write_for try_write_until ();
+        write_owned try_write_owned try_write_owned_for try_write_owned_until ();
+    );
+    calls!(calls, "RwLock", |cell: &Cell<'_>| Ok(rw(&cell.client, cell.name()));
+        Look "is_locked" |rw: RwLock| rw.is_locked();
+        Look "holders" |rw: RwLock| rw.holders();
+        Change "force_unlock" |rw: RwLock| rw.force_unlock();
+    );
+    takes!(calls, "MultiLock", |cell: &Cell<'_>| Ok(multi(&cell.client, cell.name()));
+        lock try_lock try_lock_for try_lock_until ();
+        lock_owned try_lock_owned try_lock_owned_for try_lock_owned_until ();
+    );
+}
+
+fn of_waits(calls: &mut Vec<Call>) {
+    waits!(calls,
+        "ReentrantMutex" mutex lock lock;
+        "ReentrantMutex" mutex lock lock_owned;
+        "FairMutex" fair lock lock;
+        "FairMutex" fair lock lock_owned;
+        "RwLock" rw write read;
+        "RwLock" rw write read_owned;
+        "RwLock" rw write write;
+        "RwLock" rw read write_owned;
+        "MultiLock" multi lock lock;
+        "MultiLock" multi lock lock_owned;
+    );
+}
+
+/// What every guard has, each on a hold of its own.
+macro_rules! guards {
+    ($calls:ident, $kind:literal, $handle:ident, $lock:ident, $guard:ty) => {
+        calls_on!($calls, $kind, |cell: &Cell<'_>| $handle(&cell.client, cell.name()).$lock();
+            Local "is_held" |guard: &$guard| Ok(guard.is_held());
+            Local "remaining" |guard: &$guard| Ok(guard.remaining());
+            Local "ensure_held" |guard: &$guard| guard.ensure_held();
+            Local "loss" |guard: &$guard| Ok(guard.loss());
+            Local "lost" |guard: &$guard| Ok(guard.lost());
+            Local "on_lost" |guard: &$guard| Ok(guard.on_lost(|_| ()));
+            Local "on_renewal_trouble" |guard: &$guard| Ok(guard.on_renewal_trouble(|_| ()));
+            Local "wait_lost" |guard: &$guard| Ok(guard.wait_lost(TIME));
+            Local "wait_lost_or_cancelled" |guard: &$guard| guard.wait_lost_or_cancelled(TIME, &CancelToken::new());
+            Change "extend" |guard: &$guard| guard.extend(LONGER);
+        );
+        calls!($calls, $kind, |cell: &Cell<'_>| $handle(&cell.client, cell.name()).$lock();
+            Release "unlock" |guard: $guard| guard.unlock();
+            Drop "drop" |guard: $guard| Ok(drop(guard));
+        );
+    };
+}
+
+fn of_guards(calls: &mut Vec<Call>) {
+    guards!(calls, "ReentrantMutexGuard", mutex, lock, ReentrantMutexGuard);
+    guards!(calls, "OwnedMutexGuard", mutex, lock_owned, OwnedMutexGuard);
+    guards!(calls, "FairMutexGuard", fair, lock, FairMutexGuard);
+    guards!(calls, "OwnedFairMutexGuard", fair, lock_owned, OwnedFairMutexGuard);
+    guards!(calls, "RwLockReadGuard", rw, read, RwLockReadGuard);
+    guards!(calls, "OwnedRwLockReadGuard", rw, read_owned, OwnedRwLockReadGuard);
+    guards!(calls, "RwLockWriteGuard", rw, write, RwLockWriteGuard);
+    guards!(calls, "OwnedRwLockWriteGuard", rw, write_owned, OwnedRwLockWriteGuard);
+    guards!(calls, "MultiLockGuard", multi, lock, MultiLockGuard);
+    guards!(calls, "OwnedMultiLockGuard", multi, lock_owned, OwnedMultiLockGuard);
+    calls_on!(calls, "ReentrantMutexGuard", |cell: &Cell<'_>| mutex(&cell.client, cell.name()).lock();
+        Local "hold_count" |guard: &ReentrantMutexGuard| Ok(guard.hold_count());
+        Local "end_min_hold" |guard: &ReentrantMutexGuard| Ok(guard.end_min_hold());
+        Local "fencing_token" |guard: &ReentrantMutexGuard| guard.fencing_token();
+    );
+    calls!(calls, "RwLockWriteGuard", |cell: &Cell<'_>| rw(&cell.client, cell.name()).write();
+        Change "downgrade" |guard: RwLockWriteGuard| guard.downgrade();
+    );
+    calls!(calls, "OwnedRwLockWriteGuard", |cell: &Cell<'_>| rw(&cell.client, cell.name()).write_owned();
+        Change "downgrade" |guard: OwnedRwLockWriteGuard| guard.downgrade();
+    );
+}
+
+fn of_permits(calls: &mut Vec<Call>) {
+    takes!(calls, "Semaphore", semaphore;
+        acquire try_acquire try_acquire_for try_acquire_until ();
+        acquire_many try_acquire_many try_acquire_many_for try_acquire_many_until (2);
+    );
+    calls!(calls, "Semaphore", semaphore;
+        Change "try_set_permits" |permits: Semaphore| permits.try_set_permits(2);
+        Change "add_permits" |permits: Semaphore| permits.add_permits(1);
+        Change "delete" |permits: Semaphore| permits.delete();
+        Look "available_permits" |permits: Semaphore| permits.available_permits();
+        Look "acquired_permits" |permits: Semaphore| permits.acquired_permits();
+    );
+    calls!(calls, "SemaphorePermit", |cell: &Cell<'_>| semaphore(cell)?.acquire();
+        Release "release" |permit: SemaphorePermit| permit.release();
+        Drop "drop" |permit: SemaphorePermit| Ok(drop(permit));
+    );
+    calls_on!(calls, "SemaphorePermit", |cell: &Cell<'_>| semaphore(cell)?.acquire();
+        Local "is_held" |permit: &SemaphorePermit| Ok(permit.is_held());
+        Change "extend" |permit: &SemaphorePermit| permit.extend(LONGER);
+    );
+    fn forgotten(cell: &Cell<'_>) -> Result<(Semaphore, PermitId)> {
+        let semaphore = semaphore(cell)?;
+        let id = semaphore.acquire()?.forget();
+        Ok((semaphore, id))
+    }
+    calls!(calls, "Semaphore", forgotten;
+        Change "release" |(permits, id): (Semaphore, PermitId)| permits.release(&id);
+    );
+}
+
+fn of_counted_permits(calls: &mut Vec<Call>) {
+    takes!(calls, "CountingSemaphore", counting;
+        acquire try_acquire try_acquire_for try_acquire_until ();
+        acquire_many try_acquire_many try_acquire_many_for try_acquire_many_until (2);
+    );
+    calls!(calls, "CountingSemaphore", counting;
+        Change "try_set_permits" |permits: CountingSemaphore| permits.try_set_permits(2);
+        Change "add_permits" |permits: CountingSemaphore| permits.add_permits(1);
+        Change "delete" |permits: CountingSemaphore| permits.delete();
+        Look "available_permits" |permits: CountingSemaphore| permits.available_permits();
+    );
+    calls!(calls, "CountingPermit", |cell: &Cell<'_>| counting(cell)?.acquire();
+        Release "release" |permit: CountingPermit| permit.release();
+        Drop "drop" |permit: CountingPermit| Ok(drop(permit));
+    );
+}
+
+fn of_latches(calls: &mut Vec<Call>) {
+    calls!(calls, "CountDownLatch", latch;
+        Change "try_set_count" |latch: CountDownLatch| latch.try_set_count(2);
+        Change "count_down" |latch: CountDownLatch| latch.count_down();
+        Change "delete" |latch: CountDownLatch| latch.delete();
+        Look "count" |latch: CountDownLatch| latch.count();
+        Look "try_wait" |latch: CountDownLatch| latch.try_wait();
+        Await "wait_for" |latch: CountDownLatch| latch.wait_for(TIME);
+        Await "wait_until" |latch: CountDownLatch| latch.wait_until(Instant::now() + TIME);
+    );
+    calls.push(Call {
+        name: "CountDownLatch::set_count",
+        class: Class::Change,
+        run: |cell| {
+            let latch = latch(cell)?;
+            latch.delete()?;
+            cell.under(|| latch.set_count(3))
+        },
+    });
+    calls.push(Call {
+        name: "CountDownLatch::wait, waiting",
+        class: Class::Wait,
+        run: |cell| {
+            let latch = latch(cell)?;
+            let opens = Opens(cell.other.latch(cell.name()));
+            cell.across(opens, || latch.wait())
+        },
+    });
+}
+
+/// Opens the latch when dropped.
+struct Opens(CountDownLatch);
+
+impl Drop for Opens {
+    fn drop(&mut self) {
+        while self.0.count_down().is_ok_and(|left| left > 0) {}
+    }
+}

@@ -1,0 +1,107 @@
+//! A condition: how it is staged, and what must be true while it lasts.
+
+use std::sync::Arc;
+
+use leasehold::observe::Listener;
+use leasehold::{Builder, ErrorKind, LockClient};
+
+/// What a call does, which decides how long it may take and what it may answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Sends nothing.
+    Local,
+    /// Takes something that is free.
+    Take,
+    /// The same, with a timeout.
+    TakeFor,
+    /// Waits already when the condition begins. What it waits for is given back when the condition
+    /// is over.
+    Wait,
+    /// Waits with a timeout for what does not come.
+    Await,
+    /// Reads what is stored.
+    Look,
+    /// Changes what is stored, and is no request for a lock.
+    Change,
+    /// Gives a hold back, and answers.
+    Release,
+    /// Gives a hold back, and cannot answer.
+    Drop,
+    /// Reports what it finds, and cannot fail.
+    Report,
+}
+
+/// The answers that are right: none is success.
+pub(super) type Answers = &'static [Option<ErrorKind>];
+
+pub(super) const DONE: Answers = &[None];
+
+pub(super) struct Row {
+    pub(super) name: &'static str,
+    /// The condition, for the guide.
+    pub(super) words: &'static str,
+    pub(super) stage: Box<dyn Fn() -> Box<dyn Stage>>,
+    /// What the calls of a class answer; the others succeed.
+    pub(super) answers: &'static [(Class, Answers)],
+    /// One of these is in the text of each error.
+    pub(super) says: &'static [&'static str],
+}
+
+impl Row {
+    pub(super) fn named(mut self, name: &'static str) -> Self {
+        self.name = name;
+        self
+    }
+
+    pub(super) fn answering(mut self, answers: &'static [(Class, Answers)]) -> Self {
+        self.answers = answers;
+        self
+    }
+
+    pub(super) fn saying(mut self, says: &'static [&'static str]) -> Self {
+        self.says = says;
+        self
+    }
+
+    pub(super) fn answers(&self, class: Class) -> Answers {
+        self.answers.iter().find(|(of, _)| *of == class).map_or(DONE, |(_, answers)| answers)
+    }
+}
+
+/// A deployment, and what happens to it.
+pub(super) trait Stage {
+    /// The client that the condition concerns.
+    fn builder(&self) -> Builder;
+
+    /// The client's listener, if the condition needs one.
+    fn listener(&self) -> Option<Arc<dyn Listener>> {
+        None
+    }
+
+    /// A client that holds what others wait for.
+    fn other(&self) -> LockClient;
+
+    /// Calls concern these names.
+    fn begin(&mut self, names: &[String]);
+
+    fn end(&mut self);
+
+    /// Whether the condition spares a name of the same client that no call of the row uses.
+    fn spares_others(&self) -> bool {
+        false
+    }
+
+    /// Whether the deployment supports a call.
+    fn offers(&self, _call: &str) -> bool {
+        true
+    }
+
+    /// The number of connections of the client, and how many it may have. None while the server
+    /// cannot count them.
+    fn connections(&mut self) -> Option<(usize, usize)> {
+        None
+    }
+
+    /// Waits until nothing is left, after the clients were closed.
+    fn assert_clean(&mut self);
+}

@@ -1,0 +1,215 @@
+//! Makes all calls of a row together, each on a name and a thread of its own, beside a bystander.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use leasehold::{LockClient, Result};
+use parking_lot::Mutex;
+
+use super::calls::{self, Call, TIME};
+use super::cell::{Cell, Ending, Moment, Outcome, Steps, Waiters};
+use super::row::{Class, Row, Stage};
+use crate::rig::{CAP, PROMPT, Server, kept_dir, ms};
+use crate::support::Clients;
+
+/// Each connect, write and reply.
+pub(super) const IO: Duration = ms(1000);
+/// More than a busy machine needs beside the time that is documented.
+const SLACK: Duration = ms(2000);
+/// Far more than any bound.
+const LONGEST: Duration = Duration::from_secs(40);
+
+/// The time after which a call of this class has ended, according to its documentation.
+fn bound(class: Class) -> Duration {
+    match class {
+        Class::Local => SLACK,
+        // A call to a server that hangs can meet three of them in a row.
+        Class::Take | Class::Look | Class::Change | Class::Release | Class::Drop => 3 * IO + SLACK,
+        Class::TakeFor | Class::Await => TIME + 3 * IO + SLACK,
+        Class::Report => 10 * IO + SLACK,
+        // After the end of the condition. Far less than a lease.
+        Class::Wait => PROMPT,
+    }
+}
+
+/// What another client of the same process has at a healthy server, and a name of the same client
+/// if the condition spares it.
+struct Bystander {
+    clients: Vec<LockClient>,
+    ends: AtomicBool,
+    /// The longest call, and what went wrong.
+    found: Mutex<(Duration, Vec<String>)>,
+    server: Server,
+}
+
+const BESIDE: &str = "beside";
+
+impl Bystander {
+    fn new(stage: &dyn Stage, client: &LockClient) -> Self {
+        let server = Server::start();
+        let mut clients = vec![server.builder().io_timeout(IO).build().expect("the healthy server")];
+        clients.extend(stage.spares_others().then(|| client.clone()));
+        Self { clients, ends: AtomicBool::new(false), found: Mutex::default(), server }
+    }
+
+    /// Holds a lock, and takes and gives back another one, until it is told to end.
+    fn stand(&self, client: &LockClient) {
+        let held = client.lock(BESIDE).expect("nothing has begun");
+        while !self.ends.load(Ordering::SeqCst) {
+            let began = Instant::now();
+            let answer = client.try_lock("beside-again").and_then(|guard| match guard {
+                Some(guard) => guard.unlock(),
+                None => Ok(()),
+            });
+            let mut found = self.found.lock();
+            found.0 = found.0.max(began.elapsed());
+            found.1.extend(answer.err().map(|e| format!("a call of the bystander: {e}")));
+            found.1.extend(held.loss().map(|loss| format!("the hold of the bystander: {loss}")));
+            drop(found);
+            std::thread::sleep(ms(10));
+        }
+        if let Err(e) = held.unlock() {
+            self.found.lock().1.push(format!("the hold of the bystander: {e}"));
+        }
+    }
+
+    fn judge(self, wrong: &mut Vec<String>) {
+        let (longest, found) = self.found.into_inner();
+        if longest > bound(Class::Take) {
+            wrong.push(format!("a call of the bystander took {longest:?}"));
+        }
+        wrong.extend(found);
+        drop(self.clients);
+        self.server.assert_clean();
+    }
+}
+
+/// Runs the calls whose names contain `LEASEHOLD_CALL`.
+pub(super) fn run(row: &Row) {
+    let mut stage = (row.stage)();
+    let only = std::env::var("LEASEHOLD_CALL").unwrap_or_default();
+    let chosen = |call: &Call| call.name.contains(&only) && stage.offers(call.name);
+    let calls: Vec<Call> = calls::all().into_iter().filter(chosen).collect();
+    assert!(!calls.is_empty(), "no call has {only:?} in its name");
+    let waiters = Arc::new(Waiters::before(stage.listener()));
+    let client = stage.builder().io_timeout(IO).listener(waiters.clone()).build().expect("all is well");
+    let other = stage.other();
+    let mut wrong = Vec::new();
+    let bystander = Bystander::new(&*stage, &client);
+    let mut outcomes = std::thread::scope(|s| {
+        let mut beside = Vec::new();
+        for client in &bystander.clients {
+            beside.push(s.spawn(|| bystander.stand(client)));
+        }
+        let outcomes = meet(&calls, &mut *stage, (&client, &other, &waiters), &mut wrong);
+        bystander.ends.store(true, Ordering::SeqCst);
+        beside.into_iter().for_each(|thread| thread.join().expect("the bystander does not panic"));
+        outcomes
+    });
+    bystander.judge(&mut wrong);
+    judge(row, &calls, &outcomes, &mut wrong);
+    let snapshot = client.snapshot();
+    if !snapshot.holds().is_empty() || !snapshot.waits().is_empty() {
+        wrong.push(format!("the client's tables are not empty: {snapshot:?}"));
+    }
+    wrong.extend(client.close(CAP).err().map(|e| format!("it does not close: {e}")));
+    for ending in outcomes.iter_mut().flat_map(|met| std::mem::take(&mut met.endings)) {
+        wrong.extend(ending().err().map(|e| format!("what a call has left is not cleared away: {e}")));
+    }
+    wrong.extend(other.close(CAP).err().map(|e| format!("it does not close: {e}")));
+    let table = table(row, &calls, &outcomes);
+    let tables = kept_dir().join("conditions");
+    std::fs::create_dir_all(&tables).expect("the directory of tables");
+    std::fs::write(tables.join(format!("{}.txt", row.name)), &table).expect("the table");
+    assert!(wrong.is_empty(), "{table}\n{}: {} are wrong:\n{}", row.name, wrong.len(), wrong.join("\n"));
+    stage.assert_clean();
+}
+
+/// A cell whose call was made, or could not be prepared.
+struct Met {
+    outcome: Option<Outcome>,
+    answer: Result<()>,
+    endings: Vec<Ending>,
+}
+
+/// Prepares, begins the condition, makes all calls, and ends it.
+fn meet(
+    calls: &[Call],
+    stage: &mut dyn Stage,
+    (client, other, waiters): (&LockClient, &LockClient, &Waiters),
+    wrong: &mut Vec<String>,
+) -> Vec<Met> {
+    let steps = Steps::default();
+    let names: Vec<String> = (0..calls.len()).map(|n| format!("job-{n}")).collect();
+    std::thread::scope(|s| {
+        let mut threads = Vec::new();
+        for (call, name) in calls.iter().zip(&names) {
+            let steps = &steps;
+            threads.push(s.spawn(move || {
+                let cell = Cell::new((client, other), name, steps, waiters);
+                let answer = (call.run)(&cell);
+                let (outcome, endings) = cell.finish();
+                Met { outcome, answer, endings }
+            }));
+        }
+        assert!(steps.all_reach(Moment::Prepared, calls.len(), LONGEST), "the preparation ends");
+        stage.begin(&names);
+        steps.let_go(Moment::Begun);
+        let until = Instant::now() + LONGEST;
+        while !steps.all_reach(Moment::Answered, calls.len(), ms(20)) {
+            count_connections(stage, wrong);
+            if Instant::now() > until {
+                wrong.push("calls have no answer while the condition lasts: they are the longest below".to_owned());
+                break;
+            }
+        }
+        count_connections(stage, wrong);
+        stage.end();
+        steps.let_go(Moment::Over);
+        threads.into_iter().map(|thread| thread.join().expect("a call does not panic")).collect()
+    })
+}
+
+fn count_connections(stage: &mut dyn Stage, wrong: &mut Vec<String>) {
+    if let Some((now, most)) = stage.connections()
+        && now > most
+    {
+        wrong.push(format!("{now} connections, of {most} that the client may have"));
+    }
+}
+
+fn judge(row: &Row, calls: &[Call], outcomes: &[Met], wrong: &mut Vec<String>) {
+    for (call, Met { outcome, answer, .. }) in calls.iter().zip(outcomes) {
+        let Some(outcome) = outcome else {
+            wrong.push(format!("{}: its preparation failed: {answer:?}", call.name));
+            continue;
+        };
+        let right = row.answers(call.class);
+        if !right.contains(&outcome.kind) {
+            wrong.push(format!("{}: {:?} is not among {right:?}: {}", call.name, outcome.kind, outcome.text));
+        }
+        if outcome.after > bound(call.class) {
+            wrong.push(format!("{}: it took {:?}, and may take {:?}", call.name, outcome.after, bound(call.class)));
+        }
+        let names_it = row.says.is_empty() || row.says.iter().any(|word| outcome.text.contains(word));
+        if outcome.kind.is_some() && !names_it {
+            wrong.push(format!("{}: {:?} does not say {:?}", call.name, outcome.text, row.says));
+        }
+    }
+}
+
+fn table(row: &Row, calls: &[Call], outcomes: &[Met]) -> String {
+    let mut lines = vec![format!("{}: {}", row.name, row.words)];
+    for (call, Met { outcome, answer, .. }) in calls.iter().zip(outcomes) {
+        let text = match outcome {
+            Some(outcome) => {
+                let kind = outcome.kind.map_or("done".to_owned(), |kind| format!("{kind:?}"));
+                format!("{kind:<14} {:>7.3} s  {}", outcome.after.as_secs_f64(), outcome.text)
+            }
+            None => format!("not made: {answer:?}"),
+        };
+        lines.push(format!("{:<44} {:<8} {text}", call.name, format!("{:?}", call.class)));
+    }
+    lines.join("\n")
+}
