@@ -169,7 +169,9 @@ fn main() -> Outcome<()> {
     let dir = Dir(std::env::temp_dir().join(format!("leasehold-cluster-{}", std::process::id())));
     let nodes = start_cluster(&dir.0)?;
 
-    let client = LockClient::builder().cluster(Cluster::new(nodes.iter().map(Node::url))).build()?;
+    // A slot that moves is followed for that long; on a busy machine that takes seconds.
+    let patient = LockClient::builder().io_timeout(Duration::from_secs(6));
+    let client = patient.cluster(Cluster::new(nodes.iter().map(Node::url))).build()?;
     for node in client.nodes() {
         println!("{} has {} slots", node.address(), node.slots().iter().map(|range| range.len()).sum::<usize>());
     }
