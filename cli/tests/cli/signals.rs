@@ -323,9 +323,8 @@ fn a_command_that_is_stopped_keeps_its_lock() {
 #[test]
 fn a_run_that_is_told_to_stop_stops_its_command_too() {
     let server = Server::start();
-    // The last one would go on without renewal.
-    for (lease, status, more) in [("10m", 0, ""), ("2s", 70, ""), ("10m", 0, "trap '' TSTP;")] {
-        let script = format!("{more} trap 'exit 0' USR1; echo $$; {IDLE}");
+    for (lease, status) in [("10m", 0), ("2s", 70)] {
+        let script = format!("trap 'exit 0' USR1; echo $$; {IDLE}");
         let program = Program::start(leasehold(&server, &["run", "job", "--lease", lease, "--", "sh", "-c", &script]));
         let command: u32 = program.expect("").parse().unwrap();
         program.signal("TSTP");
@@ -345,4 +344,22 @@ fn a_run_that_is_told_to_stop_stops_its_command_too() {
         assert!(!lives(command));
         server.assert_clean();
     }
+}
+
+/// It would go on without renewal. It starts no process, so it is never in the state D of a shell
+/// that does.
+#[test]
+fn a_command_that_ignores_sigtstp_is_stopped_with_its_run() {
+    let server = Server::start();
+    let script = "trap '' TSTP; echo $$; exec sleep 60";
+    let program = Program::start(leasehold(&server, &["run", "job", "--", "sh", "-c", script]));
+    let command: u32 = program.expect("").parse().unwrap();
+    wait_until("it sleeps", || words_of(command).starts_with("sleep"));
+    program.signal("TSTP");
+    wait_until("the run is stopped", || is_stopped(program.pid()));
+    wait_until("the command is stopped", || is_stopped(command));
+    program.signal("CONT");
+    program.signal("TERM");
+    assert_eq!(program.ends_with(143), "");
+    server.assert_clean();
 }
