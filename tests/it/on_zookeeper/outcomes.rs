@@ -179,6 +179,11 @@ fn a_place_is_found_through_a_server_that_lags_behind() {
     let client = client_of(&hosts, |builder| builder.io_timeout(crate::rig::CAP * 2));
     let other = client_of(&leader.url(), |builder| builder);
     client.try_lock("other").unwrap().unwrap().unlock().unwrap();
+    // One that is behind what the client has seen would refuse it.
+    let changes = |server: &crate::rig::zookeeper::ZooKeeper| server.node("/other").map(|node| node.cversion);
+    wait_until("the followers have caught up", || {
+        followers.iter().all(|follower| changes(ensemble.server(*follower)) == changes(leader))
+    });
     // A follower receives a change one lag after it was requested; if both are late, the leader
     // commits it then, and they learn of that another lag later.
     followers.iter().for_each(|follower| ensemble.lag(*follower, ms(1500)));

@@ -132,7 +132,8 @@ fn a_watch_that_is_refused_is_asked_for_at_the_pace_of_pings() {
         let start = std::time::Instant::now();
         let waits = s.spawn(|| latch.wait_for(super::LONG));
         proxy.wait_hits(TIMES);
-        assert!(start.elapsed() >= ms(500) * (TIMES - 1), "{:?}", start.elapsed());
+        // The first ping may be due at once.
+        assert!(start.elapsed() >= ms(500) * (TIMES - 2), "{:?}", start.elapsed());
         wait_until("it is watched in the end", || server.watches().iter().any(|(_, path)| path == "/start"));
         latch.count_down().unwrap();
         assert!(waits.join().unwrap().unwrap());

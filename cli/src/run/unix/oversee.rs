@@ -179,10 +179,10 @@ impl<'r> Oversight<'r> {
         }
     }
 
-    /// Asks the command to stop, and stops both [soon](Self::stop_now), unless nobody could continue
-    /// them: the kernel makes the same exception for processes that do not handle the signal.
-    /// Ctrl-Z between the start of the command and the moment when the terminal is lent to it
-    /// arrives here.
+    /// Asks the command to stop, and stops both [soon](Self::stop_now), unless nobody could
+    /// continue them: the kernel makes the same exception for processes that do not handle the
+    /// signal. Ctrl-Z between the start of the command and the moment when the terminal is lent to
+    /// it arrives here.
     fn stop(&mut self) {
         let nobody_continues = self.terminal.as_ref().is_some_and(|terminal| !terminal.has_job_control());
         if nobody_continues || self.stop_at.is_some() {
