@@ -159,8 +159,8 @@ mod tests {
 
     use super::*;
 
-    /// As when the thread that watches it panics, also without a backstop. It does not end when it is
-    /// asked to.
+    /// As when the thread that watches it panics, also without a backstop. It does not end when
+    /// it is asked to.
     #[test]
     #[allow(clippy::zombie_processes, reason = "the drop waits for it")]
     fn a_command_that_is_dropped_has_ended() {
