@@ -21,7 +21,7 @@ case $target in /*) ;; *) target=$PWD/$target ;; esac
 die() { printf 'crates.sh: %s\n' "$*" >&2; exit 1; }
 
 # A registry refuses more than 10 MB; what is far larger than it was has files that nobody needs.
-largest=900000
+largest=1000000
 
 package() {
     crates=$target/crates
