@@ -14,10 +14,10 @@ use leasehold::{
 
 use super::cell::Cell;
 use super::row::Class;
-use crate::rig::ms;
+use crate::rig::{ms, wait_until};
 
 /// The time that the timed forms are given.
-pub(super) const TIME: Duration = ms(300);
+const TIME: Duration = ms(300);
 /// Longer than the lease of the clients.
 const LONGER: Duration = Duration::from_secs(60);
 
@@ -26,6 +26,8 @@ pub(super) struct Call {
     /// The type and the method.
     pub(super) name: &'static str,
     pub(super) class: Class,
+    /// The time that it is given to wait.
+    pub(super) time: Duration,
     /// Prepares, makes the call through [`Cell::under`] or [`Cell::across`], and returns its
     /// outcome.
     pub(super) run: fn(&Cell<'_>) -> Result<()>,
@@ -86,10 +88,11 @@ fn latch(cell: &Cell<'_>) -> Result<CountDownLatch> {
 
 /// Calls of what `$prepare` makes while all is well.
 macro_rules! calls {
-    ($calls:ident, $kind:literal, $prepare:expr; $($class:ident $verb:literal $call:expr;)*) => {
+    ($calls:ident, $kind:literal, $prepare:expr; $($class:ident $verb:literal $(in $time:ident)? $call:expr;)*) => {
         $($calls.push(Call {
             name: concat!($kind, "::", $verb),
             class: Class::$class,
+            time: Duration::ZERO $(+ $time)?,
             run: |cell| {
                 let prepared = ($prepare)(cell)?;
                 cell.under(|| ($call)(prepared)).map(drop)
@@ -100,10 +103,11 @@ macro_rules! calls {
 
 /// The same for calls that leave it as it is.
 macro_rules! calls_on {
-    ($calls:ident, $kind:literal, $prepare:expr; $($class:ident $verb:literal $call:expr;)*) => {
+    ($calls:ident, $kind:literal, $prepare:expr; $($class:ident $verb:literal $(in $time:ident)? $call:expr;)*) => {
         $($calls.push(Call {
             name: concat!($kind, "::", $verb),
             class: Class::$class,
+            time: Duration::ZERO $(+ $time)?,
             run: |cell| {
                 let prepared = ($prepare)(cell)?;
                 cell.under(|| ($call)(&prepared)).map(drop)
@@ -114,39 +118,33 @@ macro_rules! calls_on {
 
 /// Takes what nobody has, in each form.
 macro_rules! takes {
-    ($calls:ident, $kind:literal, $handle:expr; $($lock:ident $try:ident $for:ident $until:ident ($($arg:expr)?);)*) => {
-        $($calls.push(Call {
-            name: concat!($kind, "::", stringify!($lock)),
-            class: Class::Take,
+    ($calls:ident, $class:ident $kind:literal, $handle:expr;
+        $($lock:ident $try:ident $for:ident $until:ident ($($arg:expr)?);)*) => {
+        $(takes!(@ $calls $class $kind $lock, Duration::ZERO, $handle, |handle| handle.$lock($($arg)?));
+        takes!(@ $calls $class $kind $try, Duration::ZERO, $handle, |handle| handle.$try($($arg)?));
+        takes!(@ $calls $class $kind $for, TIME, $handle, |handle| handle.$for($($arg,)? TIME));
+        takes!(@ $calls $class $kind $until, TIME, $handle, |handle| handle.$until($($arg,)? Instant::now() + TIME));)*
+    };
+    (@ $calls:ident $class:ident $kind:literal $verb:ident, $time:expr, $handle:expr, |$prepared:ident| $call:expr) => {
+        $calls.push(Call {
+            name: concat!($kind, "::", stringify!($verb)),
+            class: Class::$class,
+            time: $time,
             run: |cell| {
-                let handle = ($handle)(cell)?;
-                cell.under(|| handle.$lock($($arg)?)).map(drop)
+                let $prepared = ($handle)(cell)?;
+                cell.under(|| $call).map(drop)
             },
         });
-        $calls.push(Call {
-            name: concat!($kind, "::", stringify!($try)),
-            class: Class::Take,
-            run: |cell| {
-                let handle = ($handle)(cell)?;
-                cell.under(|| handle.$try($($arg)?)).map(drop)
-            },
-        });
-        $calls.push(Call {
-            name: concat!($kind, "::", stringify!($for)),
-            class: Class::TakeFor,
-            run: |cell| {
-                let handle = ($handle)(cell)?;
-                cell.under(|| handle.$for($($arg,)? TIME)).map(drop)
-            },
-        });
-        $calls.push(Call {
-            name: concat!($kind, "::", stringify!($until)),
-            class: Class::TakeFor,
-            run: |cell| {
-                let handle = ($handle)(cell)?;
-                cell.under(|| handle.$until($($arg,)? Instant::now() + TIME)).map(drop)
-            },
-        });)*
+    };
+}
+
+/// The same for a lock with guards of both kinds.
+macro_rules! locks {
+    ($calls:ident, $kind:literal, $handle:expr) => {
+        takes!($calls, Take $kind, $handle;
+            lock try_lock try_lock_for try_lock_until ();
+            lock_owned try_lock_owned try_lock_owned_for try_lock_owned_until ();
+        );
     };
 }
 
@@ -156,6 +154,7 @@ macro_rules! waits {
         $($calls.push(Call {
             name: concat!($kind, "::", stringify!($lock), ", waiting"),
             class: Class::Wait,
+            time: Duration::ZERO,
             run: |cell| {
                 let taken = $handle(&cell.other, cell.name()).$taken()?;
                 let handle = $handle(&cell.client, cell.name());
@@ -186,8 +185,8 @@ fn of_clients(calls: &mut Vec<Call>) {
     calls!(calls, "LockClient", client;
         Take "lock" |(client, name): Named| client.lock(name);
         Take "try_lock" |(client, name): Named| client.try_lock(name);
-        TakeFor "try_lock_for" |(client, name): Named| client.try_lock_for(name, TIME);
-        TakeFor "try_lock_until" |(client, name): Named| client.try_lock_until(name, Instant::now() + TIME);
+        Take "try_lock_for" in TIME |(client, name): Named| client.try_lock_for(name, TIME);
+        Take "try_lock_until" in TIME |(client, name): Named| client.try_lock_until(name, Instant::now() + TIME);
         Look "inspect" |(client, name): Named| client.inspect(name);
         Look "locks" |(client, name): Named| client.locks(&name);
         Look "announced_locks" |(client, name): Named| client.announced_locks(&name);
@@ -211,19 +210,13 @@ fn of_clients(calls: &mut Vec<Call>) {
 }
 
 fn of_handles(calls: &mut Vec<Call>) {
-    takes!(calls, "ReentrantMutex", |cell: &Cell<'_>| Ok(mutex(&cell.client, cell.name()));
-        lock try_lock try_lock_for try_lock_until ();
-        lock_owned try_lock_owned try_lock_owned_for try_lock_owned_until ();
-    );
+    locks!(calls, "ReentrantMutex", |cell: &Cell<'_>| Ok(mutex(&cell.client, cell.name())));
     calls!(calls, "ReentrantMutex", |cell: &Cell<'_>| Ok(mutex(&cell.client, cell.name()));
         Look "is_locked" |mutex: ReentrantMutex| mutex.is_locked();
         Look "holder" |mutex: ReentrantMutex| mutex.holder();
         Change "force_unlock" |mutex: ReentrantMutex| mutex.force_unlock();
     );
-    takes!(calls, "FairMutex", |cell: &Cell<'_>| Ok(fair(&cell.client, cell.name()));
-        lock try_lock try_lock_for try_lock_until ();
-        lock_owned try_lock_owned try_lock_owned_for try_lock_owned_until ();
-    );
+    locks!(calls, "FairMutex", |cell: &Cell<'_>| Ok(fair(&cell.client, cell.name())));
     calls!(calls, "FairMutex", |cell: &Cell<'_>| Ok(fair(&cell.client, cell.name()));
         Look "is_locked" |fair: FairMutex| fair.is_locked();
         Look "holder" |fair: FairMutex| fair.holder();
@@ -231,7 +224,7 @@ fn of_handles(calls: &mut Vec<Call>) {
         Look "position" |fair: FairMutex| fair.position();
         Change "force_unlock" |fair: FairMutex| fair.force_unlock();
     );
-    takes!(calls, "RwLock", |cell: &Cell<'_>| Ok(rw(&cell.client, cell.name()));
+    takes!(calls, Take "RwLock", |cell: &Cell<'_>| Ok(rw(&cell.client, cell.name()));
         read try_read try_read_for try_read_until ();
         read_owned try_read_owned try_read_owned_for try_read_owned_until ();
         write try_write try_write_for try_write_until ();
@@ -242,10 +235,7 @@ fn of_handles(calls: &mut Vec<Call>) {
         Look "holders" |rw: RwLock| rw.holders();
         Change "force_unlock" |rw: RwLock| rw.force_unlock();
     );
-    takes!(calls, "MultiLock", |cell: &Cell<'_>| Ok(multi(&cell.client, cell.name()));
-        lock try_lock try_lock_for try_lock_until ();
-        lock_owned try_lock_owned try_lock_owned_for try_lock_owned_until ();
-    );
+    locks!(calls, "MultiLock", |cell: &Cell<'_>| Ok(multi(&cell.client, cell.name())));
 }
 
 fn of_waits(calls: &mut Vec<Call>) {
@@ -274,9 +264,9 @@ macro_rules! guards {
             Local "lost" |guard: &$guard| Ok(guard.lost());
             Local "on_lost" |guard: &$guard| Ok(guard.on_lost(|_| ()));
             Local "on_renewal_trouble" |guard: &$guard| Ok(guard.on_renewal_trouble(|_| ()));
-            Local "wait_lost" |guard: &$guard| Ok(guard.wait_lost(TIME));
-            Local "wait_lost_or_cancelled" |guard: &$guard| guard.wait_lost_or_cancelled(TIME, &CancelToken::new());
-            Change "extend" |guard: &$guard| guard.extend(LONGER);
+            Local "wait_lost" in TIME |guard: &$guard| Ok(guard.wait_lost(TIME));
+            Local "wait_lost_or_cancelled" in TIME |guard: &$guard| guard.wait_lost_or_cancelled(TIME, &CancelToken::new());
+            Keep "extend" |guard: &$guard| guard.extend(LONGER);
         );
         calls!($calls, $kind, |cell: &Cell<'_>| $handle(&cell.client, cell.name()).$lock();
             Release "unlock" |guard: $guard| guard.unlock();
@@ -302,15 +292,15 @@ fn of_guards(calls: &mut Vec<Call>) {
         Local "fencing_token" |guard: &ReentrantMutexGuard| guard.fencing_token();
     );
     calls!(calls, "RwLockWriteGuard", |cell: &Cell<'_>| rw(&cell.client, cell.name()).write();
-        Change "downgrade" |guard: RwLockWriteGuard| guard.downgrade();
+        Keep "downgrade" |guard: RwLockWriteGuard| guard.downgrade();
     );
     calls!(calls, "OwnedRwLockWriteGuard", |cell: &Cell<'_>| rw(&cell.client, cell.name()).write_owned();
-        Change "downgrade" |guard: OwnedRwLockWriteGuard| guard.downgrade();
+        Keep "downgrade" |guard: OwnedRwLockWriteGuard| guard.downgrade();
     );
 }
 
 fn of_permits(calls: &mut Vec<Call>) {
-    takes!(calls, "Semaphore", semaphore;
+    takes!(calls, TakePermit "Semaphore", semaphore;
         acquire try_acquire try_acquire_for try_acquire_until ();
         acquire_many try_acquire_many try_acquire_many_for try_acquire_many_until (2);
     );
@@ -327,7 +317,7 @@ fn of_permits(calls: &mut Vec<Call>) {
     );
     calls_on!(calls, "SemaphorePermit", |cell: &Cell<'_>| semaphore(cell)?.acquire();
         Local "is_held" |permit: &SemaphorePermit| Ok(permit.is_held());
-        Change "extend" |permit: &SemaphorePermit| permit.extend(LONGER);
+        Keep "extend" |permit: &SemaphorePermit| permit.extend(LONGER);
     );
     fn forgotten(cell: &Cell<'_>) -> Result<(Semaphore, PermitId)> {
         let semaphore = semaphore(cell)?;
@@ -335,12 +325,12 @@ fn of_permits(calls: &mut Vec<Call>) {
         Ok((semaphore, id))
     }
     calls!(calls, "Semaphore", forgotten;
-        Change "release" |(permits, id): (Semaphore, PermitId)| permits.release(&id);
+        Release "release" |(permits, id): (Semaphore, PermitId)| permits.release(&id);
     );
 }
 
 fn of_counted_permits(calls: &mut Vec<Call>) {
-    takes!(calls, "CountingSemaphore", counting;
+    takes!(calls, TakePermit "CountingSemaphore", counting;
         acquire try_acquire try_acquire_for try_acquire_until ();
         acquire_many try_acquire_many try_acquire_many_for try_acquire_many_until (2);
     );
@@ -351,7 +341,7 @@ fn of_counted_permits(calls: &mut Vec<Call>) {
         Look "available_permits" |permits: CountingSemaphore| permits.available_permits();
     );
     calls!(calls, "CountingPermit", |cell: &Cell<'_>| counting(cell)?.acquire();
-        Release "release" |permit: CountingPermit| permit.release();
+        Return "release" |permit: CountingPermit| permit.release();
         Drop "drop" |permit: CountingPermit| Ok(drop(permit));
     );
 }
@@ -363,12 +353,13 @@ fn of_latches(calls: &mut Vec<Call>) {
         Change "delete" |latch: CountDownLatch| latch.delete();
         Look "count" |latch: CountDownLatch| latch.count();
         Look "try_wait" |latch: CountDownLatch| latch.try_wait();
-        Await "wait_for" |latch: CountDownLatch| latch.wait_for(TIME);
-        Await "wait_until" |latch: CountDownLatch| latch.wait_until(Instant::now() + TIME);
+        Look "wait_for" in TIME |latch: CountDownLatch| latch.wait_for(TIME);
+        Look "wait_until" in TIME |latch: CountDownLatch| latch.wait_until(Instant::now() + TIME);
     );
     calls.push(Call {
         name: "CountDownLatch::set_count",
         class: Class::Change,
+        time: Duration::ZERO,
         run: |cell| {
             let latch = latch(cell)?;
             latch.delete()?;
@@ -378,6 +369,7 @@ fn of_latches(calls: &mut Vec<Call>) {
     calls.push(Call {
         name: "CountDownLatch::wait, waiting",
         class: Class::Wait,
+        time: Duration::ZERO,
         run: |cell| {
             let latch = latch(cell)?;
             let opens = Opens(cell.other.latch(cell.name()));
@@ -391,6 +383,7 @@ struct Opens(CountDownLatch);
 
 impl Drop for Opens {
     fn drop(&mut self) {
-        while self.0.count_down().is_ok_and(|left| left > 0) {}
+        // The condition may have an end of its own, such as that of a script that was just killed.
+        wait_until("it counts to zero", || self.0.count_down().is_ok_and(|left| left == 0));
     }
 }

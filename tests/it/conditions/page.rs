@@ -26,21 +26,24 @@ const HEAD: &str = "\
 //!   the background; where the server refused it, it ends with its lease.
 //! - Other locks of the same client are not affected by a condition of one lock, and other clients
 //!   of the program by none.
-//! - The client makes no more [connections](crate::Builder::connections) than it may have.
+//! - The client has no more [connections](crate::Builder::connections) than it may have, and one
+//!   for each diagnosis.
 ";
 
-/// Classes in the order of the columns; those of one column answer alike, or both are named.
-const COLUMNS: [(&str, &[Class]); 5] = [
-    ("takes what is free", &[Class::Take, Class::TakeFor]),
+/// Classes in the order of the columns. What calls of one column answer differently, its cells name.
+const COLUMNS: [(&str, &[Class]); 7] = [
+    ("takes a lock", &[Class::Take]),
+    ("takes a permit", &[Class::TakePermit]),
     ("waits already", &[Class::Wait]),
-    ("reads", &[Class::Look, Class::Await]),
-    ("changes", &[Class::Change]),
-    ("gives back", &[Class::Release]),
+    ("reads", &[Class::Look]),
+    ("extends or downgrades", &[Class::Keep]),
+    ("changes something else", &[Class::Change]),
+    ("gives back", &[Class::Release, Class::Return]),
 ];
 
 fn cell(row: &Row, classes: &[Class]) -> String {
     let mut kinds: Vec<Option<ErrorKind>> = Vec::new();
-    for answer in classes.iter().flat_map(|class| row.answers(*class)) {
+    for answer in classes.iter().flat_map(|class| (row.answers)(*class)) {
         if !kinds.contains(answer) {
             kinds.push(*answer);
         }
@@ -56,7 +59,8 @@ fn cell(row: &Row, classes: &[Class]) -> String {
 
 fn section(title: &str, rows: &[Row]) -> String {
     let columns = COLUMNS.map(|(column, _)| column).join(" | ");
-    let mut text = format!("//!\n//! # {title}\n//!\n//! | condition | {columns} |\n//! |---|---|---|---|---|---|\n");
+    let rule = "---|".repeat(COLUMNS.len() + 1);
+    let mut text = format!("//!\n//! # {title}\n//!\n//! | condition | {columns} |\n//! |{rule}\n");
     for row in rows {
         let cells = COLUMNS.map(|(_, classes)| cell(row, classes)).join(" | ");
         text.push_str(&format!("//! | {} | {cells} |\n", row.words));

@@ -5,30 +5,39 @@ use std::sync::Arc;
 use leasehold::observe::Listener;
 use leasehold::{Builder, ErrorKind, LockClient};
 
-/// What a call does, which decides how long it may take and what it may answer.
+/// What a call does, which decides what it may answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     /// Sends nothing.
     Local,
-    /// Takes something that is free.
+    /// Takes a lock that is free.
     Take,
-    /// The same, with a timeout.
-    TakeFor,
+    /// Takes permits that are free, of a semaphore whose number of permits was set before.
+    TakePermit,
     /// Waits already when the condition begins. What it waits for is given back when the condition
     /// is over.
     Wait,
-    /// Waits with a timeout for what does not come.
-    Await,
     /// Reads what is stored.
     Look,
-    /// Changes what is stored, and is no request for a lock.
+    /// Changes a hold, and keeps it.
+    Keep,
+    /// Changes something else that is stored.
     Change,
     /// Gives a hold back, and answers.
     Release,
+    /// Gives permits without leases back: whether they were taken, the server does not know.
+    Return,
     /// Gives a hold back, and cannot answer.
     Drop,
     /// Reports what it finds, and cannot fail.
     Report,
+}
+
+impl Class {
+    /// Whether the answer is that of a request which is made under the condition.
+    pub(super) fn asks(self) -> bool {
+        !matches!(self, Self::Local | Self::Wait | Self::Drop | Self::Report)
+    }
 }
 
 /// The answers that are right: none is success.
@@ -41,8 +50,8 @@ pub(super) struct Row {
     /// The condition, for the guide.
     pub(super) words: &'static str,
     pub(super) stage: Box<dyn Fn() -> Box<dyn Stage>>,
-    /// What the calls of a class answer; the others succeed.
-    pub(super) answers: &'static [(Class, Answers)],
+    /// What the calls of a class answer.
+    pub(super) answers: fn(Class) -> Answers,
     /// One of these is in the text of each error.
     pub(super) says: &'static [&'static str],
 }
@@ -53,18 +62,9 @@ impl Row {
         self
     }
 
-    pub(super) fn answering(mut self, answers: &'static [(Class, Answers)]) -> Self {
-        self.answers = answers;
+    pub(super) fn failing(mut self, answers: fn(Class) -> Answers, says: &'static [&'static str]) -> Self {
+        (self.answers, self.says) = (answers, says);
         self
-    }
-
-    pub(super) fn saying(mut self, says: &'static [&'static str]) -> Self {
-        self.says = says;
-        self
-    }
-
-    pub(super) fn answers(&self, class: Class) -> Answers {
-        self.answers.iter().find(|(of, _)| *of == class).map_or(DONE, |(_, answers)| answers)
     }
 }
 

@@ -65,8 +65,9 @@ impl Backstop {
     }
 
     /// If this process is killed from now on, the group has ended when a lease has that ends in
-    /// `left`. To be called as soon as the command was started (if this process is killed before,
-    /// in less than a millisecond, the command goes on), and from time to time.
+    /// `left`. To be called as soon as the command was started, and from time to time. If this
+    /// process is killed between the start and the first call, the command goes on: on a busy
+    /// machine that takes milliseconds.
     pub(super) fn protect(&mut self, group: Pid, left: Duration) {
         let line = format!("{} {}\n", group.as_raw_nonzero(), (clock() + left).as_millis());
         // A line as short as that is written as a whole, or not at all. It fails if the backstop

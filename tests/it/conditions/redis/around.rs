@@ -15,73 +15,74 @@ use crate::conditions::rows;
 
 /// What a name server, a provider or a listener does now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mood {
+enum Behaviour {
     Well,
     Hangs,
     Fails,
     Panics,
-    /// Answers something else.
-    Errs,
+    /// Gives a wrong answer.
+    Misleads,
 }
 
+/// A service or code that is not the library's, and what it does now.
 #[derive(Clone)]
-struct Moody(Arc<(Mutex<Mood>, Condvar)>);
+struct Foreign(Arc<(Mutex<Behaviour>, Condvar)>);
 
-impl Moody {
+impl Foreign {
     fn new() -> Self {
-        Self(Arc::new((Mutex::new(Mood::Well), Condvar::new())))
+        Self(Arc::new((Mutex::new(Behaviour::Well), Condvar::new())))
     }
 
-    fn becomes(&self, mood: Mood) {
-        *self.0.0.lock() = mood;
+    fn becomes(&self, behaviour: Behaviour) {
+        *self.0.0.lock() = behaviour;
         self.0.1.notify_all();
     }
 
-    /// Hangs as long as the mood is that, and panics if it is that.
-    fn meet(&self) -> Mood {
-        let (mood, changed) = &*self.0;
-        let mut mood = mood.lock();
-        while *mood == Mood::Hangs {
-            changed.wait(&mut mood);
+    /// Blocks or panics if that is its behaviour now, and otherwise returns it.
+    fn meet(&self) -> Behaviour {
+        let (behaviour, changed) = &*self.0;
+        let mut behaviour = behaviour.lock();
+        while *behaviour == Behaviour::Hangs {
+            changed.wait(&mut behaviour);
         }
-        assert!(*mood != Mood::Panics, "the code of the user panics");
-        *mood
+        assert!(*behaviour != Behaviour::Panics, "the code of the user panics");
+        *behaviour
     }
 
     /// A name that only this process knows.
     fn name_server(&self, host: &str) {
         let answers = self.clone();
         look_up_by(host, move || match answers.meet() {
-            Mood::Fails => Err(std::io::Error::other("the name server fails")),
-            Mood::Errs => Ok(vec![IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9))]),
+            Behaviour::Fails => Err(std::io::Error::other("the name server fails")),
+            Behaviour::Misleads => Ok(vec![IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9))]),
             _ => Ok(vec![IpAddr::V4(Ipv4Addr::LOCALHOST)]),
         });
     }
 }
 
-impl CredentialsProvider for Moody {
+impl CredentialsProvider for Foreign {
     fn credentials(&self) -> Result<Credentials, Box<dyn StdError + Send + Sync>> {
         match self.meet() {
-            Mood::Fails => Err("the vault is sealed".into()),
-            Mood::Errs => Ok(Credentials::new("app", "wrong")),
+            Behaviour::Fails => Err("the vault is sealed".into()),
+            Behaviour::Misleads => Ok(Credentials::new("app", "wrong")),
             _ => Ok(Credentials::new("app", "password")),
         }
     }
 }
 
 /// A listener of the user, on each thread that calls it.
-struct Rude(Mood);
+struct BadListener(Behaviour);
 
-impl Rude {
+impl BadListener {
     fn act(&self) {
         match self.0 {
-            Mood::Panics => panic!("the listener of the user panics"),
+            Behaviour::Panics => panic!("the listener of the user panics"),
             _ => std::thread::sleep(ms(100)),
         }
     }
 }
 
-impl Listener for Rude {
+impl Listener for BadListener {
     fn waiting(&self, _: &LockInfo<'_>) {
         self.act();
     }
@@ -107,71 +108,60 @@ impl Listener for Rude {
     }
 }
 
-/// The server has a name, and all connections end as soon as its name server has this mood.
-fn named(host: &'static str, mood: Mood) -> OneRedis {
-    let names = Moody::new();
+/// The server has a name, and all connections end as soon as its name server behaves so.
+fn named(host: &'static str, behaviour: Behaviour) -> OneRedis {
+    let names = Foreign::new();
     names.name_server(host);
     let well = names.clone();
     let stage = OneRedis::far_away(
         move |stage, _| {
-            names.becomes(mood);
+            names.becomes(behaviour);
             stage.pipe().cut();
         },
-        move |_, _| well.becomes(Mood::Well),
+        move |_, _| well.becomes(Behaviour::Well),
     );
     stage.called(host)
 }
 
-/// The user logs in with what a provider says, and all connections end as soon as it has this mood.
-fn provided(mood: Mood) -> OneRedis {
-    let provider = Moody::new();
+/// The user logs in with what a provider says, and all connections end as soon as that behaves so.
+fn provided(behaviour: Behaviour) -> OneRedis {
+    let provider = Foreign::new();
     let (begins, ends, asked) = (provider.clone(), provider.clone(), provider);
     let stage = OneRedis::stage(
         &[],
         move |stage, _| {
-            begins.becomes(mood);
+            begins.becomes(behaviour);
             stage.proxy().cut_all();
         },
-        move |_, _| ends.becomes(Mood::Well),
+        move |_, _| ends.becomes(Behaviour::Well),
     );
-    let mut stage = stage.for_a_user();
-    stage.user = "";
-    stage.with(move |redis| redis.credentials(asked.clone()))
+    stage.knowing_a_user().with(move |redis| redis.credentials(asked.clone()))
 }
 
-fn listened_to(mood: Mood) -> OneRedis {
+fn listened_to(behaviour: Behaviour) -> OneRedis {
     let mut stage = OneRedis::stage(&[], |_, _| (), |_, _| ());
-    stage.listener = Some(Arc::new(Rude(mood)));
+    stage.listener = Some(Arc::new(BadListener(behaviour)));
     stage
 }
 
-/// A call that is already waiting does not wait for it to pass: somebody must act.
-const DENIED: &[(Class, Answers)] = &all_that_ask_or_wait(&[Some(Denied)]);
-
 rows! {
-    name_server_hangs: row("The connections end while the name server hangs", || named("hangs.conditions.test", Mood::Hangs));
+    name_server_hangs: row("The connections end while the name server hangs", || named("hangs.conditions.test", Behaviour::Hangs));
 
-    name_server_fails: row("The connections end while the name server fails", || named("fails.conditions.test", Mood::Fails));
+    name_server_fails: row("The connections end while the name server fails", || named("fails.conditions.test", Behaviour::Fails));
 
     name_moves: row("The connections end, and the name has an address where nobody listens", || {
-        named("moves.conditions.test", Mood::Errs)
-    }).answering(UNREACHABLE);
+        named("moves.conditions.test", Behaviour::Misleads)
+    }).failing(unreachable, &["no server listens at"]);
 
-    provider_hangs: row("The connections end while the provider of credentials hangs", || provided(Mood::Hangs));
+    provider_hangs: row("The connections end while the provider of credentials hangs", || provided(Behaviour::Hangs));
 
-    provider_fails: row("The connections end while the provider of credentials fails", || provided(Mood::Fails))
-        .answering(DENIED)
-        .saying(&["no credentials"]);
+    provider_fails: row("The connections end while the provider of credentials fails", || provided(Behaviour::Fails)).failing(denied, &["no credentials"]);
 
-    provider_panics: row("The connections end while the provider of credentials panics", || provided(Mood::Panics))
-        .answering(DENIED)
-        .saying(&["the credentials provider panicked"]);
+    provider_panics: row("The connections end while the provider of credentials panics", || provided(Behaviour::Panics)).failing(denied, &["the credentials provider panicked"]);
 
-    provider_errs: row("The connections end while the provider has a wrong password", || provided(Mood::Errs))
-        .answering(DENIED)
-        .saying(&["WRONGPASS"]);
+    provider_misleads: row("The connections end while the provider has a wrong password", || provided(Behaviour::Misleads)).failing(denied, &["WRONGPASS"]);
 
-    listener_panics: row("The user's listener panics, whenever it is called", || listened_to(Mood::Panics));
+    listener_panics: row("The user's listener panics, whenever it is called", || listened_to(Behaviour::Panics));
 
-    listener_blocks: row("The user's listener blocks for 100 ms, whenever it is called", || listened_to(Mood::Hangs));
+    listener_blocks: row("The user's listener blocks for 100 ms, whenever it is called", || listened_to(Behaviour::Hangs));
 }

@@ -12,13 +12,13 @@ use leasehold::observe::Listener;
 use leasehold::{Builder, LockClient, Redis};
 
 use super::calls::{second, value_of};
-use super::row::{Answers, Class, Row, Stage};
+use super::row::{Answers, Class, DONE, Row, Stage};
 use crate::rig::zookeeper::Pipe;
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
 
 const CONNECTIONS: usize = 8;
-/// One for renewals, one for messages, one beside the pool, and two for a diagnosis.
-const MOST: usize = CONNECTIONS + 5;
+/// One for renewals, one for messages, one beside the pool, and one for a diagnosis.
+const MOST: usize = CONNECTIONS + 4;
 const NAME: &str = "concerned";
 
 type Change = Box<dyn Fn(&mut OneRedis, &[String])>;
@@ -117,11 +117,14 @@ impl OneRedis {
         self
     }
 
-    /// The client logs in as `app`.
-    fn for_a_user(mut self) -> Self {
+    fn knowing_a_user(self) -> Self {
         self.server.cmd::<()>(&["ACL", "SETUSER", "app", "on", ">password", "~*", "&*", "+@all"]);
-        self.user = "?user=app&pass=password";
         self
+    }
+
+    /// The client logs in as that user.
+    fn for_a_user(self) -> Self {
+        Self { user: "?user=app&pass=password", ..self.knowing_a_user() }
     }
 
     /// What the condition concerns is the calls' own names.
@@ -137,6 +140,23 @@ impl OneRedis {
 
     fn set(&mut self, setting: &str, value: &str) {
         self.cmd::<()>(&["CONFIG", "SET", setting, value]).expect("a setting");
+    }
+
+    /// Waits until no connection is being made: one that ends in its handshake fails the calls that
+    /// wait for it, whatever the condition is.
+    fn wait_for_rest(&mut self) {
+        let mut processed = || -> u64 {
+            let info: String = self.cmd(&["INFO", "stats"]).expect("it answers");
+            let field = info.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
+            field.expect("a field of INFO").trim().parse().expect("a number")
+        };
+        let mut last = 0;
+        wait_until("the server is asked nothing", || {
+            std::thread::sleep(ms(50));
+            // The question itself counts.
+            let before = std::mem::replace(&mut last, processed());
+            last <= before + 1
+        });
     }
 
     fn wait_for_answers(&mut self) {
@@ -179,6 +199,9 @@ impl Stage for OneRedis {
 
     fn begin(&mut self, names: &[String]) {
         self.names = names.to_vec();
+        if !self.spares_others {
+            self.wait_for_rest();
+        }
         let happens = self.happens.take().expect("it is put back");
         happens.0(self, names);
         self.happens = Some(happens);
@@ -214,31 +237,31 @@ impl Stage for OneRedis {
     }
 }
 
-/// Every call that asks the server answers this.
-const fn all_that_ask(answers: Answers) -> [(Class, Answers); 6] {
-    [
-        (Class::Await, answers),
-        (Class::Take, answers),
-        (Class::TakeFor, answers),
-        (Class::Look, answers),
-        (Class::Change, answers),
-        (Class::Release, answers),
-    ]
+/// What each call that asks the server answers.
+fn if_it_asks(class: Class, answers: Answers) -> Answers {
+    if class.asks() { answers } else { DONE }
 }
 
-/// The same, and calls that wait already.
-const fn all_that_ask_or_wait(answers: Answers) -> [(Class, Answers); 7] {
-    let [a, b, c, d, e, f] = all_that_ask(answers);
-    [a, b, c, d, e, f, (Class::Wait, answers)]
+fn unreachable(class: Class) -> Answers {
+    if_it_asks(class, &[Some(Unreachable)])
+}
+
+fn not_ready(class: Class) -> Answers {
+    if_it_asks(class, &[Some(NotReady)])
+}
+
+/// A call that is already waiting does not wait for it to pass: somebody must act.
+fn denied(class: Class) -> Answers {
+    if class == Class::Wait { &[Some(Denied)] } else { if_it_asks(class, &[Some(Denied)]) }
 }
 
 /// What an error says where nothing answers.
 const HANGS: &[&str] =
     &["did not answer within", "could be made within the I/O timeout", "were busy for the I/O timeout"];
-const UNREACHABLE: &[(Class, Answers)] = &all_that_ask(&[Some(Unreachable)]);
+const ENDS: &[&str] = &["the connection to the server ended"];
 
 fn row(words: &'static str, stage: impl Fn() -> OneRedis + 'static) -> Row {
-    Row { name: "", words, stage: Box::new(move || Box::new(stage())), answers: &[], says: &[] }
+    Row { name: "", words, stage: Box::new(move || Box::new(stage())), answers: |_| DONE, says: &[] }
 }
 
 /// In the order of the guide.

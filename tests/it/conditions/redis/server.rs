@@ -3,16 +3,15 @@
 use super::*;
 use crate::conditions::rows;
 
-/// What writes is refused; what reads or finds nothing to change is refused only over a new
-/// connection.
-const REPLICA: &[(Class, Answers)] = &[
-    (Class::Take, &[Some(ReadOnly)]),
-    (Class::TakeFor, &[Some(ReadOnly)]),
-    (Class::Release, &[Some(ReadOnly)]),
-    (Class::Change, &[None, Some(ReadOnly)]),
-    (Class::Look, &[None, Some(ReadOnly)]),
-    (Class::Await, &[None, Some(ReadOnly)]),
-];
+/// What reads, or finds nothing to change, is refused by a replica only over a new connection, and
+/// by a server that takes no writes not at all.
+fn read_only(class: Class) -> Answers {
+    match class {
+        Class::Change => &[None, Some(ReadOnly)],
+        Class::Look => DONE,
+        _ => if_it_asks(class, &[Some(ReadOnly)]),
+    }
+}
 
 rows! {
     full_of_clients: row("The server has reached its `maxclients`, and ends the connections that it has", || {
@@ -20,32 +19,29 @@ rows! {
             stage.set("maxclients", "1");
             stage.cmd::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).expect("it kills");
         }, |stage, _| stage.set("maxclients", "10000"))
-    }).answering(const { &all_that_ask(&[Some(NotReady)]) }).saying(&["max number of clients"]);
+    }).failing(not_ready, &["max number of clients"]);
 
+    // A script that begins by removing something is not refused: a writer gets in. A waiter may ask
+    // again, for example to keep its place.
     out_of_memory: row("The server has reached its `maxmemory`", || {
         OneRedis::stage(&[], |stage, _| stage.set("maxmemory", "1"), |stage, _| stage.set("maxmemory", "0"))
-    })
-    // A script that begins by removing something is not refused: a writer gets in.
-    .answering(&[// A waiter asks again, for example to keep its place.
-        (Class::Wait, &[None, Some(Full)]),
-        (Class::Take, &[None, Some(Full)]), (Class::TakeFor, &[None, Some(Full)]), (Class::Change, &[None, Some(Full)])])
-    .saying(&["maxmemory"]);
+    }).failing(|class| match class {
+        Class::Take | Class::Wait | Class::Change => &[None, Some(Full)],
+        Class::TakePermit => &[Some(Full)],
+        _ => DONE,
+    }, &["maxmemory"]);
 
     a_replica: row("The server has become a replica", || {
         OneRedis::stage(&[], |stage, _| {
             stage.cmd::<()>(&["REPLICAOF", "127.0.0.1", "1"]).expect("it obeys");
         }, |stage, _| stage.cmd::<()>(&["REPLICAOF", "NO", "ONE"]).expect("it obeys"))
-    }).answering(REPLICA).saying(&["is a replica"]);
+    }).failing(|class| if class == Class::Look { &[None, Some(ReadOnly)] } else { read_only(class) }, &["is a replica"]);
 
     too_few_replicas: row("The server has too few replicas (`min-replicas-to-write`)", || {
         OneRedis::stage(&[], |stage, _| stage.set("min-replicas-to-write", "1"), |stage, _| {
             stage.set("min-replicas-to-write", "0");
         })
-    // What finds nothing to change is not refused.
-    }).answering(const { &[
-        (Class::Take, &[Some(ReadOnly)]), (Class::TakeFor, &[Some(ReadOnly)]),
-        (Class::Release, &[Some(ReadOnly)]), (Class::Change, &[None, Some(ReadOnly)]),
-    ] }).saying(&["NOREPLICAS"]);
+    }).failing(read_only, &["NOREPLICAS"]);
 
     busy_with_a_script: row("The server is busy with somebody's endless script", || {
         OneRedis::stage(&["--lua-time-limit", "50"], |stage, _| {
@@ -54,26 +50,25 @@ rows! {
                 let _ = redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut endless);
             });
             wait_until("it is busy", || stage.cmd::<String>(&["PING"]).is_err_and(|e| e.code() == Some("BUSY")));
-        }, |stage, _| stage.cmd::<()>(&["SCRIPT", "KILL"]).expect("it is killed"))
-    }).answering(const { &all_that_ask(&[Some(NotReady)]) }).saying(&["BUSY"]);
+        }, |stage, _| {
+            stage.cmd::<()>(&["SCRIPT", "KILL"]).expect("it is killed");
+            stage.wait_for_answers();
+        })
+    }).failing(not_ready, &["BUSY"]);
 
     paused: row("The server is paused (`CLIENT PAUSE`) for longer than the I/O timeout", || {
         OneRedis::stage(&[], |stage, _| {
             stage.cmd::<()>(&["CLIENT", "PAUSE", "6000", "ALL"]).expect("it pauses");
             stage.counts = false;
         }, |stage, _| stage.wait_for_answers())
-    }).answering(UNREACHABLE);
+    }).failing(unreachable, HANGS);
 
     writes_paused: row("The server's writes are paused (`CLIENT PAUSE ... WRITE`)", || {
         OneRedis::stage(&[], |stage, _| {
             stage.cmd::<()>(&["CLIENT", "PAUSE", "60000", "WRITE"]).expect("it pauses");
             stage.counts = false;
         }, |stage, _| stage.cmd::<()>(&["CLIENT", "UNPAUSE"]).expect("it goes on"))
-    }).answering(const { &[
-        (Class::Take, &[Some(Unreachable)]), (Class::TakeFor, &[Some(Unreachable)]),
-        (Class::Change, &[Some(Unreachable)]), (Class::Release, &[Some(Unreachable)]),
-        (Class::Look, &[None, Some(Unreachable)]), (Class::Await, &[None, Some(Unreachable)]),
-    ] });
+    }).failing(|class| if class == Class::Look { &[None, Some(Unreachable)] } else { unreachable(class) }, HANGS);
 
     scripts_forgotten: row("The server forgets all scripts, over and over (`SCRIPT FLUSH`)", || {
         OneRedis::stage(&[], |stage, _| {
@@ -101,30 +96,28 @@ rows! {
                 }
             }
         }).sparing_others()
-    }).answering(const { &[
-        (Class::Take, &[None, Some(WrongType)]),
-        (Class::TakeFor, &[None, Some(WrongType)]),
-        (Class::Look, &[None, Some(WrongType)]),
-        (Class::Change, &[None, Some(WrongType)]),
-    ] });
+    }).failing(|class| match class {
+        Class::Take => &[Some(WrongType)],
+        Class::Look | Class::Change => &[None, Some(WrongType)],
+        _ => DONE,
+    }, &["holds something else", "something that is not", "something other than"]);
 
     killed: row("The server is killed, and comes back with its data", || {
         OneRedis::stage(&[], |stage, _| {
             stage.cmd::<()>(&["SAVE"]).expect("it saves");
             stage.server.kill();
         }, |stage, _| stage.start_again())
-    }).answering(UNREACHABLE);
+    }).failing(unreachable, ENDS);
 
     restarted_empty: row("The server was killed, and has come back empty", || {
         OneRedis::stage(&[], |stage, _| {
             stage.server.kill();
             stage.start_again();
         }, |_, _| ())
-    }).answering(const { &[
-        (Class::Take, &[None, Some(Conflict)]),
-                (Class::TakeFor, &[None, Some(Conflict)]),
-                // The holder of a counting permit cannot tell whether it was forgotten.
-                (Class::Release, &[None, Some(Lost)]),
-                (Class::Change, &[None, Some(Lost), Some(Stale)]),
-    ] });
+    }).failing(|class| match class {
+        Class::TakePermit => &[Some(Conflict)],
+        Class::Keep | Class::Release => &[Some(Lost)],
+        Class::Change => &[None, Some(Stale)],
+        _ => DONE,
+    }, &["the server forgot it", "has no permits", "were already returned", "no claim is left"]);
 }
