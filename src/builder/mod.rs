@@ -241,7 +241,8 @@ impl Builder {
     /// other, and after a failed connect none before a growing pause, a quarter of a second at
     /// most. Each background thread has a connection of its own, and there is one more for a moment
     /// where something needs a new one (a long list, a repeated call of a user who may not kill
-    /// connections): never more than `connections` and three. If the server or the system allows no
+    /// connections): never more than `connections` and three, beside those of a
+    /// [diagnosis](LockClient::diagnose). If the server or the system allows no
     /// more than there are, calls and renewals use these. Defaults to 8, or to 4 with PostgreSQL,
     /// where each connection is a process of the server.
     pub fn connections(mut self, connections: usize) -> Self {

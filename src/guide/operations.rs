@@ -388,11 +388,12 @@
 //! | renewals and unknown outcomes | 1, from the first hold on |
 //! | release messages | 1, from the first wait on, to each master with Redlock |
 //! | where a new one is needed | 1 for a moment: to list locks; with PostgreSQL, or without the right to `CLIENT KILL`, to repeat calls whose reply was lost |
+//! | [`diagnose`](crate::LockClient::diagnose) | 2 for each that is under way, to each server; the second for a moment |
 //! | to each sentinel | 2: one for requests, one for its messages |
 //! | in a cluster | all of the above for each primary that has a name in use: lock calls from the first call on, renewals from the first hold, messages from the first wait; and 1 to each other primary while the map of the slots is read |
 //!
-//! So a client has at most [`connections`](crate::Builder::connections) and three to a server, also
-//! after a fault that ended all of them. New ones are made one after the other. While the server
+//! So a client has at most [`connections`](crate::Builder::connections) and three to a server beside
+//! those of a diagnosis, also after a fault that ended all of them. New ones are made one after the other. While the server
 //! cannot be reached or refuses them, all threads of a client together try again after one pause,
 //! which grows to a quarter of a second.
 //!

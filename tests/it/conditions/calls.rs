@@ -214,7 +214,7 @@ fn of_handles(calls: &mut Vec<Call>) {
     calls!(calls, "ReentrantMutex", |cell: &Cell<'_>| Ok(mutex(&cell.client, cell.name()));
         Look "is_locked" |mutex: ReentrantMutex| mutex.is_locked();
         Look "holder" |mutex: ReentrantMutex| mutex.holder();
-        Change "force_unlock" |mutex: ReentrantMutex| mutex.force_unlock();
+        Force "force_unlock" |mutex: ReentrantMutex| mutex.force_unlock();
     );
     locks!(calls, "FairMutex", |cell: &Cell<'_>| Ok(fair(&cell.client, cell.name())));
     calls!(calls, "FairMutex", |cell: &Cell<'_>| Ok(fair(&cell.client, cell.name()));
@@ -222,7 +222,7 @@ fn of_handles(calls: &mut Vec<Call>) {
         Look "holder" |fair: FairMutex| fair.holder();
         Look "queue_len" |fair: FairMutex| fair.queue_len();
         Look "position" |fair: FairMutex| fair.position();
-        Change "force_unlock" |fair: FairMutex| fair.force_unlock();
+        Force "force_unlock" |fair: FairMutex| fair.force_unlock();
     );
     takes!(calls, Take "RwLock", |cell: &Cell<'_>| Ok(rw(&cell.client, cell.name()));
         read try_read try_read_for try_read_until ();
@@ -233,7 +233,7 @@ fn of_handles(calls: &mut Vec<Call>) {
     calls!(calls, "RwLock", |cell: &Cell<'_>| Ok(rw(&cell.client, cell.name()));
         Look "is_locked" |rw: RwLock| rw.is_locked();
         Look "holders" |rw: RwLock| rw.holders();
-        Change "force_unlock" |rw: RwLock| rw.force_unlock();
+        Force "force_unlock" |rw: RwLock| rw.force_unlock();
     );
     locks!(calls, "MultiLock", |cell: &Cell<'_>| Ok(multi(&cell.client, cell.name())));
 }

@@ -26,18 +26,18 @@ const HEAD: &str = "\
 //!   the background; where the server refused it, it ends with its lease.
 //! - Other locks of the same client are not affected by a condition of one lock, and other clients
 //!   of the program by none.
-//! - The client has no more [connections](crate::Builder::connections) than it may have, and one
-//!   for each diagnosis.
+//! - The client has no more [connections](crate::guide::operations#connections) than it may have.
 ";
 
 /// Classes in the order of the columns. What calls of one column answer differently, its cells name.
-const COLUMNS: [(&str, &[Class]); 7] = [
+const COLUMNS: [(&str, &[Class]); 8] = [
     ("takes a lock", &[Class::Take]),
     ("takes a permit", &[Class::TakePermit]),
     ("waits already", &[Class::Wait]),
     ("reads", &[Class::Look]),
     ("extends or downgrades", &[Class::Keep]),
     ("changes something else", &[Class::Change]),
+    ("frees by force", &[Class::Force]),
     ("gives back", &[Class::Release, Class::Return]),
 ];
 

@@ -23,6 +23,8 @@ pub(super) enum Class {
     Keep,
     /// Changes something else that is stored.
     Change,
+    /// Frees a lock, whoever has it. It is sent only once: a repeat could force out the next holder.
+    Force,
     /// Gives a hold back, and answers.
     Release,
     /// Gives permits without leases back: whether they were taken, the server does not know.

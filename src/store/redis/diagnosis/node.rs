@@ -19,7 +19,7 @@ pub(crate) fn examine(connector: &Connector, subject: &Subject) -> Examined {
         examined.add(secured(connection.stream(), &*connector.clock));
         answers(&mut connection)?;
         // Before the questions: in a cluster the connect decides which channels are used.
-        let connected = connector.connect();
+        let connected = connector.connect().map(drop);
         ask(&mut connection, connector, subject, &mut examined)?;
         Ok(connected)
     });
@@ -30,7 +30,7 @@ pub(crate) fn examine(connector: &Connector, subject: &Subject) -> Examined {
             examined.findings.insert(0, failed(&e));
             return examined;
         }
-        Ok(connected) => add_connect(connected.map(drop), &mut examined),
+        Ok(connected) => add_connect(connected, &mut examined),
     }
     examined
 }

@@ -17,8 +17,8 @@ use crate::rig::zookeeper::Pipe;
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};
 
 const CONNECTIONS: usize = 8;
-/// One for renewals, one for messages, one beside the pool, and one for a diagnosis.
-const MOST: usize = CONNECTIONS + 4;
+/// One for renewals, one for messages, one beside the pool, and two for a diagnosis.
+const MOST: usize = CONNECTIONS + 5;
 const NAME: &str = "concerned";
 
 type Change = Box<dyn Fn(&mut OneRedis, &[String])>;
@@ -150,12 +150,13 @@ impl OneRedis {
             let field = info.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
             field.expect("a field of INFO").trim().parse().expect("a number")
         };
-        let mut last = 0;
-        wait_until("the server is asked nothing", || {
+        let (mut last, mut quiet) = (0, 0);
+        wait_until("the server is asked nothing for a while", || {
             std::thread::sleep(ms(50));
             // The question itself counts.
             let before = std::mem::replace(&mut last, processed());
-            last <= before + 1
+            quiet = if last <= before + 1 { quiet + 1 } else { 0 };
+            quiet == 3
         });
     }
 
@@ -256,9 +257,14 @@ fn denied(class: Class) -> Answers {
 }
 
 /// What an error says where nothing answers.
-const HANGS: &[&str] =
-    &["did not answer within", "could be made within the I/O timeout", "were busy for the I/O timeout"];
-const ENDS: &[&str] = &["the connection to the server ended"];
+const HANGS: &[&str] = &[
+    "did not answer within",
+    "could be made within the I/O timeout",
+    "were busy for the I/O timeout",
+    "used a new connection",
+];
+const ENDED: &str = "the connection to the server ended";
+const ENDS: &[&str] = &[ENDED];
 
 fn row(words: &'static str, stage: impl Fn() -> OneRedis + 'static) -> Row {
     Row { name: "", words, stage: Box::new(move || Box::new(stage())), answers: |_| DONE, says: &[] }

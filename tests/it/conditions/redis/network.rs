@@ -48,5 +48,5 @@ rows! {
             stage.proxy().hide_ends(true);
             stage.cmd::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).expect("it kills");
         }, |stage, _| stage.proxy().hide_ends(false))
-    });
+    }).failing(|class| if class == Class::Force { &[None, Some(Unreachable)] } else { DONE }, ENDS);
 }

@@ -7,7 +7,7 @@ use crate::conditions::rows;
 /// by a server that takes no writes not at all.
 fn read_only(class: Class) -> Answers {
     match class {
-        Class::Change => &[None, Some(ReadOnly)],
+        Class::Change | Class::Force => &[None, Some(ReadOnly)],
         Class::Look => DONE,
         _ => if_it_asks(class, &[Some(ReadOnly)]),
     }
@@ -19,14 +19,14 @@ rows! {
             stage.set("maxclients", "1");
             stage.cmd::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).expect("it kills");
         }, |stage, _| stage.set("maxclients", "10000"))
-    }).failing(not_ready, &["max number of clients"]);
+    }).failing(|class| if class == Class::Force { &[Some(NotReady), Some(Unreachable)] } else { not_ready(class) }, &["max number of clients", ENDED]);
 
     // A script that begins by removing something is not refused: a writer gets in. A waiter may ask
     // again, for example to keep its place.
     out_of_memory: row("The server has reached its `maxmemory`", || {
         OneRedis::stage(&[], |stage, _| stage.set("maxmemory", "1"), |stage, _| stage.set("maxmemory", "0"))
     }).failing(|class| match class {
-        Class::Take | Class::Wait | Class::Change => &[None, Some(Full)],
+        Class::Take | Class::Wait | Class::Change | Class::Force => &[None, Some(Full)],
         Class::TakePermit => &[Some(Full)],
         _ => DONE,
     }, &["maxmemory"]);
@@ -98,7 +98,7 @@ rows! {
         }).sparing_others()
     }).failing(|class| match class {
         Class::Take => &[Some(WrongType)],
-        Class::Look | Class::Change => &[None, Some(WrongType)],
+        Class::Look | Class::Change | Class::Force => &[None, Some(WrongType)],
         _ => DONE,
     }, &["holds something else", "something that is not", "something other than"]);
 
