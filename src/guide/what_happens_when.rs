@@ -42,7 +42,12 @@
 //! | The server forgets all scripts, over and over (`SCRIPT FLUSH`) | works | works | works | works | works | works | works | works |
 //! | Each name that was free is taken by a value of another program | `WrongType` | works | works | works or `WrongType` | works | works or `WrongType` | works or `WrongType` | works |
 //! | The server is killed, and comes back with its data | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
-//! | The server was killed, and has come back empty | works | `Conflict` | works | works | `Lost` | works or `Stale` | works | works or `Lost` |
+//! | The server was killed, and has come back empty | works | `Conflict` | works or `Conflict` | works | `Lost` | works or `Stale` | works | works or `Lost` |
+//! | The server cannot write its snapshot (`MISCONF`) | `ReadOnly` | `ReadOnly` | works | works | `ReadOnly` | works or `ReadOnly` | works or `ReadOnly` | `ReadOnly` |
+//! | The server is loading its data (`LOADING`) | `NotReady` | `NotReady` | works | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` |
+//! | The server's clock is set forward by 3 s | works | works | works | works | works | works | works | works |
+//! | The server's clock is set forward by an hour | works | works | works | works | `Lost` | works | works | works or `Lost` |
+//! | The server's clock is set back by an hour | works | works | works | works | works | works | works | works |
 //! | The connections end while the name server hangs | works | works | works | works | works | works | works | works |
 //! | The connections end while the name server fails | works | works | works | works | works | works | works | works |
 //! | The connections end, and the name has an address where nobody listens | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |

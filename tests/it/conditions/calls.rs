@@ -164,6 +164,22 @@ macro_rules! waits {
     };
 }
 
+/// Waits for permits that the other client has.
+macro_rules! waits_for_permits {
+    ($calls:ident, $($kind:literal $semaphore:ident $handle:ident;)*) => {
+        $($calls.push(Call {
+            name: concat!($kind, "::acquire, waiting"),
+            class: Class::WaitForPermit,
+            time: Duration::ZERO,
+            run: |cell| {
+                let permits = $semaphore(cell)?;
+                let taken = cell.other.$handle(cell.name()).acquire_many(2)?;
+                cell.across(taken, || permits.acquire().map(drop))
+            },
+        });)*
+    };
+}
+
 /// Every call with its class.
 pub(super) fn all() -> Vec<Call> {
     let mut calls = Vec::new();
@@ -250,6 +266,10 @@ fn of_waits(calls: &mut Vec<Call>) {
         "RwLock" rw read write_owned;
         "MultiLock" multi lock lock;
         "MultiLock" multi lock lock_owned;
+    );
+    waits_for_permits!(calls,
+        "Semaphore" semaphore semaphore;
+        "CountingSemaphore" counting counting_semaphore;
     );
 }
 

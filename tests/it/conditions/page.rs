@@ -33,7 +33,7 @@ const HEAD: &str = "\
 const COLUMNS: [(&str, &[Class]); 8] = [
     ("takes a lock", &[Class::Take]),
     ("takes a permit", &[Class::TakePermit]),
-    ("waits already", &[Class::Wait]),
+    ("waits already", &[Class::Wait, Class::WaitForPermit]),
     ("reads", &[Class::Look]),
     ("extends or downgrades", &[Class::Keep]),
     ("changes something else", &[Class::Change]),

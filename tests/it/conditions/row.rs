@@ -17,6 +17,8 @@ pub(super) enum Class {
     /// Waits already when the condition begins. What it waits for is given back when the condition
     /// is over.
     Wait,
+    /// The same for permits, whose number was set before.
+    WaitForPermit,
     /// Reads what is stored.
     Look,
     /// Changes a hold, and keeps it.
@@ -36,9 +38,14 @@ pub(super) enum Class {
 }
 
 impl Class {
+    /// Whether it waits already when the condition begins.
+    pub(super) fn waits(self) -> bool {
+        matches!(self, Self::Wait | Self::WaitForPermit)
+    }
+
     /// Whether the answer is that of a request which is made under the condition.
     pub(super) fn asks(self) -> bool {
-        !matches!(self, Self::Local | Self::Wait | Self::Drop | Self::Report)
+        !self.waits() && !matches!(self, Self::Local | Self::Drop | Self::Report)
     }
 }
 

@@ -28,7 +28,7 @@ fn bound(call: &Call) -> Duration {
         Class::Local => call.time + SLACK,
         Class::Report => 10 * IO + SLACK,
         // After the end of the condition. Far less than a lease.
-        Class::Wait => PROMPT,
+        Class::Wait | Class::WaitForPermit => PROMPT,
         _ => call.time + REQUEST,
     }
 }

@@ -13,6 +13,7 @@ mod postgres;
 mod proxy;
 mod sentinels;
 mod server;
+mod stepped_clock;
 mod tls_front;
 pub mod zookeeper;
 

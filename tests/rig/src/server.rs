@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use super::stepped_clock::SteppedClock;
 use super::{CAP, Certificates, Identity, Proxy, free_port, fresh_dir, ms, signal, wait_until};
 
 /// Where a server listens besides its Unix socket.
@@ -35,6 +36,8 @@ pub struct Server {
     /// The password of the default user, if the server was started with one.
     password: Option<String>,
     proxy: Option<Arc<Proxy>>,
+    /// The machine's, if none.
+    clock: Option<SteppedClock>,
 }
 
 fn binary() -> String {
@@ -72,6 +75,22 @@ impl Server {
 
     pub fn start_with(args: &[&str]) -> Self {
         Self::start_on(Listen::Nowhere, args)
+    }
+
+    /// With a clock of its own, which [`Self::step_clock`] sets.
+    pub fn start_with_a_clock() -> Self {
+        let start = || {
+            let mut server = Self::prepare(Listen::Nowhere, &[]);
+            server.clock = Some(SteppedClock::new(&server.dir));
+            vec![server]
+        };
+        start_together(start).pop().unwrap()
+    }
+
+    /// Sets its wall clock to this many seconds ahead of the machine's.
+    #[track_caller]
+    pub fn step_clock(&self, seconds: i64) {
+        self.clock.as_ref().expect("it was started with a clock of its own").step(seconds);
     }
 
     /// On a free TCP port of 127.0.0.1.
@@ -114,7 +133,7 @@ impl Server {
         all.extend(["--save", "", "--appendonly", "no", "--loglevel", "warning"].map(str::to_owned));
         all.extend(args.iter().map(|arg| (*arg).to_owned()));
         let password = all.iter().skip_while(|arg| *arg != "--requirepass").nth(1).cloned();
-        Self { dir, args: all, process: None, port, tls, password, proxy: None }
+        Self { dir, args: all, process: None, port, tls, password, proxy: None, clock: None }
     }
 
     /// Moves the arguments to a file that the server can rewrite; these stay on its command line.
@@ -196,6 +215,9 @@ impl Server {
 
     fn spawn_unready(&mut self) {
         let mut command = Command::new(binary());
+        if let Some(clock) = &self.clock {
+            clock.apply(&mut command);
+        }
         self.process = Some(command.args(&self.args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     }
 

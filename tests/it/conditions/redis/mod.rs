@@ -6,6 +6,7 @@ mod rights;
 mod server;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold::ErrorKind::{Conflict, Denied, Full, Lost, NotReady, ReadOnly, Stale, Unreachable, WrongType};
 use leasehold::observe::Listener;
@@ -14,7 +15,7 @@ use leasehold::{Builder, LockClient, Redis};
 use super::calls::{second, value_of};
 use super::row::{Answers, Class, DONE, Row, Stage};
 use crate::rig::zookeeper::Pipe;
-use crate::rig::{Fault, Proxy, Server, ms, wait_until};
+use crate::rig::{Fault, PROMPT, Proxy, Server, ms, wait_until};
 
 const CONNECTIONS: usize = 8;
 /// One for renewals, one for messages, one beside the pool, and two for a diagnosis.
@@ -46,6 +47,7 @@ struct OneRedis {
     /// Keys that may stay until their lease has ended.
     expires: Option<&'static str>,
     listener: Option<Arc<dyn Listener>>,
+    lease_of_the_other: Duration,
     /// How it begins and ends.
     happens: Option<(Change, Change)>,
     names: Vec<String>,
@@ -71,6 +73,7 @@ impl OneRedis {
             settings: Box::new(|redis| redis),
             expires: None,
             listener: None,
+            lease_of_the_other: Duration::from_secs(30),
             happens: Some((begins, ends)),
             names: Vec::new(),
         }
@@ -195,7 +198,7 @@ impl Stage for OneRedis {
     }
 
     fn other(&self) -> LockClient {
-        LockClient::builder().url(self.server.url()).build().expect("it is reachable")
+        LockClient::builder().url(self.server.url()).lease(self.lease_of_the_other).build().expect("it is reachable")
     }
 
     fn begin(&mut self, names: &[String]) {
@@ -253,7 +256,7 @@ fn not_ready(class: Class) -> Answers {
 
 /// A call that is already waiting does not wait for it to pass: somebody must act.
 fn denied(class: Class) -> Answers {
-    if class == Class::Wait { &[Some(Denied)] } else { if_it_asks(class, &[Some(Denied)]) }
+    if class.waits() { &[Some(Denied)] } else { if_it_asks(class, &[Some(Denied)]) }
 }
 
 /// What an error says where nothing answers.

@@ -13,6 +13,13 @@ fn read_only(class: Class) -> Answers {
     }
 }
 
+/// The clock of the server is set to so many seconds ahead, and stays there.
+fn stepped(seconds: i64) -> OneRedis {
+    let server = Server::start_with_a_clock();
+    let front = Front::Proxy(Proxy::start(&server));
+    OneRedis::behind(front, server, move |stage, _| stage.server.step_clock(seconds), |_, _| ())
+}
+
 rows! {
     full_of_clients: row("The server has reached its `maxclients`, and ends the connections that it has", || {
         OneRedis::stage(&[], |stage, _| {
@@ -26,7 +33,7 @@ rows! {
     out_of_memory: row("The server has reached its `maxmemory`", || {
         OneRedis::stage(&[], |stage, _| stage.set("maxmemory", "1"), |stage, _| stage.set("maxmemory", "0"))
     }).failing(|class| match class {
-        Class::Take | Class::Wait | Class::Change | Class::Force => &[None, Some(Full)],
+        Class::Take | Class::Wait | Class::WaitForPermit | Class::Change | Class::Force => &[None, Some(Full)],
         Class::TakePermit => &[Some(Full)],
         _ => DONE,
     }, &["maxmemory"]);
@@ -115,9 +122,55 @@ rows! {
             stage.start_again();
         }, |_, _| ())
     }).failing(|class| match class {
-        Class::TakePermit => &[Some(Conflict)],
+        Class::TakePermit | Class::WaitForPermit => &[Some(Conflict)],
         Class::Keep | Class::Release => &[Some(Lost)],
         Class::Change => &[None, Some(Stale)],
         _ => DONE,
     }, &["the server forgot it", "has no permits", "were already returned", "no claim is left"]);
+
+    cannot_save: row("The server cannot write its snapshot (`MISCONF`)", || {
+        // A snapshot is a file that is renamed at its end, and nothing can be renamed to a directory.
+        OneRedis::stage(&["--dbfilename", "taken"], |stage, _| {
+            std::fs::create_dir(stage.server.dir().join("taken")).expect("a directory");
+            stage.set("save", "3600 1");
+            stage.cmd::<String>(&["BGSAVE"]).expect("it begins");
+            wait_until("the save has failed", || {
+                let info: String = stage.cmd(&["INFO", "persistence"]).expect("it answers");
+                info.contains("rdb_last_bgsave_status:err")
+            });
+        }, |stage, _| stage.set("save", ""))
+    }).failing(read_only, &["MISCONF"]);
+
+    loading: row("The server is loading its data (`LOADING`)", || {
+        // Each of 1000 keys takes it 30 ms, until it is told otherwise.
+        let args = "--enable-debug-command yes --rdbcompression no --loading-process-events-interval-bytes 1024";
+        OneRedis::stage(&args.split(' ').collect::<Vec<_>>(), |stage, _| {
+            stage.cmd::<()>(&["DEBUG", "POPULATE", "1000", "ballast", "2048"]).expect("it makes keys");
+            stage.set("key-load-delay", "30000");
+            let mut reloads = stage.server.connect();
+            std::thread::spawn(move || redis::cmd("DEBUG").arg("RELOAD").query::<()>(&mut reloads));
+            wait_until("it is loading", || {
+                let info: String = stage.cmd(&["INFO", "persistence"]).expect("it answers");
+                info.contains("\nloading:1")
+            });
+        }, |stage, _| {
+            stage.set("key-load-delay", "0");
+            stage.wait_for_answers();
+            let keys: Vec<String> = stage.cmd(&["KEYS", "ballast:*"]).expect("it answers");
+            redis::cmd("DEL").arg(keys).exec(&mut stage.server.connect()).expect("it deletes");
+        })
+    }).failing(not_ready, &["LOADING"]);
+
+    a_little_ahead: row("The server's clock is set forward by 3 s", || stepped(3));
+
+    // What has a lease at the server has outlived it. Nobody is told of that: a call that waits
+    // looks again when the lease would have ended.
+    far_ahead: row("The server's clock is set forward by an hour", || {
+        OneRedis { lease_of_the_other: PROMPT / 2, ..stepped(3600) }
+    }).failing(|class| match class {
+        Class::Keep | Class::Release => &[Some(Lost)],
+        _ => DONE,
+    }, &["the server forgot it", "or their lease has ended"]);
+
+    far_behind: row("The server's clock is set back by an hour", || stepped(-3600));
 }
