@@ -20,41 +20,47 @@
 //!
 //! # One Redis
 //!
-//! | condition | takes a lock | takes a permit | waits already | reads | extends or downgrades | changes something else | frees by force | gives back |
-//! |---|---|---|---|---|---|---|---|---|
-//! | The server hangs: it accepts connections and answers nothing | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
-//! | The network drops all packets | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
-//! | Connections are ended and refused | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
-//! | Each connection ends in the middle of a reply | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
-//! | Each request runs, and its connection ends before the reply | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
-//! | Each reply comes 5 ms late | works | works | works | works | works | works | works | works |
-//! | Each reply comes 50 ms late | works | works | works | works | works | works | works | works |
-//! | Each reply comes 3 s late, later than the I/O timeout | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
-//! | All idle connections are ended, as by the server's `timeout` | works | works | works | works | works | works | works | works |
-//! | All idle connections are ended, and a proxy hides that until they are used | works | works | works | works | works | works | works or `Unreachable` | works |
-//! | The server has reached its `maxclients`, and ends the connections that it has | `NotReady` | `NotReady` | works | `NotReady` | `NotReady` | `NotReady` | `NotReady` or `Unreachable` | `NotReady` |
-//! | The server has reached its `maxmemory` | works or `Full` | `Full` | works or `Full` | works | works | works or `Full` | works or `Full` | works |
-//! | The server has become a replica | `ReadOnly` | `ReadOnly` | works | works or `ReadOnly` | `ReadOnly` | works or `ReadOnly` | works or `ReadOnly` | `ReadOnly` |
-//! | The server has too few replicas (`min-replicas-to-write`) | `ReadOnly` | `ReadOnly` | works | works | `ReadOnly` | works or `ReadOnly` | works or `ReadOnly` | `ReadOnly` |
-//! | The server is busy with somebody's endless script | `NotReady` | `NotReady` | works | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` |
-//! | The server is paused (`CLIENT PAUSE`) for longer than the I/O timeout | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
-//! | The server's writes are paused (`CLIENT PAUSE ... WRITE`) | `Unreachable` | `Unreachable` | works | works or `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
-//! | The server forgets all scripts, over and over (`SCRIPT FLUSH`) | works | works | works | works | works | works | works | works |
-//! | Each name that was free is taken by a value of another program | `WrongType` | works | works | works or `WrongType` | works | works or `WrongType` | works or `WrongType` | works |
-//! | The server is killed, and comes back with its data | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
-//! | The server was killed, and has come back empty | works | `Conflict` | works or `Conflict` | works | `Lost` | works or `Stale` | works | works or `Lost` |
-//! | The server cannot write its snapshot (`MISCONF`) | `ReadOnly` | `ReadOnly` | works | works | `ReadOnly` | works or `ReadOnly` | works or `ReadOnly` | `ReadOnly` |
-//! | The server is loading its data (`LOADING`) | `NotReady` | `NotReady` | works | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` |
-//! | The server's clock is set forward by 3 s | works | works | works | works | works | works | works | works |
-//! | The server's clock is set forward by an hour | works | works | works | works | `Lost` | works | works | works or `Lost` |
-//! | The server's clock is set back by an hour | works | works | works | works | works | works | works | works |
-//! | The connections end while the name server hangs | works | works | works | works | works | works | works | works |
-//! | The connections end while the name server fails | works | works | works | works | works | works | works | works |
-//! | The connections end, and the name has an address where nobody listens | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
-//! | The connections end while the provider of credentials hangs | works | works | works | works | works | works | works | works |
-//! | The connections end while the provider of credentials fails | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
-//! | The connections end while the provider of credentials panics | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
-//! | The connections end while the provider has a wrong password | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
-//! | The user's listener panics, whenever it is called | works | works | works | works | works | works | works | works |
-//! | The user's listener blocks for 100 ms, whenever it is called | works | works | works | works | works | works | works | works |
-//! | The user may do nothing any more | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
+//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends or downgrades | changes something else | frees by force | gives back |
+//! |---|---|---|---|---|---|---|---|---|---|
+//! | The server hangs: it accepts connections and answers nothing | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The network drops all packets | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | Connections are ended and refused | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | Each connection ends in the middle of a reply | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | Each request runs, and its connection ends before the reply | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | Each reply comes 5 ms late | works | works | works | works | works | works | works | works | works |
+//! | Each reply comes 50 ms late | works | works | works | works | works | works | works | works | works |
+//! | Each reply comes 3 s late, later than the I/O timeout | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | All idle connections are ended, as by the server's `timeout` | works | works | works | works | works | works | works | works | works |
+//! | All idle connections are ended, and a proxy hides that until they are used | works | works | works | works | works | works | works | works or `Unreachable` | works |
+//! | The server has reached its `maxclients`, and ends the connections that it has | `NotReady` | `NotReady` | works | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` or `Unreachable` | `NotReady` |
+//! | The server has reached its `maxmemory` | works or `Full` | `Full` | works or `Full` | works | works | works | works or `Full` | works or `Full` | works |
+//! | The server has become a replica | `ReadOnly` | `ReadOnly` | works | works or `ReadOnly` | `ReadOnly` | `ReadOnly` | works or `ReadOnly` | works or `ReadOnly` | `ReadOnly` |
+//! | The server has too few replicas (`min-replicas-to-write`) | `ReadOnly` | `ReadOnly` | works | works | works | `ReadOnly` | works or `ReadOnly` | works or `ReadOnly` | `ReadOnly` |
+//! | The server is busy with somebody's endless script | `NotReady` | `NotReady` | works | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` |
+//! | The server is paused (`CLIENT PAUSE`) for longer than the I/O timeout | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The server's writes are paused (`CLIENT PAUSE ... WRITE`) | `Unreachable` | `Unreachable` | works | works or `Unreachable` | works or `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The server forgets all scripts, over and over (`SCRIPT FLUSH`) | works | works | works | works | works | works | works | works | works |
+//! | Each name that was free is taken by a value of another program | `WrongType` | works | works | works or `WrongType` | works or `WrongType` | works | works or `WrongType` | works or `WrongType` | works |
+//! | The server is killed, and comes back with its data | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The server was killed, and has come back empty | works | `Conflict` | works or `Conflict` | works | works | `Lost` | works or `Stale` | works | works or `Lost` |
+//! | The server cannot write its snapshot (`MISCONF`) | `ReadOnly` | `ReadOnly` | works | works | works | `ReadOnly` | works or `ReadOnly` | works or `ReadOnly` | `ReadOnly` |
+//! | The server is loading its data (`LOADING`) | `NotReady` | `NotReady` | works | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` |
+//! | The server's clock is set forward by 3 s | works | works | works | works | works | works | works | works | works |
+//! | The server's clock is set forward by an hour | works | works | works | works | works | `Lost` | works | works | works or `Lost` |
+//! | The server's clock is set back by an hour | works | works | works | works | works | works | works | works | works |
+//! | The connections end while the name server hangs | works | works | works | works | works | works | works | works | works |
+//! | The connections end while the name server fails | works | works | works | works | works | works | works | works | works |
+//! | The connections end, and the name has an address where nobody listens | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The connections end while the provider of credentials hangs | works | works | works | works | works | works | works | works | works |
+//! | The connections end while the provider of credentials fails | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
+//! | The connections end while the provider of credentials panics | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
+//! | The connections end while the provider has a wrong password | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
+//! | The user's listener panics, whenever it is called | works | works | works | works | works | works | works | works | works |
+//! | The user's listener blocks for 100 ms, whenever it is called | works | works | works | works | works | works | works | works | works |
+//! | The process may open no more files | works | works | works | works | works or `Unreachable` | works | works | works | works |
+//! | The process may open no more files, and its connections end | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The program's logger panics, whenever it is called | works | works | works | works | works | works | works | works | works |
+//! | The program's logger blocks for 20 ms, whenever it is called | works | works | works | works | works | works | works | works | works |
+//! | The program's tracer panics, whenever it is called | works | works | works | works | works | works | works | works | works |
+//! | The program's tracer blocks for 20 ms, whenever it is called | works | works | works | works | works | works | works | works | works |
+//! | The user may do nothing any more | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |

@@ -204,8 +204,8 @@ fn of_clients(calls: &mut Vec<Call>) {
         Take "try_lock_for" in TIME |(client, name): Named| client.try_lock_for(name, TIME);
         Take "try_lock_until" in TIME |(client, name): Named| client.try_lock_until(name, Instant::now() + TIME);
         Look "inspect" |(client, name): Named| client.inspect(name);
-        Look "locks" |(client, name): Named| client.locks(&name);
-        Look "announced_locks" |(client, name): Named| client.announced_locks(&name);
+        List "locks" |(client, name): Named| client.locks(&name);
+        List "announced_locks" |(client, name): Named| client.announced_locks(&name);
         Local "nodes" |(client, _): Named| Ok(client.nodes());
         Local "stats" |(client, _): Named| Ok(client.stats());
         Local "snapshot" |(client, _): Named| Ok(client.snapshot());

@@ -7,6 +7,8 @@
 //! - a hold and the calls of a bystander are not affected;
 //! - the client never has more connections than its rule says.
 //!
+//! What a condition does to the whole process has a process of its own ([`row::Row::alone`]).
+//!
 //! One row is one test: `cargo test --all-features --test it -- conditions::redis::suspended`. One column, or
 //! one cell: the same with `LEASEHOLD_CALL=ReentrantMutex::lock`. The tables of the last run are in
 //! `target/tmp/conditions/`.

@@ -30,11 +30,12 @@ const HEAD: &str = "\
 ";
 
 /// Classes in the order of the columns. What calls of one column answer differently, its cells name.
-const COLUMNS: [(&str, &[Class]); 8] = [
+const COLUMNS: [(&str, &[Class]); 9] = [
     ("takes a lock", &[Class::Take]),
     ("takes a permit", &[Class::TakePermit]),
     ("waits already", &[Class::Wait, Class::WaitForPermit]),
     ("reads", &[Class::Look]),
+    ("lists", &[Class::List]),
     ("extends or downgrades", &[Class::Keep]),
     ("changes something else", &[Class::Change]),
     ("frees by force", &[Class::Force]),

@@ -19,8 +19,10 @@ pub(super) enum Class {
     Wait,
     /// The same for permits, whose number was set before.
     WaitForPermit,
-    /// Reads what is stored.
+    /// Reads what is stored under a name.
     Look,
+    /// Reads all names, over a connection of its own.
+    List,
     /// Changes a hold, and keeps it.
     Keep,
     /// Changes something else that is stored.
@@ -63,12 +65,18 @@ pub(super) struct Row {
     pub(super) answers: fn(Class) -> Answers,
     /// One of these is in the text of each error.
     pub(super) says: &'static [&'static str],
+    /// The condition concerns the whole process, so the row has one of its own.
+    pub(super) alone: bool,
 }
 
 impl Row {
     pub(super) fn named(mut self, name: &'static str) -> Self {
         self.name = name;
         self
+    }
+
+    pub(super) fn alone(self) -> Self {
+        Self { alone: true, ..self }
     }
 
     pub(super) fn failing(mut self, answers: fn(Class) -> Answers, says: &'static [&'static str]) -> Self {

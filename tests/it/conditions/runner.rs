@@ -1,5 +1,6 @@
 //! Makes all calls of a row together, each on a name and a thread of its own, beside a bystander.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -87,8 +88,14 @@ impl Bystander {
     }
 }
 
+/// Is set in the process of a row that has one of its own.
+const ALONE: &str = "LEASEHOLD_ALONE";
+
 /// Runs the calls whose names contain `LEASEHOLD_CALL`.
 pub(super) fn run(row: &Row) {
+    if row.alone && std::env::var_os(ALONE).is_none() {
+        return run_in_another_process();
+    }
     let mut stage = (row.stage)();
     let only = std::env::var("LEASEHOLD_CALL").unwrap_or_default();
     let chosen = |call: &Call| call.name.contains(&only) && stage.offers(call.name);
@@ -126,6 +133,16 @@ pub(super) fn run(row: &Row) {
     std::fs::write(tables.join(format!("{}.txt", row.name)), &table).expect("the table");
     assert!(wrong.is_empty(), "{table}\n{}: {} are wrong:\n{}", row.name, wrong.len(), wrong.join("\n"));
     stage.assert_clean();
+}
+
+/// Runs this test again. What it prints is shown if it fails.
+fn run_in_another_process() {
+    let thread = std::thread::current();
+    let test = thread.name().expect("the test harness names its threads");
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    let ended = command.args([test, "--exact", "--nocapture"]).env(ALONE, "1").output().expect("it starts");
+    let (out, err) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success() && out.contains("1 passed"), "{out}\n{err}");
 }
 
 /// A cell whose call was made, or could not be prepared.

@@ -186,7 +186,7 @@ pub(super) fn to_error(e: io::Error, address: &Address) -> Error {
     let message = match e.kind() {
         Io::ConnectionRefused | Io::NotFound => format!("no server listens at {address:?}"),
         Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => ENDED.to_owned(),
-        _ => format!("{address:?} cannot be reached"),
+        _ => format!("{address:?} cannot be reached: {e}"),
     };
     Error::new(ErrorKind::Unreachable, message).caused_by(e)
 }

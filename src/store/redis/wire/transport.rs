@@ -236,7 +236,7 @@ pub(super) fn to_error(e: io::Error, endpoint: &Endpoint) -> Error {
     let message = match e.kind() {
         Io::ConnectionRefused | Io::NotFound => format!("no server listens at {endpoint:?}"),
         Io::UnexpectedEof | Io::ConnectionReset | Io::ConnectionAborted | Io::BrokenPipe => ENDED.to_owned(),
-        _ => format!("{endpoint:?} cannot be reached"),
+        _ => format!("{endpoint:?} cannot be reached: {e}"),
     };
     Error::new(ErrorKind::Unreachable, message).caused_by(e)
 }

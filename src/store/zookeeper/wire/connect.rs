@@ -226,7 +226,7 @@ pub(crate) fn to_error(e: io::Error, address: &Address) -> Error {
     let message = match e.kind() {
         Io::ConnectionRefused | Io::NotFound => format!("no server listens at {address:?}"),
         kind if ends(kind) => format!("{address:?} ended the connection"),
-        _ => format!("{address:?} cannot be reached"),
+        _ => format!("{address:?} cannot be reached: {e}"),
     };
     Error::new(ErrorKind::Unreachable, message).caused_by(e)
 }

@@ -15,7 +15,7 @@ use crate::conditions::rows;
 
 /// What a name server, a provider or a listener does now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Behaviour {
+pub(super) enum Behaviour {
     Well,
     Hangs,
     Fails,

@@ -2,6 +2,7 @@
 
 mod around;
 mod network;
+mod process;
 mod rights;
 mod server;
 
@@ -270,10 +271,10 @@ const ENDED: &str = "the connection to the server ended";
 const ENDS: &[&str] = &[ENDED];
 
 fn row(words: &'static str, stage: impl Fn() -> OneRedis + 'static) -> Row {
-    Row { name: "", words, stage: Box::new(move || Box::new(stage())), answers: |_| DONE, says: &[] }
+    Row { name: "", words, stage: Box::new(move || Box::new(stage())), answers: |_| DONE, says: &[], alone: false }
 }
 
 /// In the order of the guide.
 pub(super) fn rows() -> Vec<Row> {
-    [network::rows(), server::rows(), around::rows(), rights::rows()].into_iter().flatten().collect()
+    [network::rows(), server::rows(), around::rows(), process::rows(), rights::rows()].into_iter().flatten().collect()
 }

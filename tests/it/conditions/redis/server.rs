@@ -8,7 +8,7 @@ use crate::conditions::rows;
 fn read_only(class: Class) -> Answers {
     match class {
         Class::Change | Class::Force => &[None, Some(ReadOnly)],
-        Class::Look => DONE,
+        Class::Look | Class::List => DONE,
         _ => if_it_asks(class, &[Some(ReadOnly)]),
     }
 }
@@ -42,7 +42,11 @@ rows! {
         OneRedis::stage(&[], |stage, _| {
             stage.cmd::<()>(&["REPLICAOF", "127.0.0.1", "1"]).expect("it obeys");
         }, |stage, _| stage.cmd::<()>(&["REPLICAOF", "NO", "ONE"]).expect("it obeys"))
-    }).failing(|class| if class == Class::Look { &[None, Some(ReadOnly)] } else { read_only(class) }, &["is a replica"]);
+    }).failing(|class| match class {
+        Class::Look => &[None, Some(ReadOnly)],
+        Class::List => &[Some(ReadOnly)],
+        _ => read_only(class),
+    }, &["is a replica"]);
 
     too_few_replicas: row("The server has too few replicas (`min-replicas-to-write`)", || {
         OneRedis::stage(&[], |stage, _| stage.set("min-replicas-to-write", "1"), |stage, _| {
@@ -75,7 +79,10 @@ rows! {
             stage.cmd::<()>(&["CLIENT", "PAUSE", "60000", "WRITE"]).expect("it pauses");
             stage.counts = false;
         }, |stage, _| stage.cmd::<()>(&["CLIENT", "UNPAUSE"]).expect("it goes on"))
-    }).failing(|class| if class == Class::Look { &[None, Some(Unreachable)] } else { unreachable(class) }, HANGS);
+    }).failing(|class| match class {
+        Class::Look | Class::List => &[None, Some(Unreachable)],
+        _ => unreachable(class),
+    }, HANGS);
 
     scripts_forgotten: row("The server forgets all scripts, over and over (`SCRIPT FLUSH`)", || {
         OneRedis::stage(&[], |stage, _| {
@@ -105,7 +112,7 @@ rows! {
         }).sparing_others()
     }).failing(|class| match class {
         Class::Take => &[Some(WrongType)],
-        Class::Look | Class::Change | Class::Force => &[None, Some(WrongType)],
+        Class::Look | Class::List | Class::Change | Class::Force => &[None, Some(WrongType)],
         _ => DONE,
     }, &["holds something else", "something that is not", "something other than"]);
 
