@@ -32,9 +32,12 @@ pub enum ErrorKind {
     /// Fewer replicas acknowledged the grant in time than
     /// [`Redis::replicas`](crate::Redis::replicas) requires. The grant was undone.
     NotReplicated,
-    /// The server answers, but cannot serve now: it is loading its data, is busy with a script, or
-    /// has reached its `maxclients`; or the sentinels do not agree on the master. Nothing was
-    /// changed.
+    /// The server answers, but cannot serve now. Nothing was changed.
+    ///
+    /// - It is starting, is loading its data, is busy with a script, or is overloaded.
+    /// - It takes no more connections (`maxclients`, `max_connections`, `maxClientCnxns`).
+    /// - PostgreSQL: another session has locked what the call needs; the message names it.
+    /// - The sentinels do not agree on the master, or the slot of the name is being moved.
     NotReady,
     /// The password is wrong, the credentials provider has none, or the user has no permission for
     /// a command, a key or a channel.
@@ -53,7 +56,8 @@ pub enum ErrorKind {
     /// The server is a read-only replica, or refuses writes because it cannot save or replicate
     /// them.
     ReadOnly,
-    /// The server has reached its `maxmemory` and accepts no more writes.
+    /// The server accepts no more writes: it has reached its `maxmemory`, its disk is full, or the
+    /// path's quota is used up.
     Full,
     /// The server does not speak the Redis protocol (or not TLS, where the URL is `rediss://`), or
     /// sent a reply that no script of this crate can return.
