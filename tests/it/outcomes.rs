@@ -10,9 +10,12 @@ use crate::support::Clients;
 
 /// Long enough to reveal a lock that is left behind: no test can pass because a lease ended.
 const LEASE: Duration = Duration::from_secs(60);
+/// More than the answer of a healthy server takes on a busy machine.
+const IO: Duration = ms(1500);
+const LATE: Duration = ms(2000);
 
 fn client(proxy: &Proxy) -> LockClient {
-    LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(ms(500)).build().unwrap()
+    LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(IO).build().unwrap()
 }
 
 const ALL_FAULTS: [Fault; 9] = [
@@ -23,7 +26,7 @@ const ALL_FAULTS: [Fault; 9] = [
     Fault::CutReplyAt(1),
     Fault::CutReplyAt(6),
     Fault::BlackHoleReply,
-    Fault::StallReply(ms(700)),
+    Fault::StallReply(LATE),
     Fault::Garbage,
 ];
 
@@ -140,11 +143,9 @@ fn without_permission_for_client_kill_a_late_acquire_is_refused() {
     server.cmd::<()>(&["ACL", "SETUSER", "meek", "on", ">pw", "~*", "&*", "+@all", "-client"]);
     let proxy = Proxy::start(&server);
     let url = format!("{}?user=meek&pass=pw", proxy.url());
-    let client = LockClient::builder().url(url).lease(LEASE).io_timeout(ms(500)).build().unwrap();
+    let client = LockClient::builder().url(url).lease(LEASE).io_timeout(IO).build().unwrap();
     drop(client.lock("warm").unwrap());
-    for (name, fault) in
-        [("a", Fault::CutAfterApplied), ("b", Fault::BlackHoleReply), ("c", Fault::StallReply(ms(600)))]
-    {
+    for (name, fault) in [("a", Fault::CutAfterApplied), ("b", Fault::BlackHoleReply), ("c", Fault::StallReply(LATE))] {
         proxy.inject(&format!("lock:{name}"), fault);
         match client.try_lock(format!("lock:{name}")) {
             Err(e) => assert_eq!(e.kind(), ErrorKind::Unreachable, "{fault:?}"),
@@ -159,7 +160,7 @@ fn without_permission_for_client_kill_a_late_acquire_is_refused() {
     assert!(client.try_lock("late").is_err());
     // After that time (one I/O timeout), with the connection still open at the server.
     let start = Instant::now();
-    wait_until("the not-after has passed", || start.elapsed() > ms(600));
+    wait_until("the not-after has passed", || start.elapsed() > LATE);
     proxy.release_held();
     assert!(server.lock_keys().is_empty(), "it arrived too late");
     assert!(client.try_lock("late").unwrap().is_some());

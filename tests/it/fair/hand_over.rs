@@ -12,6 +12,9 @@ use crate::support::Clients;
 
 /// Long enough to reveal a lock that is left behind.
 const LEASE: Duration = Duration::from_secs(60);
+/// More than the answer of a healthy server takes on a busy machine.
+const IO: Duration = ms(1500);
+const LATE: Duration = ms(2000);
 
 #[test]
 fn a_turn_within_a_client_costs_two_commands() {
@@ -70,14 +73,14 @@ fn a_lost_hand_over_strands_nobody_and_leaves_no_lock() {
         Fault::CutReplyAt(1),
         Fault::CutReplyAt(6),
         Fault::BlackHoleReply,
-        Fault::StallReply(ms(700)),
+        Fault::StallReply(LATE),
         Fault::Garbage,
     ];
     let mut round = 0;
     // A waiter that is not asleep yet is not given the lock, but notified.
     while let Some(fault) = faults.get(round as usize).copied() {
         let url = proxy.url();
-        let client = LockClient::builder().url(url).lease(LEASE).io_timeout(ms(500)).build().unwrap();
+        let client = LockClient::builder().url(url).lease(LEASE).io_timeout(IO).build().unwrap();
         let is_inside = AtomicBool::new(false);
         let guard = other.fair("t").lock().unwrap();
         let mut tokens = Vec::new();
@@ -113,7 +116,7 @@ fn a_hand_over_that_arrives_late_changes_nothing() {
     let server = Server::start();
     let proxy = Proxy::start(&server);
     let sha: String = server.cmd(&["SCRIPT", "LOAD", script("fair_hand_over")]);
-    let client = LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(ms(500)).build().unwrap();
+    let client = LockClient::builder().url(proxy.url()).lease(LEASE).io_timeout(IO).build().unwrap();
     let other = server.client();
     let is_released = AtomicBool::new(false);
     proxy.inject(&sha, Fault::Hold);
