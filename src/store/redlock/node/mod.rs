@@ -24,7 +24,7 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::random::Backoff;
-use crate::os::Mutex;
+use crate::os::{self, Mutex};
 use crate::os::atomic::{AtomicU64, Ordering};
 use crate::store::redis::script;
 use crate::store::redis::wire::{Connection, Connector, RedisFailure, Reply, UnknownOutcome};
@@ -32,6 +32,9 @@ use crate::store::redis::wire::{Connection, Connector, RedisFailure, Reply, Unkn
 /// Maximum number of connections to one master with an unread reply. Beyond it connections are
 /// given up, with unknown outcome.
 const MAX_UNREAD: usize = 16;
+
+/// The part of the I/O timeout for which a request waits for the unread replies of others.
+const PATIENCE: u32 = 4;
 
 pub(super) struct Node {
     pub(super) connector: Connector,
@@ -346,6 +349,22 @@ impl Node {
     pub(super) fn read_unread(&self) {
         // An error is kept as the reason why the master is down.
         let _ = self.drain(&mut self.state.lock());
+    }
+
+    /// Waits for a free connection, if all have unread replies: usually these come at once. With a
+    /// new connection for each round that was decided without them, a master would soon have more
+    /// than it may.
+    pub(super) fn await_unread(&self) {
+        let until = self.clock().now().plus(self.connector.io_timeout / PATIENCE);
+        loop {
+            let mut state = self.state.lock();
+            let waits = self.drain(&mut state).is_ok() && state.free.is_empty() && !state.unread.is_empty();
+            if !waits || self.clock().now() >= until {
+                return;
+            }
+            drop(state);
+            os::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// True while a request of `holder` may still execute.
