@@ -362,6 +362,11 @@ impl Server {
         channels
     }
 
+    /// The answer to `CLIENT LIST`. `None` if it gives none.
+    pub fn try_list(&self) -> Option<String> {
+        redis::cmd("CLIENT").arg("LIST").query(&mut self.try_connect()?).ok()
+    }
+
     pub fn client_lines(&self) -> Vec<String> {
         let list: String = self.cmd(&["CLIENT", "LIST"]);
         list.lines().map(str::to_owned).collect()
