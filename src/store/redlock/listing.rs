@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::node::{error_of, single};
-use super::quorum::{NodeSet, majority};
+use super::quorum::majority;
 use super::scatter::{NodeOutcome, ask_all};
 use super::store::RedlockStore;
 use super::supported::check_kind;
@@ -23,12 +23,8 @@ impl RedlockStore {
     pub(super) fn ask_one(&self, index: usize, requests: &[Request]) -> Result<Vec<Reply>> {
         // For each exchange: a long list must not keep the other queries from theirs.
         let _permit = self.begin_query()?;
-        let round = ask_all(&self.nodes, None, |_, _, _| requests.to_vec(), NodeSet::one(index), |_| false);
-        match round.outcomes.into_iter().nth(index) {
-            Some(NodeOutcome::Replies(replies)) => Ok(replies),
-            Some(NodeOutcome::Failed(failure)) => Err(error_of(&failure).clone()),
-            _ => Err(Error::new(ErrorKind::Unreachable, "it was not asked")),
-        }
+        let answer = self.nodes[index].ask_alone(|_, _| requests.to_vec());
+        answer.map_err(|failure| error_of(&failure).clone())
     }
 
     /// The answers of those masters that have answered.

@@ -70,6 +70,18 @@ impl Node {
         self.send_once(holder, Effort::Anyway, make)
     }
 
+    /// Asks only this master, also if it looks slow: no other can answer instead.
+    pub(crate) fn ask_alone(
+        &self,
+        make: impl Fn(&Connection, &str) -> Vec<Request>,
+    ) -> std::result::Result<Vec<Reply>, RedisFailure> {
+        let sent = match self.send_anyway(None, &make) {
+            Err(RedisFailure::Unknown { stale: true, .. }) => self.send_anyway(None, &make),
+            sent => sent,
+        };
+        sent?.finish(make).map(|(replies, _)| replies)
+    }
+
     fn send_once(
         &self,
         holder: Option<&Holder>,
