@@ -2,6 +2,7 @@
 
 pub(super) mod around;
 mod network;
+mod replicas;
 mod rights;
 mod server;
 
@@ -208,6 +209,8 @@ impl Stage for OneRedis {
     fn end(&mut self) {
         let (names, happens) = (std::mem::take(&mut self.names), self.happens.take().expect("it has begun"));
         happens.1(self, &names);
+        // What they own lives as long as the stage.
+        self.happens = Some(happens);
     }
 
     fn spares_others(&self) -> bool {
@@ -297,5 +300,5 @@ fn row(words: &'static str, stage: impl Fn() -> OneRedis + 'static) -> Row {
 
 /// In the order of the guide.
 pub(super) fn rows() -> Vec<Row> {
-    [network::rows(), server::rows(), around::rows(), rights::rows()].into_iter().flatten().collect()
+    [network::rows(), server::rows(), around::rows(), rights::rows(), replicas::rows()].into_iter().flatten().collect()
 }
