@@ -83,6 +83,17 @@ pub(super) trait Stage {
     /// A client that holds what others wait for.
     fn other(&self) -> LockClient;
 
+    /// The name of a cell.
+    fn name(&self, cell: usize) -> String {
+        format!("job-{cell}")
+    }
+
+    /// The name of a bystander, see [`spares_others`](Self::spares_others). So is what begins with
+    /// it, in braces.
+    fn beside(&self) -> String {
+        "beside".to_owned()
+    }
+
     /// Calls concern these names.
     fn begin(&mut self, names: &[String]);
 
