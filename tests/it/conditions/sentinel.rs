@@ -7,6 +7,9 @@ use super::row::{DONE, Row, Stage};
 use super::rows;
 use crate::rig::{MASTER_NAME, SentinelOptions, Sentinels, Server, wait_until};
 
+/// What an error says where the server was killed, perhaps during a handshake.
+pub(super) const DIES: &[&str] = &["no server listens at", "ended the connection during the handshake", ENDED];
+
 type Change = fn(&mut Watched);
 
 /// A master that sentinels watch, and what happens to them.
@@ -120,7 +123,7 @@ rows! {
 
     master_killed: row("The master is killed, and then a replica is promoted", || {
         Watched::stage([|stage| stage.rig.server_mut(0).kill(), Watched::fail_over])
-    }).failing(unreachable, &["no server listens at", ENDED]);
+    }).failing(unreachable, DIES);
 
     master_replaced: row("Another server was made the master (`SENTINEL FAILOVER`)", || {
         Watched::stage([|stage| {
