@@ -144,11 +144,25 @@ impl Stage for Several {
 }
 
 fn row(words: &'static str, stage: impl Fn() -> Several + 'static) -> Row {
-    Row { name: "", words, stage: Box::new(move || Box::new(stage())), answers: |_| DONE, says: &[] }
+    Row {
+        name: "",
+        words,
+        stage: Box::new(move || Box::new(stage())),
+        answers: |class| supported(class, DONE),
+        says: &[],
+    }
+}
+
+/// Only the plain lock.
+fn supported(class: Class, answers: Answers) -> Answers {
+    match class {
+        Class::TakePermit | Class::Change | Class::Return => &[],
+        _ => if_it_asks(class, answers),
+    }
 }
 
 fn no_quorum(class: Class) -> Answers {
-    if_it_asks(class, &[Some(NoQuorum)])
+    supported(class, &[Some(NoQuorum)])
 }
 
 /// One master answers this much later.
@@ -249,7 +263,7 @@ rows! {
 
     // Calls beyond the `connections` wait for the I/O timeout, as with one server.
     two_suspended: row("Two of three masters hang", || Several::stage(2, SUSPENDED))
-        .failing(|class| if_it_asks(class, &[Some(NoQuorum), Some(Unreachable)]), &[
+        .failing(|class| supported(class, &[Some(NoQuorum), Some(Unreachable)]), &[
             "did not answer within", "has not answered for", "has been under way for", "were in progress for the I/O timeout",
         ]);
 
