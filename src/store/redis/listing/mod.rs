@@ -192,8 +192,8 @@ fn look_at_all(
 
 impl Server {
     /// Sends all requests of `run` over one connection of its own, so that a long list does not
-    /// delay lock calls. Where none can be made (no sentinel answers, or the server allows no more),
-    /// it shares those of the lock calls.
+    /// delay lock calls. Where none can be made (no sentinel answers, or the server allows no
+    /// more), it shares those of the lock calls.
     fn over_one_connection<T>(&self, run: impl FnOnce(&mut Exchange<'_>) -> Result<T>) -> Result<T> {
         let mut connection = match self.pool.connect_aside() {
             Ok(connection) => connection,

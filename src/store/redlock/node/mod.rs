@@ -230,8 +230,8 @@ impl Node {
     }
 
     /// Waits until this call may make a connection, or there is a free one. Calls connect one after
-    /// the other, and wait for that only for a part of the I/O timeout: a master that hangs must not
-    /// keep each of them for all of it, and with them those that wait for a round.
+    /// the other, and wait for that only for a part of the I/O timeout: a master that hangs must
+    /// not keep each of them for all of it, and with them those that wait for a round.
     ///
     /// # Errors
     /// The connect of another call takes long: the master looks slow.
