@@ -264,7 +264,10 @@ rows! {
     // Calls beyond the `connections` wait for the I/O timeout, as with one server.
     two_suspended: row("Two of three masters hang", || Several::stage(2, SUSPENDED))
         .failing(|class| supported(class, &[Some(NoQuorum), Some(Unreachable)]), &[
-            "did not answer within", "has not answered for", "has been under way for", "were in progress for the I/O timeout",
+            "did not answer within",
+            "has not answered for",
+            "has been under way for",
+            "were in progress for the I/O timeout",
         ]);
 
     two_refuse: row("Two of three masters end and refuse connections", || Several::stage(2, REFUSED))
