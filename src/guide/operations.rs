@@ -387,15 +387,17 @@
 //! | lock calls | up to [`connections`](crate::Builder::connections) (8 by default, with PostgreSQL 4), to each master with Redlock |
 //! | renewals and unknown outcomes | 1, from the first hold on |
 //! | release messages | 1, from the first wait on, to each master with Redlock |
-//! | where a new one is needed | 1 for a moment: to list locks; with PostgreSQL, or without the right to `CLIENT KILL`, to repeat calls whose reply was lost |
+//! | where a new one is needed | 1 for a moment: to list locks; with PostgreSQL, or without the right to `CLIENT KILL`, to repeat calls whose reply was lost; with Redlock, for a query |
 //! | [`diagnose`](crate::LockClient::diagnose) | 2 for each that is under way, to each server; the second for a moment |
 //! | to each sentinel | 2: one for requests, one for its messages |
 //! | in a cluster | all of the above for each primary that has a name in use: lock calls from the first call on, renewals from the first hold, messages from the first wait; and 1 to each other primary while the map of the slots is read |
 //!
-//! So a client has at most [`connections`](crate::Builder::connections) and three to a server beside
-//! those of a diagnosis, also after a fault that ended all of them. New ones are made one after the other. While the server
-//! cannot be reached or refuses them, all threads of a client together try again after one pause,
-//! which grows to a quarter of a second.
+//! So a client has at most [`connections`](crate::Builder::connections) and three to a server
+//! beside those of a diagnosis, also after a fault that ended all of them. New ones are made one
+//! after the other. While the server cannot be reached or refuses them, all threads of a client
+//! together try again after one pause, which grows to a quarter of a second. With Redlock, queries
+//! (`is_locked`, `inspect`, ...) and `force_unlock` ask all masters, and have at most half of the
+//! connections, so that a master that hangs keeps no lock call from its round.
 //!
 //! At `maxclients` a new client fails with [`NotReady`](crate::ErrorKind::NotReady). A client that
 //! has a connection keeps working: if the server or the system (open files) allows no more, lock

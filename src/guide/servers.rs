@@ -143,7 +143,7 @@
 //! | what happens | what clients see |
 //! |---|---|
 //! | a slot moves to another primary | nothing: requests, renewals and wake-ups move to the new primary |
-//! | a slot stays half moved | holds are renewed. Redis refuses to *grant* a free lock whose keys are on both sides: a first attempt fails with [`NotReady`](crate::ErrorKind::NotReady) after the I/O timeout, a waiting call goes on waiting |
+//! | a slot stays half moved | holds are renewed and extended. Redis refuses what names keys on both sides, also keys that do not exist: to *grant* a free lock, to release some kinds. A first attempt fails with [`NotReady`](crate::ErrorKind::NotReady) after the I/O timeout, a release as well, and is repeated in the background; a waiting call goes on waiting |
 //! | a primary fails over | an outage for its names, until the replica is promoted (`cluster-node-timeout`, and a second or two). Holds that the replica has are renewed there, others are [lost](crate::guide::losing_a_lock) |
 //! | a primary hangs, and comes back after its replica was promoted | until it learns of that (Redis needs about 100 ms), it grants its clients locks that others hold at the new primary; [fencing](crate::guide::fencing) refuses one of the two, and with [`replicas(1)`](crate::Redis::replicas) no such grant counts |
 //! | a primary hangs, or is gone without a replica | its holds are lost when their leases end. Other names are not affected |

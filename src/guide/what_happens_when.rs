@@ -64,3 +64,46 @@
 //! | The program's tracer panics, whenever it is called | works | works | works | works | works | works | works | works | works |
 //! | The program's tracer blocks for 20 ms, whenever it is called | works | works | works | works | works | works | works | works | works |
 //! | The user may do nothing any more | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
+//! | The replica that `replicas(1)` needs hangs | `NotReplicated` | `NotReplicated` | works | works | works | works or `NotReplicated` | works | works | works |
+//! | The replica that `replicas(1)` needs is down | `NotReplicated` | `NotReplicated` | works | works | works | works or `NotReplicated` | works | works | works |
+//! | The replica that `replicas(1)` needs has each write 50 ms late | works | works | works | works | works | works | works | works | works |
+//!
+//! # Redlock
+//!
+//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends or downgrades | changes something else | frees by force | gives back |
+//! |---|---|---|---|---|---|---|---|---|---|
+//! | Each reply of one of three masters comes 1 ms late | works | not supported | works | works | works | works | not supported | works | works |
+//! | Each reply of one of three masters comes 5 ms late | works | not supported | works | works | works | works | not supported | works | works |
+//! | Each reply of one of three masters comes 20 ms late | works | not supported | works | works | works | works | not supported | works | works |
+//! | One of three masters hangs | works | not supported | works | works | works | works | not supported | works | works |
+//! | The network to one of three masters drops all packets | works | not supported | works | works | works | works | not supported | works | works |
+//! | One of three masters ends and refuses connections | works | not supported | works | works | works | works | not supported | works | works |
+//! | One of three masters runs each request, and its connection ends before the reply | works | not supported | works | works | works | works | not supported | works | works |
+//! | One of three masters was killed, and has come back empty: it has no vote | works | not supported | works | works | works | works | not supported | works | works |
+//! | One of three masters ends its connections while its name server hangs | works | not supported | works | works | works | works | not supported | works | works |
+//! | The clock of one of three masters is stepped forward by a minute | works | not supported | works | works | works | works | not supported | works | works |
+//! | The clock of one of three masters is stepped back by an hour | works | not supported | works | works | works | works | not supported | works | works |
+//! | Two of three masters hang | `NoQuorum` or `Unreachable` | not supported | works | `NoQuorum` or `Unreachable` | `NoQuorum` or `Unreachable` | `NoQuorum` or `Unreachable` | not supported | `NoQuorum` or `Unreachable` | `NoQuorum` or `Unreachable` |
+//! | Two of three masters end and refuse connections | `NoQuorum` | not supported | works | `NoQuorum` | `NoQuorum` | `NoQuorum` | not supported | `NoQuorum` | `NoQuorum` |
+//!
+//! # Sentinels
+//!
+//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends or downgrades | changes something else | frees by force | gives back |
+//! |---|---|---|---|---|---|---|---|---|---|
+//! | The master hangs, and the sentinels have not found out | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The master is killed, and then a replica is promoted | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | Another server was made the master (`SENTINEL FAILOVER`) | works | works | works | works | works | works | works | works | works |
+//! | The connections end while one of three sentinels is down | works | works | works | works | works | works | works | works | works |
+//! | The connections end while two of three sentinels are down | works | works | works | works | works | works | works | works | works |
+//! | All sentinels are down, and the connections are open | works | works | works | works | works | works | works | works | works |
+//! | The connections end while all sentinels are down | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//!
+//! # Cluster
+//!
+//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends or downgrades | changes something else | frees by force | gives back |
+//! |---|---|---|---|---|---|---|---|---|---|
+//! | The primary of a shard hangs | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The primary of a shard is killed, and then its replica takes over | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The replica of a shard has become its primary (`CLUSTER FAILOVER`) | works | works | works | works | works | works | works | works | works |
+//! | A slot has moved to another shard | works | works | works | works | works | works | works | works | works |
+//! | A slot stays half moved to another shard | `NotReady` | `NotReady` | works | works or `NotReady` | works or `NotReady` | works or `NotReady` | works or `NotReady` | works or `NotReady` | works or `NotReady` |

@@ -16,9 +16,14 @@ impl Masters {
 
     /// Masters that all vote at once, because they are known to be new and to have lost no data.
     pub(crate) fn fresh(count: usize) -> Self {
-        let masters = Self::start(count);
+        Self::admitting((0..count).map(|_| Server::start()).collect())
+    }
+
+    /// The same of these servers.
+    pub(crate) fn admitting(servers: Vec<Server>) -> Self {
+        let masters = Self(servers);
         let client = masters.admitted().build().unwrap();
-        wait_for_votes(&client, count);
+        wait_for_votes(&client, masters.0.len());
         masters
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::node::{error_of, single};
-use super::quorum::{NodeSet, majority};
+use super::quorum::majority;
 use super::scatter::{NodeOutcome, ask_all};
 use super::store::RedlockStore;
 use super::supported::check_kind;
@@ -21,31 +21,36 @@ use crate::store::{Announced, Found, FoundHolder, ListingStore, OwnerStore, Want
 impl RedlockStore {
     /// One master's answers to several requests.
     pub(super) fn ask_one(&self, index: usize, requests: &[Request]) -> Result<Vec<Reply>> {
-        let round = ask_all(&self.nodes, None, |_, _, _| requests.to_vec(), NodeSet::one(index), |_| false);
-        match round.outcomes.into_iter().nth(index) {
-            Some(NodeOutcome::Replies(replies)) => Ok(replies),
-            Some(NodeOutcome::Failed(failure)) => Err(error_of(&failure).clone()),
-            _ => Err(Error::new(ErrorKind::Unreachable, "it was not asked")),
+        // For each exchange: a long list must not keep the other queries from theirs.
+        let _permit = self.begin_query()?;
+        let answer = self.nodes[index].ask_alone(|_, _| requests.to_vec());
+        answer.map_err(|failure| error_of(&failure).clone())
+    }
+
+    /// The answers of those masters that have answered.
+    ///
+    /// # Errors
+    /// `NoQuorum` if they are no majority.
+    fn of_a_majority<T>(&self, answers: Vec<Result<T>>) -> Result<Vec<T>> {
+        if answers.iter().flatten().count() >= majority(self.nodes.len()) {
+            return Ok(answers.into_iter().flatten().collect());
         }
+        let say = |answer: &Result<_>| answer.as_ref().map_or_else(|e| e.message().to_owned(), |_| "answered".into());
+        let texts: Vec<String> = answers.iter().map(say).collect();
+        // Usually all masters have the same users.
+        let denied = answers.into_iter().find_map(|answer| answer.err().filter(|e| e.kind() == ErrorKind::Denied));
+        Err(denied.unwrap_or_else(|| self.no_quorum_with(&texts)))
     }
 
     /// # Errors
     /// `NoQuorum` if too few masters have answered to know what a majority has.
     fn merge_all(&self, answers: Vec<Result<Vec<Found>>>) -> Result<Vec<Found>> {
-        let answered = answers.iter().flatten().count();
-        if answered < majority(self.nodes.len()) {
-            let say =
-                |answer: &Result<_>| answer.as_ref().map_or_else(|e| e.message().to_owned(), |_| "answered".into());
-            let texts: Vec<String> = answers.iter().map(say).collect();
-            // Usually all masters have the same users.
-            let denied = answers.into_iter().find_map(|answer| answer.err().filter(|e| e.kind() == ErrorKind::Denied));
-            return Err(denied.unwrap_or_else(|| self.no_quorum_with(&texts)));
-        }
+        let answers = self.of_a_majority(answers)?;
         let mut merged: BTreeMap<String, Found> = BTreeMap::new();
         let all = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
         // Only plain locks are stored on several masters.
         let is_lock = |found: &Found| matches!(found.kind, Some(Kind::Mutex));
-        for found in answers.into_iter().flatten().flatten().filter(is_lock) {
+        for found in answers.into_iter().flatten().filter(is_lock) {
             let start = || Found { masters: Some((0, all)), token: None, holders: Vec::new(), ..found.clone() };
             let one = merged.entry(found.key.clone()).or_insert_with(start);
             one.masters = one.masters.map(|(masters, all)| (masters + 1, all));
@@ -95,6 +100,7 @@ impl ListingStore for RedlockStore {
 
     fn look_at(&self, name: &LockName) -> Result<Vec<Found>> {
         check_kind(name)?;
+        let _permit = self.begin_query()?;
         let round = ask_all(&self.nodes, None, |_, _, _| vec![look(name)], self.all_nodes(), |_| false);
         let answer = |outcome: NodeOutcome| match outcome {
             NodeOutcome::Replies(replies) => {
@@ -157,6 +163,7 @@ impl OwnerStore for RedlockStore {
     }
 
     fn announced(&self, key: &str) -> Result<Option<Announced>> {
+        let _permit = self.begin_query()?;
         let mut refused = Ok(None);
         for answer in self.ask_each(|| vec![script::announced(key)]) {
             match answer.and_then(super::node::single).and_then(script::announced_answer) {
@@ -168,18 +175,11 @@ impl OwnerStore for RedlockStore {
         refused
     }
 
-    /// Each master has all texts, except those written while it could not be reached.
+    /// Each master has all texts, except those written while it could not be reached: none may be
+    /// announced while one of them does not answer.
     fn announced_by_all(&self) -> Result<Vec<(String, Announced)>> {
-        let (mut all, mut refused) = (BTreeMap::new(), None);
-        for index in 0..self.nodes.len() {
-            match self.announced_at(index) {
-                Ok(announced) => all.extend(announced),
-                Err(error) => refused = Some(error),
-            }
-        }
-        match refused {
-            Some(error) if all.is_empty() => Err(error),
-            _ => Ok(all.into_iter().collect()),
-        }
+        let answers = (0..self.nodes.len()).map(|index| self.announced_at(index)).collect();
+        let all: BTreeMap<String, Announced> = self.of_a_majority(answers)?.into_iter().flatten().collect();
+        Ok(all.into_iter().collect())
     }
 }

@@ -10,6 +10,7 @@ use crate::base::error::{Error, ErrorKind};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::os::{self, Mutex};
+use crate::store::redis::script::says_quarantined;
 use crate::store::redis::wire::{Connection, RedisFailure, Reply, Request};
 
 /// The outcome of a request to one master.
@@ -28,6 +29,11 @@ impl NodeOutcome {
     /// Whether the master has run the request, as far as the first reply shows.
     pub(super) fn has_run(&self) -> bool {
         matches!(self, Self::Replies(replies) if has_run(replies))
+    }
+
+    /// Whether it has run the request, and has a vote.
+    fn has_voted(&self) -> bool {
+        matches!(self, Self::Replies(replies) if has_run(replies) && !replies.iter().any(says_quarantined))
     }
 
     /// Whether it will not answer in this round that it has run the request.
@@ -79,11 +85,11 @@ pub(super) fn ask_all(
     let connected = side_by_side(later, |(index, _)| (index, nodes[index].send(holder, make(index))));
     round.enter(&mut calls, connected.into_iter());
     // Masters that are slow to answer earlier requests are asked only if a majority needs them: at
-    // once if too few others can be asked, or when too few of the others have answered.
+    // once if too few others can be asked, or when too few of the others have voted.
     let enough = |masters: usize| order.len() < quorum || masters >= quorum;
     if enough(calls.iter().flatten().count()) {
         gather(nodes, &mut calls, &mut round, ask, holder.is_some(), &decided);
-        if enough(round.outcomes.iter().filter(|outcome| outcome.has_run()).count()) {
+        if enough(round.outcomes.iter().filter(|outcome| outcome.has_voted()).count()) {
             return round;
         }
     }

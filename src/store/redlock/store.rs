@@ -30,11 +30,11 @@ pub(crate) struct RedlockStore {
     /// How often a master became reachable again: subscriptions then include it again.
     pub(super) returns: Arc<AtomicU64>,
     pub(super) clock: Arc<dyn Clock>,
-    /// How many rounds may run at once, and how many more may start now: each uses a connection to
-    /// every master.
+    /// How many rounds of calls may run at once.
     rounds: usize,
-    free_rounds: Mutex<usize>,
-    round_ended: Condvar,
+    under_way: Mutex<UnderWay>,
+    /// One for calls, one for queries.
+    round_ended: [Condvar; 2],
     /// On which masters each hold may be: it must be released there.
     holds: Mutex<HashMap<Holder, NodeSet>>,
     /// The highest token seen: the next proposal is above it.
@@ -56,8 +56,8 @@ impl RedlockStore {
             returns,
             clock,
             rounds,
-            free_rounds: Mutex::new(rounds),
-            round_ended: Condvar::new(),
+            under_way: Mutex::default(),
+            round_ended: [Condvar::new(), Condvar::new()],
             holds: Mutex::default(),
             highest: AtomicU64::new(0),
             token_rounds: AtomicU64::new(0),
@@ -120,32 +120,35 @@ impl RedlockStore {
         self.holds.lock().remove(holder);
     }
 
-    /// Waits until one more round may run. The permit ends when it is dropped.
+    /// Waits until one more round of a call may run. The permit ends when it is dropped.
     ///
     /// # Errors
     /// No round has ended for this call within the I/O timeout, as for a call that gets no
     /// connection to a single server. Nothing was sent.
     pub(super) fn begin_round(&self) -> Result<RoundPermit<'_>> {
-        let mut free = self.free_rounds.lock();
-        for patience in [self.nodes[0].connector.io_timeout, AFTER_A_STOP] {
-            let until = os::now() + patience;
-            while *free == 0 && !self.round_ended.wait_until(&mut free, until).timed_out() {}
-            if *free > 0 {
-                *free -= 1;
-                return Ok(RoundPermit(self));
-            }
-        }
-        Err(self.all_busy())
+        self.begin(Asks::Majority, self.nodes[0].connector.io_timeout)
     }
 
-    #[cold]
-    fn all_busy(&self) -> Error {
-        let why = format!(
-            "{} other calls of this client were in progress for the I/O timeout, which is the maximum \
-             (connections)",
-            self.rounds
-        );
-        Error::new(ErrorKind::Unreachable, why)
+    /// The same for a query. It waits for longer: each query that began before a master was found
+    /// to hang waits the I/O timeout for it.
+    pub(super) fn begin_query(&self) -> Result<RoundPermit<'_>> {
+        self.begin(Asks::All, self.nodes[0].connector.io_timeout * 2)
+    }
+
+    fn begin(&self, asks: Asks, patience: Duration) -> Result<RoundPermit<'_>> {
+        let mut under_way = self.under_way.lock();
+        for patience in [patience, AFTER_A_STOP] {
+            let until = os::now() + patience;
+            let ended = &self.round_ended[asks as usize];
+            while !under_way.permits(asks, self.rounds) && !ended.wait_until(&mut under_way, until).timed_out() {}
+            if under_way.permits(asks, self.rounds) {
+                under_way.0[asks as usize] += 1;
+                return Ok(RoundPermit { store: self, asks });
+            }
+        }
+        let others = under_way.0.iter().sum::<usize>();
+        drop(under_way);
+        Err(all_busy(others))
     }
 
     pub(super) fn release_on(
@@ -199,6 +202,7 @@ impl RedlockStore {
         request: impl Fn() -> Request + Sync,
         parse: impl Fn(Reply) -> Result<T>,
     ) -> Result<Vec<T>> {
+        let _permit = self.begin_query()?;
         let round = ask_all(&self.nodes, None, |_, _, _| vec![request()], self.all_nodes(), |_| false);
         let (mut answers, mut refused) = (Vec::new(), None);
         for outcome in &round.outcomes {
@@ -236,12 +240,71 @@ impl RedlockStore {
     }
 }
 
+/// Whose answers a round waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    /// A call: a majority decides it.
+    Majority,
+    /// A query needs the answers of all masters, also of one that hangs.
+    All,
+}
+
+/// How many rounds of calls, and of queries, are under way. Each uses a connection to every master.
+#[derive(Debug, Default)]
+struct UnderWay([usize; 2]);
+
+impl UnderWay {
+    /// A master that hangs keeps queries for the I/O timeout. They must not keep calls from their
+    /// rounds as well: at most half of the rounds are theirs. All together may use one connection
+    /// more than the calls alone, as for the lists of a single server.
+    fn permits(&self, asks: Asks, rounds: usize) -> bool {
+        let most = match asks {
+            Asks::Majority => rounds,
+            Asks::All => rounds.div_ceil(2),
+        };
+        self.0[asks as usize] < most && self.0.iter().sum::<usize>() < rounds + 1
+    }
+}
+
+#[cold]
+fn all_busy(others: usize) -> Error {
+    let why = format!(
+        "{others} other calls of this client were in progress for the I/O timeout, which is the maximum (connections)"
+    );
+    Error::new(ErrorKind::Unreachable, why)
+}
+
 /// Permits one round to run.
-pub(super) struct RoundPermit<'s>(&'s RedlockStore);
+pub(super) struct RoundPermit<'s> {
+    store: &'s RedlockStore,
+    asks: Asks,
+}
 
 impl Drop for RoundPermit<'_> {
     fn drop(&mut self) {
-        *self.0.free_rounds.lock() += 1;
-        self.0.round_ended.notify_one();
+        self.store.under_way.lock().0[self.asks as usize] -= 1;
+        self.store.round_ended.iter().for_each(|ended| {
+            ended.notify_one();
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_leave_rounds_to_calls() {
+        for rounds in 1..=8 {
+            let mut under_way = UnderWay::default();
+            while under_way.permits(Asks::All, rounds) {
+                under_way.0[Asks::All as usize] += 1;
+            }
+            assert!(under_way.permits(Asks::Majority, rounds), "{rounds}");
+            while under_way.permits(Asks::Majority, rounds) {
+                under_way.0[Asks::Majority as usize] += 1;
+            }
+            assert_eq!(under_way.0.iter().sum::<usize>(), rounds + 1);
+        }
     }
 }

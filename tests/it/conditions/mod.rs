@@ -15,11 +15,14 @@
 
 mod calls;
 mod cell;
+mod cluster;
 mod columns;
 mod page;
 mod redis;
+mod redlock;
 mod row;
 mod runner;
+mod sentinel;
 
 /// A test for each row, and the list of them.
 macro_rules! rows {
@@ -40,5 +43,10 @@ use rows;
 
 /// The sections of the guide's page, each with its rows.
 fn deployments() -> Vec<(&'static str, Vec<row::Row>)> {
-    vec![("One Redis", redis::rows())]
+    vec![
+        ("One Redis", redis::rows()),
+        ("Redlock", redlock::rows()),
+        ("Sentinels", sentinel::rows()),
+        ("Cluster", cluster::rows()),
+    ]
 }

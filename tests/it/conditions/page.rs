@@ -53,6 +53,7 @@ fn cell(row: &Row, classes: &[Class]) -> String {
     let texts: Vec<_> =
         kinds.iter().map(|kind| kind.map_or("works".to_owned(), |kind| format!("`{kind:?}`"))).collect();
     match &texts[..] {
+        [] => "not supported".to_owned(),
         [others @ .., last] if !others.is_empty() => format!("{} or {last}", others.join(", ")),
         _ => texts.concat(),
     }

@@ -69,6 +69,12 @@ pub(super) struct Row {
     pub(super) alone: bool,
 }
 
+/// A row in which everything works, until [`Row::failing`] says otherwise.
+pub(super) fn row<S: Stage + 'static>(words: &'static str, stage: impl Fn() -> S + 'static) -> Row {
+    let stage = Box::new(move || Box::new(stage()) as Box<dyn Stage>);
+    Row { name: "", words, stage, answers: |_| DONE, says: &[], alone: false }
+}
+
 impl Row {
     pub(super) fn named(mut self, name: &'static str) -> Self {
         self.name = name;
@@ -97,6 +103,17 @@ pub(super) trait Stage {
 
     /// A client that holds what others wait for.
     fn other(&self) -> LockClient;
+
+    /// The name of a cell.
+    fn name(&self, cell: usize) -> String {
+        format!("job-{cell}")
+    }
+
+    /// The name of a bystander, see [`spares_others`](Self::spares_others). So is what begins with
+    /// it, in braces.
+    fn beside(&self) -> String {
+        "beside".to_owned()
+    }
 
     /// Calls concern these names.
     fn begin(&mut self, names: &[String]);

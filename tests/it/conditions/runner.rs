@@ -38,29 +38,28 @@ fn bound(call: &Call) -> Duration {
 /// if the condition spares it.
 struct Bystander {
     clients: Vec<LockClient>,
+    name: String,
     ends: AtomicBool,
     /// The longest call, and what went wrong.
     found: Mutex<(Duration, Vec<String>)>,
     server: Server,
 }
 
-const BESIDE: &str = "beside";
-
 impl Bystander {
     fn new(stage: &dyn Stage, client: &LockClient) -> Self {
         let server = Server::start();
         let mut clients = vec![server.builder().io_timeout(IO).build().expect("the healthy server")];
         clients.extend(stage.spares_others().then(|| client.clone()));
-        Self { clients, ends: AtomicBool::new(false), found: Mutex::default(), server }
+        Self { clients, name: stage.beside(), ends: AtomicBool::new(false), found: Mutex::default(), server }
     }
 
     /// Holds a lock, and takes and gives back another one, until it is told to end.
     fn stand(&self, client: &LockClient) {
-        let held = client.lock(BESIDE).expect("nothing has begun");
+        let held = client.lock(&self.name).expect("nothing has begun");
+        let again = format!("{{{}}}-again", self.name);
         while !self.ends.load(Ordering::SeqCst) {
             let began = Instant::now();
-            let answer =
-                client.try_lock("beside-again").and_then(|guard| guard.map(|guard| guard.unlock()).transpose());
+            let answer = client.try_lock(&again).and_then(|guard| guard.map(|guard| guard.unlock()).transpose());
             let mut found = self.found.lock();
             found.0 = found.0.max(began.elapsed());
             match answer {
@@ -160,7 +159,7 @@ fn meet(
     wrong: &mut Vec<String>,
 ) -> Vec<Met> {
     let steps = Steps::default();
-    let names: Vec<String> = (0..calls.len()).map(|n| format!("job-{n}")).collect();
+    let names: Vec<String> = (0..calls.len()).map(|cell| stage.name(cell)).collect();
     std::thread::scope(|s| {
         let mut threads = Vec::new();
         for (call, name) in calls.iter().zip(&names) {

@@ -60,6 +60,11 @@ impl Cluster {
         self.nodes
     }
 
+    /// The number of nodes, also of those that do not run.
+    pub fn count(&self) -> usize {
+        self.nodes.len()
+    }
+
     pub fn node(&self, index: usize) -> &Server {
         &self.nodes[index]
     }

@@ -142,6 +142,11 @@ impl Sentinels {
         self.sentinels[index].kill();
     }
 
+    /// One that was killed.
+    pub fn start_sentinel_again(&mut self, index: usize) {
+        self.sentinels[index].start_again();
+    }
+
     /// [`Server::assert_clean`] for the master.
     #[track_caller]
     pub fn assert_clean(&self) {

@@ -360,12 +360,16 @@ impl Server {
     /// All keys except those that are meant to stay for a while: token counters, a Redlock master's
     /// quarantine record, idempotency keys that expire, and the records of clients.
     pub fn lock_keys(&self) -> Vec<String> {
-        let keys: Vec<String> = self.cmd(&["KEYS", "*"]);
-        let stays = |key: &str| {
+        let mut connection = self.connect();
+        // A replica in a cluster reports the keys of others only then, and others refuse it.
+        let _ = redis::cmd("READONLY").exec(&mut connection);
+        let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
+        let mut expires = |key: &str| redis::cmd("PTTL").arg(key).query::<i64>(&mut connection).unwrap() != -1;
+        let mut stays = |key: &str| {
             key == "leasehold:node"
                 || key.starts_with("leasehold_client:")
                 || key.starts_with("redisson_lock_token:")
-                || (key.starts_with("leasehold_once:") && self.pttl(key) != -1)
+                || (key.starts_with("leasehold_once:") && expires(key))
         };
         keys.into_iter().filter(|key| !stays(key)).collect()
     }
@@ -382,6 +386,11 @@ impl Server {
         let mut channels: Vec<String> = self.cmd(&["PUBSUB", "CHANNELS"]);
         channels.retain(|channel| channel != "__sentinel__:hello");
         channels
+    }
+
+    /// The answer to `CLIENT LIST`. `None` if it gives none.
+    pub fn try_list(&self) -> Option<String> {
+        redis::cmd("CLIENT").arg("LIST").query(&mut self.try_connect()?).ok()
     }
 
     pub fn client_lines(&self) -> Vec<String> {

@@ -62,6 +62,16 @@ impl Cluster {
         }
     }
 
+    /// Reads the map from one node, which has just said that a slot is not its own any more: others
+    /// may learn of that later.
+    pub(super) fn refresh_at(&self, address: &NodeAddress) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Closed, "the client was closed"));
+        }
+        self.learn(&ask_anew(&self.connector_at(address), address)?);
+        Ok(())
+    }
+
     fn read_map(&self, without: Option<&NodeAddress>) -> Result<Vec<SlotRange>> {
         let deadline = Instant::now() + self.io_timeout();
         // Not the whole time: they may hang as well, and then others still know.

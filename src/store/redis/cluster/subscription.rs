@@ -43,6 +43,11 @@ struct BranchState {
     arrivals: Vec<(NodeAddress, Opened)>,
     /// Whether some channel has no connection.
     unplaced: bool,
+    /// The version of the map by which the channels were placed.
+    version: u64,
+    /// A node that has given up a slot, and is to be asked for the map; and whether a thread asks.
+    given_up: Option<NodeAddress>,
+    asks: bool,
     next_id: u64,
     closed: bool,
 }
@@ -162,6 +167,9 @@ impl ClusterSubscriber {
         for address in state.silent_links(answer) {
             lost.extend(state.end(&address));
         }
+        if self.shared.cluster.publishing.get() == Some(&Publishing::Sharded) {
+            lost.extend(state.follow_map(&self.shared.cluster));
+        }
         let links = &state.links;
         self.readers.retain(|reader| links.get(&reader.address).is_some_and(|link| link.is_open_as(reader.id)));
         self.shared.place_all(&mut state);
@@ -234,11 +242,14 @@ impl SharedBranches {
                 channel.confirmed = true;
                 Some(Received::Watching(channel.topics.clone()))
             }
-            // Its slot has moved. If this is the confirmation of an earlier request, a second
-            // subscription does no harm.
+            // Its slot has moved, or the node is a replica now. If this is the confirmation of an
+            // earlier request, a second subscription does no harm.
             Frame::Unsubscribed { topic } => {
                 let topics = state.lose(from, |name, _| name.as_bytes() == topic);
                 self.place_all(&mut state);
+                if !topics.is_empty() {
+                    self.ask_for_map(&mut state, from);
+                }
                 (!topics.is_empty()).then_some(Received::Unwatched(topics))
             }
             Frame::Moved { slot, address } => {
@@ -288,6 +299,31 @@ impl SharedBranches {
                 Phase::Connecting | Phase::RetryAt(_) => {}
             }
         }
+    }
+
+    /// Asks a node that has given up a slot who has it now. A node that has become a replica of the
+    /// new primary would accept the subscription again, and miss the messages.
+    fn ask_for_map(self: &Arc<Self>, state: &mut BranchState, from: &NodeAddress) {
+        state.given_up = Some(from.clone());
+        if state.asks {
+            return;
+        }
+        let shared = self.clone();
+        let ask = move || {
+            loop {
+                let mut state = shared.state.lock();
+                let Some(from) = state.given_up.take() else {
+                    state.asks = false;
+                    break;
+                };
+                drop(state);
+                if let Err(e) = shared.cluster.refresh_at(&from) {
+                    log::debug!("the map of the cluster cannot be read now: {}", e.chain());
+                }
+            }
+            shared.waker.wake();
+        };
+        state.asks = std::thread::Builder::new().name("lh-cluster".to_owned()).spawn(ask).is_ok();
     }
 
     fn connect(self: &Arc<Self>, to: NodeAddress) -> std::io::Result<()> {
@@ -344,6 +380,30 @@ impl BranchState {
             }
         }
         topics
+    }
+
+    /// After the map was read again, the channels whose slots have another primary lose their
+    /// connection, to be subscribed there. Returns their topics.
+    fn follow_map(&mut self, cluster: &Cluster) -> Vec<Topic> {
+        let version = cluster.version();
+        if std::mem::replace(&mut self.version, version) == version {
+            return Vec::new();
+        }
+        let has_moved = |(name, channel): (&String, &Channel)| {
+            let (at, now) = (channel.at.clone()?, cluster.address_of_slot(channel.slot)?);
+            (at != now).then(|| (name.clone(), at))
+        };
+        let moved: Vec<(String, NodeAddress)> = self.channels.iter().filter_map(has_moved).collect();
+        let mut lost = Vec::new();
+        for (name, at) in moved {
+            lost.extend(self.lose(&at, |other, _| other == name));
+            if let Some(Link { phase: Phase::Open(writer), .. }) = self.links.get_mut(&at)
+                && writer.unsubscribe_sharded(&name).is_err()
+            {
+                writer.close();
+            }
+        }
+        lost
     }
 
     /// The connection to a node has ended.

@@ -192,9 +192,20 @@ fn look_at_all(
 
 impl Server {
     /// Sends all requests of `run` over one connection of its own, so that a long list does not
-    /// delay lock calls.
+    /// delay lock calls. Where none can be made (no sentinel answers, or the server allows no
+    /// more), it shares those of the lock calls.
     fn over_one_connection<T>(&self, run: impl FnOnce(&mut Exchange<'_>) -> Result<T>) -> Result<T> {
-        let mut connection = self.pool.connect_aside()?;
+        let mut connection = match self.pool.connect_aside() {
+            Ok(connection) => connection,
+            Err(error) if !matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::NotReady) => return Err(error),
+            Err(error) => {
+                let ask = |request: &Request| match self.pool.call_over_open(request.clone()) {
+                    Ok(answer) => Ok(answer.reply),
+                    Err(_) => Err(error.clone()),
+                };
+                return run(&mut |requests: &[Request]| requests.iter().map(ask).collect());
+            }
+        };
         let outcome = run(&mut |requests: &[Request]| match connection.exchange(requests) {
             Ok((replies, _)) => Ok(replies),
             Err(RedisFailure::NotSent(error) | RedisFailure::Unknown { error, .. }) => Err(error),

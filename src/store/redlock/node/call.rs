@@ -34,7 +34,9 @@ impl Node {
     ) -> std::result::Result<NodeCall<'_>, RedisFailure> {
         match self.send_once(holder, Effort::Connect, &make) {
             // The connection had ended while it was idle, which says nothing about the master.
-            Err(RedisFailure::Unknown { stale: true, .. }) => self.send_once(holder, Effort::Connect, &make),
+            Err(RedisFailure::Unknown { stale: true, unknown, .. }) => {
+                self.send_once(holder, Effort::Connect, &make).map_err(|repeat| after(unknown, repeat))
+            }
             outcome => outcome,
         }
     }
@@ -64,7 +66,20 @@ impl Node {
         make: impl Fn(&Connection, &str) -> Vec<Request>,
     ) -> std::result::Result<NodeCall<'_>, RedisFailure> {
         self.probe();
+        self.await_unread();
         self.send_once(holder, Effort::Anyway, make)
+    }
+
+    /// Asks only this master, also if it looks slow: no other can answer instead.
+    pub(crate) fn ask_alone(
+        &self,
+        make: impl Fn(&Connection, &str) -> Vec<Request>,
+    ) -> std::result::Result<Vec<Reply>, RedisFailure> {
+        let sent = match self.send_anyway(None, &make) {
+            Err(RedisFailure::Unknown { stale: true, .. }) => self.send_anyway(None, &make),
+            sent => sent,
+        };
+        sent?.finish(make).map(|(replies, _)| replies)
     }
 
     fn send_once(
@@ -148,7 +163,8 @@ impl NodeCall<'_> {
             // have ended: one that came back with old data remembers that the old run_id had a
             // vote.
             Err(RedisFailure::Unknown { stale: true, unknown, .. }) => {
-                let mut again = self.node.send(self.holder.as_ref(), make)?;
+                let again = self.node.send(self.holder.as_ref(), make);
+                let mut again = again.map_err(|repeat| after(unknown.clone(), repeat))?;
                 let may_have_run = again.connection().may_have_run(&unknown);
                 again.read().map(|replies| (replies, may_have_run))
             }
@@ -212,6 +228,17 @@ impl Drop for NodeCall<'_> {
         if let Some(sent) = self.sent.take() {
             self.node.state.lock().unknowns.push((sent.flight.unknown, self.holder.take()));
         }
+    }
+}
+
+/// Why a repeat failed. If it was not sent, the first attempt may have run all the same: the caller
+/// must undo it.
+fn after(first: UnknownOutcome, repeat: RedisFailure) -> RedisFailure {
+    match repeat {
+        RedisFailure::NotSent(error) if first.was_sent() => {
+            RedisFailure::Unknown { error, unknown: first, stale: false }
+        }
+        repeat => repeat,
     }
 }
 

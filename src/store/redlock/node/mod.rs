@@ -24,14 +24,18 @@ use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::holder::Holder;
 use crate::base::lease::Moment;
 use crate::base::random::Backoff;
-use crate::os::Mutex;
 use crate::os::atomic::{AtomicU64, Ordering};
+use crate::os::{self, Mutex};
 use crate::store::redis::script;
 use crate::store::redis::wire::{Connection, Connector, RedisFailure, Reply, UnknownOutcome};
 
 /// Maximum number of connections to one master with an unread reply. Beyond it connections are
 /// given up, with unknown outcome.
 const MAX_UNREAD: usize = 16;
+
+/// The part of the I/O timeout for which a request waits for the unread replies and the connects of
+/// others.
+const PATIENCE: u32 = 4;
 
 pub(super) struct Node {
     pub(super) connector: Connector,
@@ -49,6 +53,8 @@ struct MasterState {
     /// sent.
     unknowns: Vec<(UnknownOutcome, Option<Holder>)>,
     down: Option<Down>,
+    /// Since when a call has been making a connection, see [`Node::take_turn`].
+    connecting: Option<Moment>,
     health: NodeHealth,
     closed: bool,
 }
@@ -154,6 +160,7 @@ impl Node {
             unread: Vec::new(),
             unknowns: Vec::new(),
             down: None,
+            connecting: None,
             health,
             closed: false,
         };
@@ -212,7 +219,44 @@ impl Node {
         if effort == Effort::Open {
             return Err(Error::new(ErrorKind::Unreachable, "no connection to it is open"));
         }
+        let _turn = match effort {
+            Effort::Connect => match self.take_turn()? {
+                Turn::Free(connection) => return Ok((*connection, 0, None)),
+                Turn::Connects(connecting) => Some(connecting),
+            },
+            _ => None,
+        };
         self.connect().inspect_err(|e| self.mark_down(e)).map(|connection| (connection, 0, None))
+    }
+
+    /// Waits until this call may make a connection, or there is a free one. Calls connect one after
+    /// the other, and wait for that only for a part of the I/O timeout: a master that hangs must
+    /// not keep each of them for all of it, and with them those that wait for a round.
+    ///
+    /// # Errors
+    /// The connect of another call takes long: the master looks slow.
+    fn take_turn(&self) -> Result<Turn<'_>> {
+        loop {
+            let mut state = self.state.lock();
+            if let Some(down) = &state.down {
+                return Err(down.error.clone());
+            }
+            if let Some(connection) = state.free.pop() {
+                return Ok(Turn::Free(Box::new(connection)));
+            }
+            let now = self.clock().now();
+            let Some(since) = state.connecting else {
+                state.connecting = Some(now);
+                return Ok(Turn::Connects(Connecting(self)));
+            };
+            let spent = now.since(since);
+            if spent > self.connector.io_timeout / PATIENCE {
+                let why = format!("a connection to it has been under way for {spent:?}");
+                return Err(Error::new(ErrorKind::Unreachable, why));
+            }
+            drop(state);
+            os::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn connect(&self) -> Result<Connection> {
@@ -348,6 +392,22 @@ impl Node {
         let _ = self.drain(&mut self.state.lock());
     }
 
+    /// Waits for a free connection, if all have unread replies: usually these come at once. With a
+    /// new connection for each round that was decided without them, a master would soon have more
+    /// than it may.
+    pub(super) fn await_unread(&self) {
+        let until = self.clock().now().plus(self.connector.io_timeout / PATIENCE);
+        loop {
+            let mut state = self.state.lock();
+            let waits = self.drain(&mut state).is_ok() && state.free.is_empty() && !state.unread.is_empty();
+            if !waits || self.clock().now() >= until {
+                return;
+            }
+            drop(state);
+            os::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// True while a request of `holder` may still execute.
     pub(super) fn may_still_run(&self, holder: &Holder) -> bool {
         let state = self.state.lock();
@@ -367,6 +427,23 @@ impl Node {
         state.closed = true;
         state.free.clear();
         state.unread.clear();
+    }
+}
+
+/// What a call that needs a connection does.
+enum Turn<'n> {
+    /// It uses this one.
+    Free(Box<Connection>),
+    /// It makes one.
+    Connects(Connecting<'n>),
+}
+
+/// The next call may connect as soon as this is dropped.
+struct Connecting<'n>(&'n Node);
+
+impl Drop for Connecting<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().connecting = None;
     }
 }
 

@@ -15,7 +15,7 @@ use crate::conditions::rows;
 
 /// What a name server, a provider or a listener does now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Behaviour {
+pub(in crate::conditions) enum Behaviour {
     Well,
     Hangs,
     Fails,
@@ -26,14 +26,14 @@ pub(super) enum Behaviour {
 
 /// A service or code that is not the library's, and what it does now.
 #[derive(Clone)]
-struct Foreign(Arc<(Mutex<Behaviour>, Condvar)>);
+pub(in crate::conditions) struct Foreign(Arc<(Mutex<Behaviour>, Condvar)>);
 
 impl Foreign {
-    fn new() -> Self {
+    pub(in crate::conditions) fn new() -> Self {
         Self(Arc::new((Mutex::new(Behaviour::Well), Condvar::new())))
     }
 
-    fn becomes(&self, behaviour: Behaviour) {
+    pub(in crate::conditions) fn becomes(&self, behaviour: Behaviour) {
         *self.0.0.lock() = behaviour;
         self.0.1.notify_all();
     }
@@ -50,7 +50,7 @@ impl Foreign {
     }
 
     /// A name that only this process knows.
-    fn name_server(&self, host: &str) {
+    pub(in crate::conditions) fn name_server(&self, host: &str) {
         let answers = self.clone();
         look_up_by(host, move || match answers.meet() {
             Behaviour::Fails => Err(std::io::Error::other("the name server fails")),

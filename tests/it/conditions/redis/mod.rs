@@ -1,8 +1,9 @@
 //! Conditions of one Redis: how they are staged.
 
-mod around;
+pub(super) mod around;
 mod network;
 mod process;
+mod replicas;
 mod rights;
 mod server;
 
@@ -14,22 +15,46 @@ use leasehold::observe::Listener;
 use leasehold::{Builder, LockClient, Redis};
 
 use super::calls::{second, value_of};
-use super::row::{Answers, Class, DONE, Row, Stage};
+use super::row::{Answers, Class, DONE, Row, Stage, row};
 use crate::rig::zookeeper::Pipe;
 use crate::rig::{Fault, PROMPT, Proxy, Server, ms, wait_until};
 
-const CONNECTIONS: usize = 8;
+pub(super) const CONNECTIONS: usize = 8;
 /// One for renewals, one for messages, one beside the pool, and two for a diagnosis.
-const MOST: usize = CONNECTIONS + 5;
-const NAME: &str = "concerned";
+pub(super) const MOST: usize = CONNECTIONS + 5;
+pub(super) const NAME: &str = "concerned";
 
 type Change = Box<dyn Fn(&mut OneRedis, &[String])>;
 
 /// What stands before the server. It ends first, because it may listen in the server's directory.
-enum Front {
+pub(super) enum Front {
     Proxy(Proxy),
     /// Delays whole streams, as a network does.
     Pipe(Pipe),
+}
+
+impl Front {
+    pub(super) fn proxy(&self) -> &Proxy {
+        match self {
+            Self::Proxy(proxy) => proxy,
+            Self::Pipe(_) => panic!("it has a pipe"),
+        }
+    }
+
+    pub(super) fn pipe(&self) -> &Pipe {
+        match self {
+            Self::Pipe(pipe) => pipe,
+            Self::Proxy(_) => panic!("it has a proxy"),
+        }
+    }
+
+    /// The URL of what is behind it, at this name for 127.0.0.1.
+    pub(super) fn url(&self, host: &str) -> String {
+        match self {
+            Self::Proxy(proxy) => proxy.url(),
+            Self::Pipe(pipe) => format!("redis://{host}:{}/", pipe.port()),
+        }
+    }
 }
 
 /// A server with something before it, and what happens to them.
@@ -98,17 +123,11 @@ impl OneRedis {
     }
 
     fn proxy(&self) -> &Proxy {
-        match &self.front {
-            Front::Proxy(proxy) => proxy,
-            Front::Pipe(_) => panic!("it has a pipe"),
-        }
+        self.front.proxy()
     }
 
     fn pipe(&self) -> &Pipe {
-        match &self.front {
-            Front::Pipe(pipe) => pipe,
-            Front::Proxy(_) => panic!("it has a proxy"),
-        }
+        self.front.pipe()
     }
 
     fn called(mut self, host: &'static str) -> Self {
@@ -146,24 +165,6 @@ impl OneRedis {
         self.cmd::<()>(&["CONFIG", "SET", setting, value]).expect("a setting");
     }
 
-    /// Waits until no connection is being made: one that ends in its handshake fails the calls that
-    /// wait for it, whatever the condition is.
-    fn wait_for_rest(&mut self) {
-        let mut processed = || -> u64 {
-            let info: String = self.cmd(&["INFO", "stats"]).expect("it answers");
-            let field = info.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
-            field.expect("a field of INFO").trim().parse().expect("a number")
-        };
-        let (mut last, mut quiet) = (0, 0);
-        wait_until("the server is asked nothing for a while", || {
-            std::thread::sleep(ms(50));
-            // The question itself counts.
-            let before = std::mem::replace(&mut last, processed());
-            quiet = if last <= before + 1 { quiet + 1 } else { 0 };
-            quiet == 3
-        });
-    }
-
     fn wait_for_answers(&mut self) {
         let answers = || Some(redis::cmd("PING").exec(&mut self.server.try_connect()?).is_ok());
         wait_until("it answers", || answers().unwrap_or_default());
@@ -186,10 +187,7 @@ impl OneRedis {
 
 impl Stage for OneRedis {
     fn builder(&self) -> Builder {
-        let url = match &self.front {
-            Front::Proxy(proxy) => format!("{}{}", proxy.url(), self.user),
-            Front::Pipe(pipe) => format!("redis://{}:{}/", self.host, pipe.port()),
-        };
+        let url = format!("{}{}", self.front.url(self.host), self.user);
         let redis = (self.settings)(Redis::new(url));
         LockClient::builder().redis(redis).connections(CONNECTIONS).client_name(NAME)
     }
@@ -205,7 +203,7 @@ impl Stage for OneRedis {
     fn begin(&mut self, names: &[String]) {
         self.names = names.to_vec();
         if !self.spares_others {
-            self.wait_for_rest();
+            wait_for_rest(&self.server);
         }
         let happens = self.happens.take().expect("it is put back");
         happens.0(self, names);
@@ -215,6 +213,8 @@ impl Stage for OneRedis {
     fn end(&mut self) {
         let (names, happens) = (std::mem::take(&mut self.names), self.happens.take().expect("it has begun"));
         happens.1(self, &names);
+        // What they own lives as long as the stage.
+        self.happens = Some(happens);
     }
 
     fn spares_others(&self) -> bool {
@@ -226,28 +226,56 @@ impl Stage for OneRedis {
             return None;
         }
         let list: String = self.cmd(&["CLIENT", "LIST"]).ok()?;
-        Some((list.lines().filter(|line| line.contains(&format!("name={NAME} "))).count(), MOST))
+        Some((count_named(&list), MOST))
     }
 
     fn assert_clean(&mut self) {
-        self.admin = Some(self.server.connect());
-        // Values are kept, and the record of a client whose server did not answer expires by itself.
-        let kept = [format!("*{}", value_of("")), "leasehold_client:*".to_owned()];
-        for kept in kept.into_iter().chain(self.expires.map(str::to_owned)) {
-            let keys: Vec<String> = self.cmd(&["KEYS", &kept]).expect("it answers");
-            keys.iter().for_each(|key| self.cmd::<()>(&["DEL", key]).expect("it answers"));
-        }
         self.admin = None;
+        delete_kept(&self.server, self.expires);
         self.server.assert_clean();
     }
 }
 
+/// Waits until no connection is being made: one that ends in its handshake fails the calls that
+/// wait for it, whatever the condition is.
+pub(super) fn wait_for_rest(server: &Server) {
+    let mut admin = server.connect();
+    let mut processed = || -> u64 {
+        let info: String = redis::cmd("INFO").arg("stats").query(&mut admin).expect("it answers");
+        let field = info.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
+        field.expect("a field of INFO").trim().parse().expect("a number")
+    };
+    let (mut last, mut quiet) = (0, 0);
+    wait_until("the server is asked nothing for a while", || {
+        std::thread::sleep(ms(50));
+        // The question itself counts.
+        let before = std::mem::replace(&mut last, processed());
+        quiet = if last <= before + 1 { quiet + 1 } else { 0 };
+        quiet == 3
+    });
+}
+
+/// The connections of the client, in an answer of `CLIENT LIST`.
+pub(super) fn count_named(list: &str) -> usize {
+    list.lines().filter(|line| line.contains(&format!("name={NAME} "))).count()
+}
+
+/// Values are kept, and the record of a client whose server did not answer expires by itself, as
+/// what `expires` describes.
+pub(super) fn delete_kept(server: &Server, expires: Option<&str>) {
+    let kept = [format!("*{}", value_of("")), "leasehold_client:*".to_owned()];
+    for kept in kept.into_iter().chain(expires.map(str::to_owned)) {
+        let keys: Vec<String> = server.cmd(&["KEYS", &kept]);
+        keys.iter().for_each(|key| server.cmd::<()>(&["DEL", key]));
+    }
+}
+
 /// What each call that asks the server answers.
-fn if_it_asks(class: Class, answers: Answers) -> Answers {
+pub(super) fn if_it_asks(class: Class, answers: Answers) -> Answers {
     if class.asks() { answers } else { DONE }
 }
 
-fn unreachable(class: Class) -> Answers {
+pub(super) fn unreachable(class: Class) -> Answers {
     if_it_asks(class, &[Some(Unreachable)])
 }
 
@@ -261,20 +289,17 @@ fn denied(class: Class) -> Answers {
 }
 
 /// What an error says where nothing answers.
-const HANGS: &[&str] = &[
+pub(super) const HANGS: &[&str] = &[
     "did not answer within",
     "could be made within the I/O timeout",
     "were busy for the I/O timeout",
     "used a new connection",
 ];
-const ENDED: &str = "the connection to the server ended";
-const ENDS: &[&str] = &[ENDED];
-
-fn row(words: &'static str, stage: impl Fn() -> OneRedis + 'static) -> Row {
-    Row { name: "", words, stage: Box::new(move || Box::new(stage())), answers: |_| DONE, says: &[], alone: false }
-}
+pub(super) const ENDED: &str = "the connection to the server ended";
+pub(super) const ENDS: &[&str] = &[ENDED];
 
 /// In the order of the guide.
 pub(super) fn rows() -> Vec<Row> {
-    [network::rows(), server::rows(), around::rows(), process::rows(), rights::rows()].into_iter().flatten().collect()
+    let parts = [network::rows(), server::rows(), around::rows(), process::rows(), rights::rows(), replicas::rows()];
+    parts.into_iter().flatten().collect()
 }

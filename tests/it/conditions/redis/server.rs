@@ -131,6 +131,8 @@ rows! {
     }).failing(|class| match class {
         Class::TakePermit | Class::WaitForPermit => &[Some(Conflict)],
         Class::Keep | Class::Release => &[Some(Lost)],
+        // A renewal may have found it out.
+        Class::Local => &[None, Some(Lost)],
         Class::Change => &[None, Some(Stale)],
         _ => DONE,
     }, &["the server forgot it", "has no permits", "were already returned", "no claim is left"]);
@@ -176,6 +178,8 @@ rows! {
         OneRedis { lease_of_the_other: PROMPT / 2, ..stepped(3600) }
     }).failing(|class| match class {
         Class::Keep | Class::Release => &[Some(Lost)],
+        // A renewal may have found it out.
+        Class::Local => &[None, Some(Lost)],
         _ => DONE,
     }, &["the server forgot it", "or their lease has ended"]);
 
