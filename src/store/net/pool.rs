@@ -428,13 +428,17 @@ impl<C: PooledConnector> Pool<C> {
                 trouble.into_iter().fold(error, Error::caused_by)
             }
             (true, _) => {
-                let why = format!("all {} connections to {address} were busy for the I/O timeout", self.most);
-                match self.connector.held_up_by() {
-                    // The server answers, and says what must end.
-                    Some(reason) => Error::new(ErrorKind::NotReady, format!("{why}: {reason}")),
-                    None => Error::new(ErrorKind::Unreachable, why),
-                }
+                self.in_vain(format!("all {} connections to {address} were busy for the I/O timeout", self.most))
             }
+        }
+    }
+
+    #[cold]
+    pub(super) fn in_vain(&self, why: String) -> Error {
+        match self.connector.held_up_by() {
+            // The server answers, and says what must end.
+            Some(reason) => Error::new(ErrorKind::NotReady, format!("{why}: {reason}")),
+            None => Error::new(ErrorKind::Unreachable, why),
         }
     }
 }

@@ -15,6 +15,7 @@ mod calls;
 mod cell;
 mod columns;
 mod page;
+mod postgres;
 mod redis;
 mod row;
 mod runner;
@@ -38,5 +39,5 @@ use rows;
 
 /// The sections of the guide's page, each with its rows.
 fn deployments() -> Vec<(&'static str, Vec<row::Row>)> {
-    vec![("One Redis", redis::rows())]
+    vec![("One Redis", redis::rows()), ("PostgreSQL", postgres::rows())]
 }
