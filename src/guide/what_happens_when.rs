@@ -87,3 +87,19 @@
 //! | A stranger has forgotten a transaction that has read and written | works | works | works | works | works | works | works | works |
 //! | The role may use the tables no more | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
 //! | The role may log in no more, and its connections have ended | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
+//!
+//! # ZooKeeper
+//!
+//! | condition | takes a lock | takes a permit | waits already | reads | extends or downgrades | changes something else | frees by force | gives back |
+//! |---|---|---|---|---|---|---|---|---|
+//! | The server hangs: it accepts connections and answers nothing | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The network drops all packets | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | Each reply comes 50 ms late | works | works | works | works | works | works | works | works |
+//! | Each reply comes 3 s late, later than the I/O timeout | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The connection is ended | works | works | works | works | works | works | works or `Unreachable` | works |
+//! | The server is killed, and comes back with its data | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The server was killed, and has come back with its data | works | works | works | works | works | works | works | works |
+//! | The server comes back, and grants shorter sessions (`maxSessionTimeout`) | works | works | works | works | works | works | works | works |
+//! | The server has reached its `maxClientCnxns`, and the client's connection is ended | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The ACL of the nodes allows the client nothing | `Denied` | `Denied` | works | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
+//! | The server comes back, and demands an identity (`enforce.auth.schemes`) | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
