@@ -19,6 +19,7 @@ mod postgres;
 mod redis;
 mod row;
 mod runner;
+mod zookeeper;
 
 /// A test for each row, and the list of them.
 macro_rules! rows {
@@ -39,5 +40,5 @@ use rows;
 
 /// The sections of the guide's page, each with its rows.
 fn deployments() -> Vec<(&'static str, Vec<row::Row>)> {
-    vec![("One Redis", redis::rows()), ("PostgreSQL", postgres::rows())]
+    vec![("One Redis", redis::rows()), ("PostgreSQL", postgres::rows()), ("ZooKeeper", zookeeper::rows())]
 }

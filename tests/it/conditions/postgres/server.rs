@@ -70,6 +70,20 @@ fn stop(stage: &mut OnPostgres, mode: &str) {
     stage.proxy().refuse(false);
 }
 
+/// The sessions know of the setting by another process of the server.
+fn wait_for_a_commit_that_waits(stage: &mut OnPostgres) {
+    let mut probe = stage.server.connect();
+    probe.batch_execute("SET application_name = 'the-probe'").expect("it obeys");
+    std::thread::spawn(move || {
+        // Ended with the server, at the latest.
+        while probe.batch_execute("COMMENT ON TABLE leasehold.meta IS 'a change'").is_ok() {
+            std::thread::sleep(ms(10));
+        }
+    });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'the-probe' AND wait_event = 'SyncRep'";
+    wait_until("a commit waits", || stage.admin().query_one(waits, &[]).expect("it answers").get::<_, i64>(0) == 1);
+}
+
 fn promote(stage: &mut OnPostgres) {
     let standby = stage.standby.as_ref().expect("it has one");
     standby.promote();
@@ -124,9 +138,13 @@ rows! {
     // What writes nothing, or asynchronously like a release, has an answer, if the others leave it a
     // connection.
     standby_missing: row("The server's synchronous standby is missing, so that commits wait for it", || {
-        OnPostgres::stage("", |stage, _| stage.set_in_all("synchronous_standby_names = 'nobody'"), |stage, _| {
+        OnPostgres::stage("", |stage, _| {
+            stage.set("synchronous_standby_names = 'nobody'");
+            wait_for_a_commit_that_waits(stage);
+        }, |stage, _| {
             stage.sql("SET synchronous_commit = off");
             stage.set("synchronous_standby_names = ''");
+            stage.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'the-probe'");
         }).impatient()
     }).failing(|class| match class {
         Class::Look | Class::Release | Class::Force => &[None, Some(Unreachable)],
