@@ -77,7 +77,7 @@
 //! | The server becomes read-only (`default_transaction_read_only`) | `ReadOnly` | `ReadOnly` | works | works or `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` |
 //! | The server's clock is set back by an hour | works | works | works | works | works | works | works | works |
 //! | The server's clock is set ahead by an hour | works | works | works | works | works or `Lost` | works | works | works or `Lost` |
-//! | The server's synchronous standby is missing, so that commits wait for it | `Unreachable` | `Unreachable` | works | works or `Unreachable` | `Unreachable` | `Unreachable` | works or `Unreachable` | works or `Unreachable` |
+//! | The server's synchronous standby is missing, so that commits wait for it | `Unreachable` | `Unreachable` | works | works or `Unreachable` | works or `Unreachable` | `Unreachable` | works or `Unreachable` | works or `Unreachable` |
 //! | The server is killed, and comes back | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
 //! | The primary has ended, and its standby is promoted later | `ReadOnly` | `ReadOnly` | works | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` |
 //! | The primary has ended, and its standby was promoted | works | works | works | works | works | works | works | works |
@@ -101,5 +101,5 @@
 //! | The server was killed, and has come back with its data | works | works | works | works | works | works | works | works |
 //! | The server comes back, and grants shorter sessions (`maxSessionTimeout`) | works | works | works | works | works | works | works | works |
 //! | The server has reached its `maxClientCnxns`, and the client's connection is ended | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
-//! | The ACL of the nodes allows the client nothing | `Denied` | `Denied` | works | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
-//! | The server comes back, and demands an identity (`enforce.auth.schemes`) | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
+//! | The ACL of the nodes allows the client nothing | `Denied` | `Denied` | works or `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
+//! | The server comes back, and demands an identity (`enforce.auth.schemes`) | `Denied` | `Denied` | works or `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
