@@ -135,7 +135,7 @@ rows! {
             _ => DONE,
         }, &["the server forgot it", "their lease has ended"]);
 
-    // What writes nothing, or asynchronously like a release, has an answer, if the others leave it a
+    // What writes nothing, or asynchronously (a release, a downgrade), has an answer, if the others leave it a
     // connection.
     standby_missing: row("The server's synchronous standby is missing, so that commits wait for it", || {
         OnPostgres::stage("", |stage, _| {
@@ -147,7 +147,7 @@ rows! {
             stage.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'the-probe'");
         }).impatient()
     }).failing(|class| match class {
-        Class::Look | Class::Release | Class::Force => &[None, Some(Unreachable)],
+        Class::Look | Class::Keep | Class::Release | Class::Force => &[None, Some(Unreachable)],
         _ => unreachable(class),
     }, HANGS);
 

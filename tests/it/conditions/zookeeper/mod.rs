@@ -98,16 +98,15 @@ impl OnZooKeeper {
         self
     }
 
-    /// Takes all connections that the server still gives this host. Whether there was any.
-    fn fill(&mut self) -> bool {
+    /// Takes all connections that the server still gives this host.
+    fn fill(&mut self) {
         use std::io::Read;
-        let before = self.strangers.len();
         loop {
             let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.server.port())).expect("it listens");
             stream.set_read_timeout(Some(ms(300))).expect("a timeout");
             // It ends one that it does not take, and waits for the words of another.
             if stream.read(&mut [0]).is_ok() {
-                return self.strangers.len() > before;
+                return;
             }
             self.strangers.push(stream);
         }
@@ -199,9 +198,10 @@ fn unreachable(class: Class) -> Answers {
     if_it_asks(class, &[Some(Unreachable)])
 }
 
-/// A call that is already waiting does not wait for it to pass: somebody must act.
+/// A call that is already waiting does not wait for it to pass, because somebody must act; but it may
+/// have nothing to ask until then.
 fn denied(class: Class) -> Answers {
-    if class == Class::Wait { &[Some(Denied)] } else { if_it_asks(class, &[Some(Denied)]) }
+    if class == Class::Wait { &[None, Some(Denied)] } else { if_it_asks(class, &[Some(Denied)]) }
 }
 
 /// What an error says where nothing answers.

@@ -44,7 +44,7 @@ rows! {
     no_rights: row("The ACL of the nodes allows the client nothing", || {
         let stage = OnZooKeeper::stage(take_away, give_back);
         OnZooKeeper { spares_others: true, ..stage }
-    }).failing(|class| if class == Class::Wait { DONE } else { denied(class) }, &["ACL"]);
+    }).failing(denied, &["ACL"]);
 
     identity_demanded: row("The server comes back, and demands an identity (`enforce.auth.schemes`)", || {
         server::restarted("enforce.auth.enabled=true\nenforce.auth.schemes=digest", "enforce.auth.enabled=false")

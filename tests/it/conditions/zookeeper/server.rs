@@ -34,11 +34,12 @@ rows! {
     full_of_connections: row("The server has reached its `maxClientCnxns`, and the client's connection is ended", || {
         OnZooKeeper::with_a_server_of_its_own("maxClientCnxns=8", |stage, _| {
             stage.counts = false;
-            stage.fill();
             // Both want the place of the connection that has ended.
             wait_until("a stranger has the client's place", || {
                 stage.pipe.cut();
-                stage.fill()
+                stage.fill();
+                // All but that of the other client.
+                stage.strangers.len() == 7
             });
         }, |stage, _| stage.strangers.clear()).impatient()
     }).failing(unreachable, &["maxClientCnxns"]);
