@@ -12,7 +12,7 @@ use leasehold::{Builder, LockClient};
 
 use super::row::{Answers, Class, DONE, Row, Stage};
 use super::runner::IO;
-use crate::rig::zookeeper::{Lent, Pipe, ZooKeeper};
+use crate::rig::zookeeper::{Lent, Pipe, Raw, ZooKeeper};
 use crate::rig::{ms, wait_until};
 
 /// As in the other tests, so that one server serves many of them, one after the other.
@@ -47,7 +47,7 @@ struct OnZooKeeper {
     /// Nodes that the stage has made.
     made: Vec<String>,
     /// Connections of others.
-    strangers: Vec<std::net::TcpStream>,
+    strangers: Vec<Raw>,
     /// Not while the server answers nobody.
     counts: bool,
     spares_others: bool,
@@ -100,16 +100,12 @@ impl OnZooKeeper {
 
     /// Takes all connections that the server still gives this host.
     fn fill(&mut self) {
-        use std::io::Read;
-        loop {
-            let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.server.port())).expect("it listens");
-            stream.set_read_timeout(Some(ms(300))).expect("a timeout");
-            // It ends one that it does not take, and waits for the words of another.
-            if stream.read(&mut [0]).is_ok() {
-                return;
-            }
-            self.strangers.push(stream);
-        }
+        let port = self.server.port();
+        self.strangers.extend(std::iter::from_fn(|| Raw::connect(port, LEASE)));
+    }
+
+    fn strangers_end(&mut self) {
+        self.strangers.drain(..).for_each(Raw::close);
     }
 
     /// Waits until nothing is asked: a call that is made at the moment may fail by what ends its
@@ -184,7 +180,6 @@ impl Stage for OnZooKeeper {
     }
 
     fn assert_clean(&mut self) {
-        self.strangers.clear();
         self.server.assert_clean();
     }
 }
