@@ -57,7 +57,7 @@
 //! | The connections end while the provider has a wrong password | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
 //! | The user's listener panics, whenever it is called | works | works | works | works | works | works | works | works | works |
 //! | The user's listener blocks for 100 ms, whenever it is called | works | works | works | works | works | works | works | works | works |
-//! | The process may open no more files | works | works | works | works | works or `Unreachable` | works | works | works | works |
+//! | The process may open no more files | works | works | works | works | works | works | works | works | works |
 //! | The process may open no more files, and its connections end | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
 //! | The program's logger panics, whenever it is called | works | works | works | works | works | works | works | works | works |
 //! | The program's logger blocks for 20 ms, whenever it is called | works | works | works | works | works | works | works | works | works |
@@ -107,3 +107,53 @@
 //! | The replica of a shard has become its primary (`CLUSTER FAILOVER`) | works | works | works | works | works | works | works | works | works |
 //! | A slot has moved to another shard | works | works | works | works | works | works | works | works | works |
 //! | A slot stays half moved to another shard | `NotReady` | `NotReady` | works | works or `NotReady` | works or `NotReady` | works or `NotReady` | works or `NotReady` | works or `NotReady` | works or `NotReady` |
+//!
+//! # PostgreSQL
+//!
+//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends or downgrades | changes something else | frees by force | gives back |
+//! |---|---|---|---|---|---|---|---|---|---|
+//! | The server hangs: it accepts connections and answers nothing | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The network drops all packets | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | Connections are ended and refused | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | Each connection ends in the middle of a reply | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | Each request runs, and its connection ends before the reply | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | Each reply comes 5 ms late | works | works | works | works | works | works | works | works | works |
+//! | Each reply comes 50 ms late | works | works | works | works | works | works | works | works | works |
+//! | Each reply comes 3 s late, later than the I/O timeout | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | All of the client's backends are ended (`pg_terminate_backend`) | works | works | works | works | works | works | works | works | works |
+//! | All of the client's backends are ended, and a proxy hides that until they are used | works | works | works | works | works | works | works | works | works |
+//! | The server has reached its `max_connections`, and the client's have ended | `NotReady` | `NotReady` | works | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` |
+//! | The role has a `statement_timeout` of 200 ms | works | works | works | works | works | works | works | works | works |
+//! | The role has a `lock_timeout` of 200 ms | works | works | works | works | works | works | works | works | works |
+//! | The role has an `idle_session_timeout` of 200 ms | works | works | works | works | works | works | works | works | works |
+//! | The role has an `idle_in_transaction_session_timeout` of 200 ms | works | works | works | works | works | works | works | works | works |
+//! | The role's sessions begin anew, and read only (`default_transaction_read_only`) | `ReadOnly` | `ReadOnly` | works | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` |
+//! | The server becomes read-only (`default_transaction_read_only`) | `ReadOnly` | `ReadOnly` | works | works or `ReadOnly` | works or `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` |
+//! | The server's clock is set back by an hour | works | works | works | works | works | works | works | works | works |
+//! | The server's clock is set ahead by an hour | works | works | works | works | works | works or `Lost` | works | works | works or `Lost` |
+//! | The server's synchronous standby is missing, so that commits wait for it | `Unreachable` | `Unreachable` | works | works or `Unreachable` | works or `Unreachable` | works or `Unreachable` | `Unreachable` | works or `Unreachable` | works or `Unreachable` |
+//! | The server is killed, and comes back | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The primary has ended, and its standby is promoted later | `ReadOnly` | `ReadOnly` | works | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` | `ReadOnly` |
+//! | The primary has ended, and its standby was promoted | works | works | works | works | works | works | works | works | works |
+//! | A stranger has locked a table of the locks (`LOCK TABLE`) | `NotReady` | `NotReady` | works | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` | `NotReady` |
+//! | A stranger has locked the rows of the locks (`SELECT .. FOR UPDATE`) | `NotReady` | `NotReady` | works | works | works | `NotReady` | `NotReady` | `NotReady` | `NotReady` |
+//! | The same for a moment, and the call may wait for longer | works | works | works | works | works | works | works | works | works |
+//! | A stranger has forgotten a transaction that has read and written | works | works | works | works | works | works | works | works | works |
+//! | The role may use the tables no more | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
+//! | The role may log in no more, and its connections have ended | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
+//!
+//! # ZooKeeper
+//!
+//! | condition | takes a lock | takes a permit | waits already | reads | lists | extends or downgrades | changes something else | frees by force | gives back |
+//! |---|---|---|---|---|---|---|---|---|---|
+//! | The server hangs: it accepts connections and answers nothing | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The network drops all packets | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | Each reply comes 50 ms late | works | works | works | works | works | works | works | works | works |
+//! | Each reply comes 3 s late, later than the I/O timeout | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The connection is ended | works | works | works | works | works | works | works | works or `Unreachable` | works |
+//! | The server is killed, and comes back with its data | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The server was killed, and has come back with its data | works | works | works | works | works | works | works | works | works |
+//! | The server comes back, and grants shorter sessions (`maxSessionTimeout`) | works | works | works | works | works | works | works | works | works |
+//! | The server has reached its `maxClientCnxns`, and the client's connection is ended | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The ACL of the nodes allows the client nothing | `Denied` | `Denied` | works or `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
+//! | The server comes back, and demands an identity (`enforce.auth.schemes`) | `Denied` | `Denied` | works or `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |

@@ -153,7 +153,8 @@ fn reenter_once(
     held: u32,
 ) -> Result<Option<Moment>> {
     let (holder, lease, token) = (&hold.store_hold.asked.holder, terms.lease, TokenRule::Off);
-    let request = Acquire { name, holder, permits: 1, lease, held, token, tokens: 1, waiting: Waiting::No };
+    let (waiting, goes_on) = (Waiting::No, false);
+    let request = Acquire { name, holder, permits: 1, lease, held, token, tokens: 1, waiting, goes_on };
     match client.store.acquire(&request, &mut UnknownOutcomes::default()).map_err(|e| e.for_name(&name.name))? {
         Acquired::Granted(Granted { sent_at, .. }) => Ok(Some(sent_at)),
         Acquired::Gone | Acquired::Busy { .. } | Acquired::Split { .. } | Acquired::TooFew { .. } => Ok(None),

@@ -27,6 +27,9 @@ pub(crate) struct AcquireAll<'a> {
     /// Whether the caller tries again if one of them is busy: the store may then enqueue it for
     /// each.
     pub(crate) waits: bool,
+    /// Whether the call goes on if it is busy. It may do so and leave nothing in the store yet: the
+    /// user is told of the wait first.
+    pub(crate) goes_on: bool,
     /// The caller leads the local queue of one of the names, and others wait behind it for that
     /// name alone: the store must not wait for a server that it knows to be away.
     pub(crate) leads: bool,

@@ -47,6 +47,9 @@ pub(crate) struct Acquire<'a> {
     /// are for the turns of other threads at the same hold. Only a plain lock may draw more than 1.
     pub(crate) tokens: u32,
     pub(crate) waiting: Waiting,
+    /// Whether the call goes on if it is busy. It may do so and leave nothing in the store yet: the
+    /// user is told of the wait first.
+    pub(crate) goes_on: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -36,6 +36,8 @@ pub(crate) struct AcquireAttempt<'a> {
     /// send.
     pub(super) generation: u64,
     pub(super) traces: Traces,
+    /// Whether it has a deadline to wait until, or none.
+    pub(crate) may_wait: bool,
     /// Set once the lock was found taken.
     announced: Option<Announced>,
     /// Its entry among the waits of the client.
@@ -90,8 +92,9 @@ impl<'a> AcquireAttempt<'a> {
         let holder = fresh_holder(client, name.kind);
         let wanted = Wanted { all, primitive: Primitive::Multi, permits: 1, lease, token };
         let (tokens, generation, traces) = (1, 0, Traces::default());
-        let (announced, wait) = (None, None);
-        let attempt = Self { client, name, wanted, holder, cancel, tokens, generation, traces, announced, wait, call };
+        let (may_wait, announced, wait) = (false, None, None);
+        let attempt =
+            Self { client, name, wanted, holder, cancel, tokens, generation, traces, may_wait, announced, wait, call };
         // A call that only re-enters holds of its own thread has nothing to wait for.
         if all.is_empty() { Ok(attempt) } else { attempt.ensure_waits().map(|()| attempt) }
     }
@@ -131,7 +134,7 @@ impl<'a> AcquireAttempt<'a> {
             (true, true) => Waiting::Again,
         };
         let (permits, lease, token, tokens) = (*permits, *lease, *token, self.tokens);
-        Acquire { name, holder, permits, lease, held: 0, token, tokens, waiting }
+        Acquire { name, holder, permits, lease, held: 0, token, tokens, waiting, goes_on: self.may_wait }
     }
 
     /// What a request that was sent at this moment asked for.

@@ -30,6 +30,7 @@ fn try_or_wait<'a, C: Contender<'a>>(contender: &mut C, deadline: Deadline) -> R
             Tried::Busy(_) => Ok(None),
         };
     }
+    contender.attempt().may_wait = true;
     let mut first = None;
     // Shared locks can have several holders: if no thread of this client waits, there is no reason
     // to queue. A latch is read in any case: the caller can later notice that the latch was opened

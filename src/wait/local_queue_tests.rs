@@ -12,7 +12,8 @@ fn piggyback() -> Option<Piggyback> {
     let holder = crate::base::holder::ClientId::random(Duration::from_secs(5)).fresh_holder();
     let name = lock_name();
     let (lease, token, waiting) = (Duration::from_secs(1), TokenRule::Off, Waiting::No);
-    let request = Acquire { name: &name, holder: &holder, permits: 1, lease, held: 0, token, tokens: 1, waiting };
+    let request =
+        Acquire { name: &name, holder: &holder, permits: 1, lease, held: 0, token, tokens: 1, waiting, goes_on: false };
     Some(Piggyback::new(&request, false))
 }
 

@@ -71,7 +71,7 @@ impl Piggyback {
         let (permits, lease, token, waiting) = (*permits, *lease, *token, *waiting);
         let draws_some = self.takes_turns && name.kind == Kind::Mutex && token == TokenRule::On;
         let tokens = if draws_some { tokens } else { 1 };
-        Acquire { name, holder, permits, lease, held: 0, token, tokens, waiting }
+        Acquire { name, holder, permits, lease, held: 0, token, tokens, waiting, goes_on: true }
     }
 
     /// Admits the owner as the next user of a hold that this tenure, its only one, has given up, if

@@ -380,8 +380,17 @@ mod tests {
         }
 
         fn ask(&mut self, name: &Arc<LockName>, holder: &Holder, held: u32, waiting: Waiting) -> Result<Acquired> {
-            let acquire =
-                Acquire { name, holder, permits: 1, lease: LEASE, held, token: TokenRule::On, tokens: 1, waiting };
+            let acquire = Acquire {
+                name,
+                holder,
+                permits: 1,
+                lease: LEASE,
+                held,
+                token: TokenRule::On,
+                tokens: 1,
+                waiting,
+                goes_on: false,
+            };
             let now = self.now();
             self.state.acquire(&acquire, PLACE, now)
         }
@@ -414,7 +423,8 @@ mod tests {
         ) -> Result<Acquired> {
             let (token, waiting) = (TokenRule::Off, Waiting::No);
             let now = self.now();
-            let acquire = Acquire { name, holder, permits, lease: LEASE, held: 0, token, tokens: 1, waiting };
+            let acquire =
+                Acquire { name, holder, permits, lease: LEASE, held: 0, token, tokens: 1, waiting, goes_on: false };
             self.state.acquire(&acquire, PLACE, now)
         }
 

@@ -82,7 +82,7 @@ mod tests {
         let names = ["a", "b"].map(|name| bench.name(name, Kind::Mutex));
         let (holder, other) = (bench.holder(), bench.granted(&names[1]));
         let parts: Vec<_> = names.iter().map(|name| Part { name, holder: &holder, held: 0 }).collect();
-        let all = AcquireAll { parts, lease: LEASE, token: TokenRule::On, waits: true, leads: false };
+        let all = AcquireAll { parts, lease: LEASE, token: TokenRule::On, waits: true, goes_on: true, leads: false };
         let now = bench.now();
         assert_eq!(bench.state.acquire_all(&all, false, now).unwrap(), AcquiredAll::Busy { at: 1, ttl: Some(LEASE) });
         assert!(bench.state.entry("a", now).is_none());
@@ -112,7 +112,7 @@ mod tests {
         let write = bench.name("a", Kind::Write);
         bench.granted(&write);
         let parts = vec![Part { name: &names[0], holder: &first, held: 0 }];
-        let all = AcquireAll { parts, lease: LEASE, token: TokenRule::Off, waits: true, leads: false };
+        let all = AcquireAll { parts, lease: LEASE, token: TokenRule::Off, waits: true, goes_on: true, leads: false };
         let refused = bench.state.acquire_all(&all, false, bench.now()).unwrap_err();
         assert_eq!((refused.kind(), refused.name()), (ErrorKind::WrongType, Some("a")));
     }

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use super::pool::Pool;
 use super::pooled::PooledConnector;
-use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::error::Result;
 use crate::os::{self, MutexGuard};
 
 impl<C: PooledConnector> Pool<C> {
@@ -19,7 +19,7 @@ impl<C: PooledConnector> Pool<C> {
         let Some(turn) = self.aside.try_lock_for(self.connector().io_timeout()) else {
             let why =
                 format!("other threads used a new connection to {} for the I/O timeout", self.connector().address());
-            return Err(Error::new(ErrorKind::Unreachable, why));
+            return Err(self.in_vain(why));
         };
         if let Some(error) = self.state.lock().pace.trouble_since(began) {
             return Err(error.clone());

@@ -23,7 +23,7 @@
 //! **One connect at a time**, and after a failure none before a [pause](super::pace): whatever has
 //! ended, a restarted, full or starved server meets one connect of a client, and not one of each
 //! thread. The first connection is made by its caller, the others [aside](Pool::grow), because
-//! another connection is probably free sooner.
+//! another connection is probably free sooner. As long as requests queue, one follows the other.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -95,8 +95,10 @@ impl<C: PooledConnector> Pool<C> {
         }
         let queued = Arc::new(QueuedRequest::new(request));
         let maker = state.reserve(most);
-        if !matches!(maker, Some(Maker::Caller)) {
-            state.queue.push_back(queued.clone());
+        match maker {
+            Some(Maker::Caller) => {}
+            _ if C::is_urgent(&queued.request) => state.queue.push_front(queued.clone()),
+            _ => state.queue.push_back(queued.clone()),
         }
         drop(state);
         match maker {
@@ -194,8 +196,14 @@ impl<C: PooledConnector> Pool<C> {
     fn grow(&self) {
         let own = self.own.clone();
         let grown = os::thread::Builder::new().name("lh-connect".into()).spawn(move || {
-            if let Some(pool) = own.upgrade() {
-                drop(pool.make(None));
+            let Some(pool) = own.upgrade() else { return };
+            // Many may have begun to queue at once, and one connection does not serve all of them.
+            while let Some(made) = pool.make(None) {
+                drop(made);
+                let mut state = pool.state.lock();
+                if state.queue.is_empty() || state.reserve(pool.most).is_none() {
+                    break;
+                }
             }
         });
         if let Err(e) = grown {
@@ -420,9 +428,17 @@ impl<C: PooledConnector> Pool<C> {
                 trouble.into_iter().fold(error, Error::caused_by)
             }
             (true, _) => {
-                let why = format!("all {} connections to {address} were busy for the I/O timeout", self.most);
-                Error::new(ErrorKind::Unreachable, why)
+                self.in_vain(format!("all {} connections to {address} were busy for the I/O timeout", self.most))
             }
+        }
+    }
+
+    #[cold]
+    pub(super) fn in_vain(&self, why: String) -> Error {
+        match self.connector.held_up_by() {
+            // The server answers, and says what must end.
+            Some(reason) => Error::new(ErrorKind::NotReady, format!("{why}: {reason}")),
+            None => Error::new(ErrorKind::Unreachable, why),
         }
     }
 }

@@ -23,6 +23,11 @@ pub(crate) trait PooledConnector: Send + Sync + 'static {
     /// The server, for messages.
     fn address(&self) -> String;
 
+    /// What has held up requests within the last I/O timeout, if it is known.
+    fn held_up_by(&self) -> Option<String> {
+        None
+    }
+
     /// Asked before requests are sent over a connection that was not made for them.
     fn is_usable(&self, _connection: &mut Self::Connection) -> bool {
         true
@@ -34,6 +39,11 @@ pub(crate) trait PooledConnector: Send + Sync + 'static {
     /// The client closes an idle connection. Only here, and never in a drop: a forked child drops
     /// its copy of a connection that its parent goes on using.
     fn say_goodbye(_connection: &mut Self::Connection) {}
+
+    /// Whether it goes before all others that wait for a connection.
+    fn is_urgent(_request: &Self::Request) -> bool {
+        false
+    }
 
     /// Whether requests of two callers may be sent in one write.
     fn share_a_write(one: &Self::Request, other: &Self::Request) -> bool;

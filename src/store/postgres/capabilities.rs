@@ -39,7 +39,7 @@ impl MultiStore for PostgresStore {
             // The answer does not contain which row is locked, so the pause is short.
             Err(error) if error.is_lock_timeout() => {
                 let keys: Vec<&str> = parts.iter().map(|part| &*part.name.key).collect();
-                self.ensure_contended(&keys, acquire.waits)?;
+                self.ensure_contended(&error, &keys, acquire.goes_on)?;
                 return Ok(AcquiredAll::Busy { at: 0, ttl: Some(super::LOCKED) });
             }
             Err(error) => return Err(error.to_error()),
@@ -90,7 +90,8 @@ impl MultiStore for PostgresStore {
             answer = self.server.ask(&request(&silent), unknowns)?;
         }
         let repeated = !unknowns.is_empty();
-        let rows = answer.rows.map_err(|e| e.to_error())?;
+        let keys = || releases.iter().map(|release| &*release.name.key).collect::<Vec<_>>();
+        let rows = answer.rows.map_err(|e| self.refused(&e, &keys()))?;
         let answers = integers(one(&rows, "a release")?, 0, "a release")?;
         if answers.len() != order.len() {
             return Err(unexpected("a release", None));
@@ -137,7 +138,7 @@ impl CountStore for PostgresStore {
         if answer.rows.as_ref().is_err_and(super::wire::ServerError::is_full_of_messages) {
             answer = self.server.ask(&request(""), unknowns)?;
         }
-        let rows = answer.rows.map_err(|e| e.to_error())?;
+        let rows = answer.rows.map_err(|e| self.refused(&e, &[&name.key]))?;
         let row = one(&rows, "a count")?;
         let value = integer(row, 1).unwrap_or(0);
         let answer = match integer(row, 0) {

@@ -37,7 +37,7 @@ use crate::store::resolve::resolve_first;
 use crate::store::{
     Acquire, Acquired, CountStore, Diagnose, FenceStatements, FenceStore, HandedOver, HoldCounts, ListingStore,
     LockStatus, LockStore, MultiStore, OwnerStore, QueueStore, Release, Released, Renewal, Renewed, Subscriber,
-    SubscriptionSender, Undo, UnknownOutcomes, Waiting,
+    SubscriptionSender, Undo, UnknownOutcomes,
 };
 
 /// When to try again if another transaction has locked the row: usually a fenced one.
@@ -135,7 +135,7 @@ impl PostgresStore {
             Ok(rows) => rows,
             // The effects of an earlier attempt are still unknown.
             Err(error) if error.is_lock_timeout() => {
-                self.ensure_contended(&[&acquire.name.key], acquire.waiting != Waiting::No)?;
+                self.ensure_contended(&error, &[&acquire.name.key], acquire.goes_on)?;
                 return Ok(Acquired::Busy { ttl: Some(LOCKED) });
             }
             Err(error) => return Err(error.to_error()),
@@ -163,6 +163,15 @@ impl PostgresStore {
             self.used_marks.add(release.holder.as_str());
         }
         Ok(released)
+    }
+
+    /// Extends a hold whose row is locked at the moment, when that is over. Not over the connection
+    /// for renewals: several threads would make several of those.
+    fn extend_patiently(&self, one: &Renewal) -> Result<Renewed> {
+        let answer = self.server.ask_freely(&requests::renew(std::iter::once(one), true))?;
+        let rows = answer.rows.map_err(|e| self.refused(&e, &[&one.name.key]))?;
+        let renewed = requests::renew_answers(&rows, 1, answer.sent_at)?.pop().flatten();
+        renewed.ok_or_else(|| Error::new(ErrorKind::NotReady, "another transaction has locked the row"))
     }
 
     /// Notifies the waiters of other clients of a lock that was freed without that.
@@ -278,13 +287,14 @@ impl LockStore for PostgresStore {
     fn extend(&self, renewals: &[Renewal]) -> Result<Vec<Renewed>> {
         let mut outcomes = Vec::with_capacity(renewals.len());
         let answer = self.server.ask_freely(&requests::renew(renewals.iter(), false))?;
-        let rows = answer.rows.map_err(|e| e.to_error())?;
+        let keys = || renewals.iter().map(|one| &*one.name.key).collect::<Vec<_>>();
+        let rows = answer.rows.map_err(|e| self.refused(&e, &keys()))?;
         for (renewed, one) in requests::renew_answers(&rows, renewals.len(), answer.sent_at)?.into_iter().zip(renewals)
         {
             outcomes.push(match renewed {
                 Some(renewed) => renewed,
                 // Its row is locked at the moment, usually by a client that asks for the lock.
-                None => self.background.renew(std::slice::from_ref(one), &self.server.pool).remove(0),
+                None => self.extend_patiently(one)?,
             });
         }
         Ok(outcomes)
@@ -302,7 +312,7 @@ impl LockStore for PostgresStore {
             }
             other => server::into_error(other),
         })?;
-        requests::force_answer(&answer.rows.map_err(|e| e.to_error())?)
+        requests::force_answer(&answer.rows.map_err(|e| self.refused(&e, &[&name.key]))?)
     }
 
     fn subscribe(&self, read_timeout: Duration) -> Result<(Box<dyn Subscriber>, Box<dyn SubscriptionSender>)> {

@@ -331,29 +331,17 @@ statements! {
     ANNOUNCED_BY_ALL = 27: "SELECT id, owner, leasehold_v2.ms(ends - clock_timestamp()) FROM leasehold.client \
                             WHERE ends > clock_timestamp() LIMIT $1::bigint";
     TELL = 28: "SELECT pg_notify($1, '')";
-    // Not granted: it waits (VACUUM FULL behind a backup), and everybody else waits behind it.
-    TABLE_BLOCKER = 29: "SELECT format('the process %s (role %s, application %s%s) %s the table %s in mode %s%s', \
-                         l.pid, a.usename, a.application_name, \
-                         ', ' || a.state || ' for ' || round(extract(epoch FROM clock_timestamp() - a.state_change))::text || ' s', \
-                         CASE WHEN l.granted THEN 'has locked' ELSE 'waits to lock' END, c.relname, l.mode, \
-                         CASE WHEN NOT l.granted THEN ' behind ' || pg_blocking_pids(l.pid)::text END) \
-                         FROM pg_locks l JOIN pg_class c ON c.oid = l.relation JOIN pg_namespace n ON n.oid = c.relnamespace \
-                         LEFT JOIN pg_stat_activity a ON a.pid = l.pid \
-                         WHERE l.locktype = 'relation' AND n.nspname = 'leasehold' \
-                         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()) \
-                         AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock') \
-                         ORDER BY l.granted DESC LIMIT 1";
     // The transaction that has locked the row, if it is not one of a client: those are short. For
     // roles that may not see since when it runs it counts as long.
-    ROW_BLOCKER = 30: "SELECT format('the process %s (role %s, application %s%s) has locked the row of %s', \
+    ROW_BLOCKER = 29: "SELECT format('the process %s (role %s, application %s%s) has locked the row of %s', \
                        l.pid, a.usename, a.application_name, \
                        ', ' || a.state || ' for ' || round(extract(epoch FROM clock_timestamp() - a.state_change))::text || ' s', \
                        quote_literal(k.name)) \
                        FROM leasehold.lock k JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = k.xmax \
                        LEFT JOIN pg_stat_activity a ON a.pid = l.pid \
-                       WHERE k.name = ANY ($1::text[]) AND (k.holder IS NULL OR k.ends <= clock_timestamp()) \
+                       WHERE k.name = ANY ($1::text[]) AND ($2::bool OR k.holder IS NULL OR k.ends <= clock_timestamp()) \
                        AND coalesce(clock_timestamp() - a.xact_start > current_setting('lock_timeout')::interval, true) LIMIT 1";
-    SWEEP_LOCKS = 31: "SELECT leasehold_v2.sweep_locks($1, $2)";
+    SWEEP_LOCKS = 30: "SELECT leasehold_v2.sweep_locks($1, $2)";
 }
 
 #[cfg(test)]
@@ -390,7 +378,17 @@ mod tests {
         let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
         let answer = |kind, token, columns: &str| {
             let (name, lease, waiting) = (&named(kind), Duration::from_secs(1), Waiting::No);
-            let asked = Acquire { name, holder: &holder, permits: 1, lease, held: 0, token, tokens: 1, waiting };
+            let asked = Acquire {
+                name,
+                holder: &holder,
+                permits: 1,
+                lease,
+                held: 0,
+                token,
+                tokens: 1,
+                waiting,
+                goes_on: false,
+            };
             acquire_answer(&row(columns), &asked, SENT_AT)
         };
         let granted = |token, next: Option<&str>| {

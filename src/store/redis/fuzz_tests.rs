@@ -76,7 +76,11 @@ fn read_by_all(reply: &Reply, name: &LockName) {
     let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
     let parts = vec![Part { name, holder: &holder, held: 0 }];
     let (lease, token) = (Duration::from_secs(1), TokenRule::On);
-    judge(script::acquire_all_answer(again(), &AcquireAll { parts, lease, token, waits: true, leads: false }, sent_at));
+    judge(script::acquire_all_answer(
+        again(),
+        &AcquireAll { parts, lease, token, waits: true, goes_on: true, leads: false },
+        sent_at,
+    ));
     judge(script::release_all_answer(again(), 1));
     judge(found_under(std::slice::from_ref(name), vec![again()]));
     judge(page_of(again()));

@@ -98,7 +98,8 @@ impl RedlockStore {
                 let Renewal { name, holder, permits, lease, token } = &batch[n];
                 let rule = if *token == 0 { TokenRule::Off } else { TokenRule::On };
                 let (permits, lease, waiting) = (*permits, *lease, Waiting::No);
-                let acquire = Acquire { name, holder, permits, lease, held: 0, token: rule, tokens: 1, waiting };
+                let acquire =
+                    Acquire { name, holder, permits, lease, held: 0, token: rule, tokens: 1, waiting, goes_on: false };
                 script::acquire_on_node(&acquire, *token, run_id)
             };
             missing[index].iter().map(acquire_again).collect()

@@ -54,7 +54,7 @@ impl CountStore for ZooKeeperStore {
         let path = self.count_path(name);
         let look = [Request::get_data(path, false), Request::children(&paths.leases, false)];
         let look = if name.kind == Kind::Latch { &look[..1] } else { &look };
-        let exchange = self.ask(look).map_err(ZooKeeperFailure::into_error)?;
+        let exchange = self.looked(|| self.ask(look)).map_err(ZooKeeperFailure::into_error)?;
         let read = count_in(&exchange.replies[0], path).map_err(ZooKeeperFailure::into_error)?;
         let count = read.map_or(0, |(count, _)| count);
         if name.kind == Kind::Latch {

@@ -15,7 +15,8 @@ const MOST_HOLDERS: usize = 1000;
 impl QueueStore for ZooKeeperStore {
     /// In a queue of ZooKeeper the holder is the first entry.
     fn queue_of(&self, name: &LockName, _client: &str) -> Result<(usize, Option<usize>)> {
-        let list = self.list(&self.paths(name).base, Recency::Any).map_err(ZooKeeperFailure::into_error)?;
+        let look = || self.list(&self.paths(name).base, Recency::Any);
+        let list = self.looked(look).map_err(ZooKeeperFailure::into_error)?;
         let list = names::sorted(name.kind, list);
         let own = self.nodes.waiting(name);
         let is_own = |node: &String| own.iter().any(|path| names::last_of(path) == node);
@@ -26,7 +27,7 @@ impl QueueStore for ZooKeeperStore {
 
 impl ZooKeeperStore {
     pub(super) fn status(&self, name: &LockName) -> Result<Option<LockStatus>> {
-        self.holders_of(name).map_err(ZooKeeperFailure::into_error)
+        self.looked(|| self.holders_of(name)).map_err(ZooKeeperFailure::into_error)
     }
 
     fn holders_of(&self, name: &LockName) -> Asked<Option<LockStatus>> {

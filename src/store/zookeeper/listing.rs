@@ -224,15 +224,15 @@ impl ListingStore for ZooKeeperStore {
         let found = match wanted.pattern.only() {
             Some(only) => {
                 let name = self.named(&format!("{}{only}", wanted.prefix));
-                name.map_or(Ok(Vec::new()), |name| self.found(&name, Unreadable::Fails))
+                name.map_or(Ok(Vec::new()), |name| self.looked(|| self.found(&name, Unreadable::Fails)))
             }
-            None => self.list_below(wanted),
+            None => self.looked(|| self.list_below(wanted)),
         };
         let is_certain = |found: &Found| found.kind.is_some();
         Ok(found.map_err(ZooKeeperFailure::into_error)?.into_iter().filter(is_certain).collect())
     }
 
     fn look_at(&self, name: &LockName) -> Result<Vec<Found>> {
-        self.found(name, Unreadable::Fails).map_err(ZooKeeperFailure::into_error)
+        self.looked(|| self.found(name, Unreadable::Fails)).map_err(ZooKeeperFailure::into_error)
     }
 }

@@ -330,7 +330,7 @@ impl ZooKeeperStore {
             return Err(Error::new(ErrorKind::Unsupported, why));
         }
         let directory = &self.paths(name).base;
-        let list = self.list(directory, Recency::Leader).map_err(ZooKeeperFailure::into_error)?;
+        let list = self.looked(|| self.list(directory, Recency::Leader)).map_err(ZooKeeperFailure::into_error)?;
         let list = names::sorted(name.kind, list);
         let holders = Self::holders_in(name.kind, &list);
         if holders.is_empty() {

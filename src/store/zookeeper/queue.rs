@@ -109,6 +109,12 @@ impl ZooKeeperStore {
         }
     }
 
+    /// The same for what changes nothing: the connection may have ended before the request, and the
+    /// session goes on over the next one.
+    pub(super) fn looked<T>(&self, look: impl Fn() -> Asked<T>) -> Asked<T> {
+        self.repeated(&mut UnknownOutcomes::default(), |_| look())
+    }
+
     /// What is read from now on shows at least what the leader had when this was called.
     pub(super) fn catch_up(&self) -> Asked<()> {
         self.agreed_in(&self.ask(&[Request::sync(&self.root())])?.replies[0])

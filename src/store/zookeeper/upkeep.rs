@@ -110,7 +110,7 @@ impl ZooKeeperStore {
         for node in nodes.iter().flatten() {
             requests.extend(Self::guarded_paths(node).iter().map(|path| Request::exists(path, false)));
         }
-        let exchange = self.ask(&requests).map_err(ZooKeeperFailure::into_error)?;
+        let exchange = self.looked(|| self.ask(&requests)).map_err(ZooKeeperFailure::into_error)?;
         self.agreed_in(&exchange.replies[0]).map_err(ZooKeeperFailure::into_error)?;
         let mut replies = exchange.replies.iter().skip(1);
         let mut outcomes = Vec::with_capacity(renewals.len());

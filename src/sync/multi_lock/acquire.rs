@@ -133,6 +133,7 @@ impl MultiLockCall<'_> {
     fn take(&mut self, deadline: Deadline) -> Result<Option<MultiHold>> {
         let (mut has_waited, mut outage) = (false, None);
         // The first attempt joins no queue: only its reply says which name to wait for.
+        self.attempt.may_wait = deadline != Deadline::Now;
         let mut step = self.step(deadline != Deadline::Now && !self.attempt.must_announce());
         loop {
             step = match step {
@@ -209,7 +210,8 @@ impl MultiLockCall<'_> {
             };
             let parts: Vec<_> = names.iter().zip(held.iter()).map(part).collect();
             let parts = parts.iter().map(|(name, holder, held)| Part { name, holder, held: *held }).collect();
-            let request = AcquireAll { parts, lease: terms.lease, token: terms.token, waits, leads: *leads };
+            let (lease, token, goes_on) = (terms.lease, terms.token, attempt.may_wait);
+            let request = AcquireAll { parts, lease, token, waits, goes_on, leads: *leads };
             attempt.client.store.multi()?.acquire_all(&request, unknowns)
         });
         attempt.note_all(&acquired);

@@ -18,11 +18,13 @@ mod cell;
 mod cluster;
 mod columns;
 mod page;
+mod postgres;
 mod redis;
 mod redlock;
 mod row;
 mod runner;
 mod sentinel;
+mod zookeeper;
 
 /// A test for each row, and the list of them.
 macro_rules! rows {
@@ -48,5 +50,7 @@ fn deployments() -> Vec<(&'static str, Vec<row::Row>)> {
         ("Redlock", redlock::rows()),
         ("Sentinels", sentinel::rows()),
         ("Cluster", cluster::rows()),
+        ("PostgreSQL", postgres::rows()),
+        ("ZooKeeper", zookeeper::rows()),
     ]
 }

@@ -1,6 +1,7 @@
 //! A condition: how it is staged, and what must be true while it lasts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold::observe::Listener;
 use leasehold::{Builder, ErrorKind, LockClient};
@@ -95,6 +96,11 @@ impl Row {
 pub(super) trait Stage {
     /// The client that the condition concerns.
     fn builder(&self) -> Builder;
+
+    /// The client's I/O timeout.
+    fn io_timeout(&self) -> Duration {
+        super::runner::IO
+    }
 
     /// The client's listener, if the condition needs one.
     fn listener(&self) -> Option<Arc<dyn Listener>> {

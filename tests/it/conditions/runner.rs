@@ -14,23 +14,27 @@ use super::row::{Class, Row, Stage};
 use crate::rig::{CAP, PROMPT, Server, kept_dir, ms};
 use crate::support::Clients;
 
-/// Each connect, write and reply.
+/// Each connect, write and reply, unless the stage says something else.
 pub(super) const IO: Duration = ms(1000);
 /// More than a busy machine needs beside the time that is documented.
 const SLACK: Duration = ms(2000);
+
 /// A call to a server that hangs can meet three of them in a row.
-const REQUEST: Duration = IO.saturating_mul(3).saturating_add(SLACK);
+fn request(io: Duration) -> Duration {
+    3 * io + SLACK
+}
+
 /// Far more than any bound.
 const LONGEST: Duration = Duration::from_secs(40);
 
 /// The time after which a call has ended, according to its documentation.
-fn bound(call: &Call) -> Duration {
+fn bound(call: &Call, io: Duration) -> Duration {
     match call.class {
         Class::Local => call.time + SLACK,
-        Class::Report => 10 * IO + SLACK,
+        Class::Report => 10 * io + SLACK,
         // After the end of the condition. Far less than a lease.
         Class::Wait | Class::WaitForPermit => PROMPT,
-        _ => call.time + REQUEST,
+        _ => call.time + request(io),
     }
 }
 
@@ -43,14 +47,16 @@ struct Bystander {
     /// The longest call, and what went wrong.
     found: Mutex<(Duration, Vec<String>)>,
     server: Server,
+    io: Duration,
 }
 
 impl Bystander {
     fn new(stage: &dyn Stage, client: &LockClient) -> Self {
         let server = Server::start();
-        let mut clients = vec![server.builder().io_timeout(IO).build().expect("the healthy server")];
+        let io = stage.io_timeout();
+        let mut clients = vec![server.builder().io_timeout(io).build().expect("the healthy server")];
         clients.extend(stage.spares_others().then(|| client.clone()));
-        Self { clients, name: stage.beside(), ends: AtomicBool::new(false), found: Mutex::default(), server }
+        Self { clients, name: stage.beside(), ends: AtomicBool::new(false), found: Mutex::default(), server, io }
     }
 
     /// Holds a lock, and takes and gives back another one, until it is told to end.
@@ -78,7 +84,7 @@ impl Bystander {
 
     fn judge(self, wrong: &mut Vec<String>) {
         let (longest, found) = self.found.into_inner();
-        if longest > REQUEST {
+        if longest > request(self.io) {
             wrong.push(format!("a call of the bystander took {longest:?}"));
         }
         wrong.extend(found);
@@ -101,7 +107,7 @@ pub(super) fn run(row: &Row) {
     let calls: Vec<Call> = calls::all().into_iter().filter(chosen).collect();
     assert!(!calls.is_empty(), "no call has {only:?} in its name");
     let waiters = Arc::new(Waiters::before(stage.listener()));
-    let client = stage.builder().io_timeout(IO).listener(waiters.clone()).build().expect("all is well");
+    let client = stage.builder().io_timeout(stage.io_timeout()).listener(waiters.clone()).build().expect("all is well");
     let other = stage.other();
     let mut wrong = Vec::new();
     let bystander = Bystander::new(&*stage, &client);
@@ -116,7 +122,7 @@ pub(super) fn run(row: &Row) {
         outcomes
     });
     bystander.judge(&mut wrong);
-    judge(row, &calls, &outcomes, &mut wrong);
+    judge(row, stage.io_timeout(), &calls, &outcomes, &mut wrong);
     let snapshot = client.snapshot();
     if !snapshot.holds().is_empty() || !snapshot.waits().is_empty() {
         wrong.push(format!("the client's tables are not empty: {snapshot:?}"));
@@ -197,7 +203,7 @@ fn count_connections(stage: &mut dyn Stage, wrong: &mut Vec<String>) {
     }
 }
 
-fn judge(row: &Row, calls: &[Call], outcomes: &[Met], wrong: &mut Vec<String>) {
+fn judge(row: &Row, io: Duration, calls: &[Call], outcomes: &[Met], wrong: &mut Vec<String>) {
     for (call, Met { outcome, answer, .. }) in calls.iter().zip(outcomes) {
         let Some(outcome) = outcome else {
             wrong.push(format!("{}: its preparation failed: {answer:?}", call.name));
@@ -207,8 +213,8 @@ fn judge(row: &Row, calls: &[Call], outcomes: &[Met], wrong: &mut Vec<String>) {
         if !right.contains(&outcome.kind) {
             wrong.push(format!("{}: {:?} is not among {right:?}: {}", call.name, outcome.kind, outcome.text));
         }
-        if outcome.after > bound(call) {
-            wrong.push(format!("{}: it took {:?}, and may take {:?}", call.name, outcome.after, bound(call)));
+        if outcome.after > bound(call, io) {
+            wrong.push(format!("{}: it took {:?}, and may take {:?}", call.name, outcome.after, bound(call, io)));
         }
         if outcome.kind.is_some() && !row.says.iter().any(|word| outcome.text.contains(word)) {
             wrong.push(format!("{}: {:?} does not say {:?}", call.name, outcome.text, row.says));

@@ -77,10 +77,7 @@ fn rights_that_are_missing_are_named() {
     says(&ask(), Check::Schema, Severity::Problem, "POSTGRES_SCHEMA");
     server.run_sql(POSTGRES_SCHEMA);
     says(&ask(), Check::Right, Severity::Problem, "GRANT USAGE ON SCHEMA leasehold");
-    let chapter = include_str!("../../../src/guide/postgres.rs");
-    let lines = chapter.lines().map(|line| line.trim_start_matches("//!").trim());
-    let grants: String = lines.skip_while(|line| *line != "```sql").skip(1).take_while(|line| *line != "```").collect();
-    server.run_sql(&grants);
+    server.run_sql(&crate::rig::role_grants());
     is_healthy(&ask());
     for (right, on) in [
         ("SELECT", "leasehold.lock"),

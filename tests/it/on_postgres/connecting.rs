@@ -102,11 +102,7 @@ fn a_role_needs_few_rights() {
     server.run_sql(POSTGRES_SCHEMA);
     let error = refused(&url);
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    let chapter = include_str!("../../../src/guide/postgres.rs");
-    let lines = chapter.lines().map(|line| line.trim_start_matches("//!").trim());
-    let grants: String = lines.skip_while(|line| *line != "```sql").skip(1).take_while(|line| *line != "```").collect();
-    assert!(grants.contains("GRANT"), "{grants}");
-    server.run_sql(&grants);
+    server.run_sql(&crate::rig::role_grants());
 
     let client = LockClient::builder()
         .postgres(leasehold::Postgres::new(&url).create_schema(false))

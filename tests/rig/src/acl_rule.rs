@@ -35,3 +35,12 @@ pub fn acl_words() -> Vec<String> {
     let permits = |word: &&str| word.starts_with(['+', '&']) || word.starts_with("~re") || word.starts_with("~le");
     words.filter(permits).map(str::to_owned).collect()
 }
+
+/// The rights that a role needs in a database with the schema, as the guide says.
+pub fn role_grants() -> String {
+    let chapter = include_str!("../../../src/guide/postgres.rs");
+    let lines = chapter.lines().map(|line| line.trim_start_matches("//!").trim());
+    let grants: String = lines.skip_while(|line| *line != "```sql").skip(1).take_while(|line| *line != "```").collect();
+    assert!(grants.contains("GRANT"), "{grants}");
+    grants
+}

@@ -19,7 +19,7 @@ pub mod zookeeper;
 
 use std::time::{Duration, Instant};
 
-pub use acl_rule::{acl_rule, acl_words};
+pub use acl_rule::{acl_rule, acl_words, role_grants};
 pub use certificates::{Certificates, Identity};
 pub use child::{Child, run_for_ever};
 pub use cluster::{Cluster, ClusterOptions};

@@ -247,6 +247,14 @@ impl Postgres {
         self
     }
 
+    /// Listens on a free TCP port of 127.0.0.1, without TLS.
+    pub fn start_on_a_port(settings: &str) -> Self {
+        let mut server = Self::prepare(settings);
+        server.port = free_port();
+        server.run();
+        server
+    }
+
     /// A server with a system identifier of its own: its data come from its own `initdb`.
     pub fn start_anew() -> Self {
         let server = Self::empty("");

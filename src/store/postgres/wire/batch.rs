@@ -53,6 +53,9 @@ impl Flight {
                 Err(error) => outcomes[group[0]] = Some(Ok(Answer { rows: Err(error), sent_at })),
             }
         }
+        // Only now: until then answers are due.
+        let answers = outcomes.iter_mut().filter_map(|outcome| outcome.as_mut()?.as_mut().ok());
+        answers.filter_map(|answer| answer.rows.as_mut().err()).for_each(|error| connection.find_blocker(error));
         Ok(())
     }
 }

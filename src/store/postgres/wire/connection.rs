@@ -96,6 +96,10 @@ impl Connection {
         self.transport.stream.say_last(&TERMINATE);
     }
 
+    pub(super) fn transport(&mut self) -> &mut Transport {
+        &mut self.transport
+    }
+
     /// Sends all sections in one write.
     fn send(&mut self, sections: &[Section<'_>]) -> std::result::Result<InFlight, PostgresFailure> {
         let flight = self.prepare(sections)?;
@@ -210,8 +214,9 @@ impl Connection {
     /// One request in a transaction of its own.
     pub(crate) fn ask(&mut self, request: &Request) -> std::result::Result<Answer, PostgresFailure> {
         let mut flight = self.send(&[vec![(request, request.statement)]])?;
-        let answers = self.recv(&mut flight, 1)?;
-        Ok(Answer { rows: only(answers), sent_at: flight.sent_at })
+        let mut rows = only(self.recv(&mut flight, 1)?);
+        let _ = rows.as_mut().map_err(|error| self.find_blocker(error));
+        Ok(Answer { rows, sent_at: flight.sent_at })
     }
 
     /// All requests in one write, each in a transaction of its own.
@@ -223,6 +228,8 @@ impl Connection {
             let rows = only(self.recv(&mut flight, 1)?);
             answers.push(Answer { rows, sent_at: flight.sent_at });
         }
+        // Only now: until then answers are due.
+        answers.iter_mut().filter_map(|answer| answer.rows.as_mut().err()).for_each(|error| self.find_blocker(error));
         Ok(answers)
     }
 

@@ -75,6 +75,18 @@ pub(crate) struct Known {
     schema: AtomicBool,
     /// Whether nobody has swept this database for long. Cleared by the client that sweeps next.
     sweep_is_due: AtomicBool,
+    /// When requests were last found to be held up by a session outside, and which.
+    held_up: Mutex<Option<(Instant, String)>>,
+}
+
+impl Known {
+    pub(crate) fn note_held_up(&self, who: &str) {
+        *self.held_up.lock() = Some((Instant::now(), format!("{who}; end that transaction")));
+    }
+
+    pub(super) fn held_up_within(&self, last: Duration) -> Option<String> {
+        self.held_up.lock().as_ref().filter(|(at, _)| at.elapsed() <= last).map(|(_, reason)| reason.clone())
+    }
 }
 
 /// Connects to the server, and waits for each step no longer than its I/O timeout.
@@ -274,7 +286,12 @@ impl Connector {
             ("client_min_messages", "warning".to_owned()),
         ];
         let set = settings.map(|(name, value)| format!("set_config('{name}', '{value}', false)"));
-        format!("{OWN_PATH}; SELECT {}; {WHO}", set.join(", "))
+        // Since PostgreSQL 17. A transaction that waits for a row must end by the timeouts above, which
+        // leave the connection as it is.
+        let limit = "transaction_timeout";
+        let unset =
+            format!("CASE WHEN current_setting('{limit}', true) <> '' THEN set_config('{limit}', '0', false) END");
+        format!("{OWN_PATH}; SELECT {}, {unset}; {WHO}", set.join(", "))
     }
 }
 

@@ -150,7 +150,17 @@ fn fuzzed_rows_are_outcomes_or_errors() {
         move |bytes, dice| {
             let (rows, name) = (rows(bytes), dice.choose(&names));
             let (lease, token, waiting) = (Duration::from_secs(1), TokenRule::On, Waiting::No);
-            let acquire = Acquire { name, holder: &holder, permits: 1, lease, held: 0, token, tokens: 1, waiting };
+            let acquire = Acquire {
+                name,
+                holder: &holder,
+                permits: 1,
+                lease,
+                held: 0,
+                token,
+                tokens: 1,
+                waiting,
+                goes_on: false,
+            };
             judge(requests::acquire_answer(&rows, &acquire, sent_at));
             judge(requests::release_answer(&rows, &Release::of_all(name, &holder, 1), dice.one_in(2)));
             judge(requests::renew_answers(&rows, 2, sent_at));

@@ -5,6 +5,7 @@
 
 mod bare;
 mod batch;
+mod blocker;
 mod connection;
 mod connector;
 #[cfg(test)]

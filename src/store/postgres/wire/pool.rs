@@ -32,6 +32,10 @@ impl PooledConnector for Connector {
         format!("{:?}", self.server.url)
     }
 
+    fn held_up_by(&self) -> Option<String> {
+        self.server.known.held_up_within(self.io_timeout)
+    }
+
     /// It has not ended, and leads to the server that is the primary now.
     fn is_usable(&self, connection: &mut Connection) -> bool {
         self.leads_to_the_primary(connection) && connection.is_alive()
@@ -39,6 +43,10 @@ impl PooledConnector for Connector {
 
     fn say_goodbye(connection: &mut Connection) {
         connection.say_goodbye();
+    }
+
+    fn is_urgent(request: &Request) -> bool {
+        request.is_urgent
     }
 
     fn share_a_write(one: &Request, other: &Request) -> bool {
@@ -63,7 +71,11 @@ impl PooledConnector for Connector {
         flight: &mut Flight,
         outcomes: &mut [Option<Outcome>],
     ) -> std::result::Result<(), PostgresFailure> {
-        flight.receive(connection, outcomes)
+        flight.receive(connection, outcomes)?;
+        let answers = outcomes.iter().filter_map(|outcome| outcome.as_ref()?.as_ref().ok());
+        let blockers = answers.filter_map(|answer| answer.rows.as_ref().err()?.blocker.as_ref());
+        blockers.for_each(|who| self.server.known.note_held_up(who));
+        Ok(())
     }
 
     fn is_last(answer: &Answer) -> bool {

@@ -34,6 +34,8 @@ pub(crate) enum Batching {
 pub(crate) struct Request {
     pub(super) statement: &'static Statement,
     pub(super) batching: Batching,
+    /// It goes before all others that wait for a connection.
+    pub(super) is_urgent: bool,
     params: Vec<String>,
 }
 
@@ -42,12 +44,16 @@ pub(crate) type Row = Vec<Option<String>>;
 
 impl Request {
     pub(crate) fn new(statement: &'static Statement) -> Self {
-        Self { statement, batching: Batching::Alone, params: Vec::new() }
+        Self { statement, batching: Batching::Alone, is_urgent: false, params: Vec::new() }
     }
 
     pub(crate) fn batched(mut self, batching: Batching) -> Self {
         self.batching = batching;
         self
+    }
+
+    pub(crate) fn urgent(self) -> Self {
+        Self { is_urgent: true, ..self }
     }
 
     pub(super) fn goes_alone(&self) -> bool {

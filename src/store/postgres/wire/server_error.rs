@@ -15,6 +15,8 @@ pub(crate) struct ServerError {
     /// Whether the server closes the connection.
     pub(crate) fatal: bool,
     text: String,
+    /// The session that has locked what the request has waited for in vain.
+    pub(crate) blocker: Option<String>,
 }
 
 /// The state that this store's functions raise for a stale fencing token.
@@ -38,7 +40,7 @@ impl ServerError {
         if let Some(detail) = detail {
             text = format!("{text} ({detail})");
         }
-        Ok(Self { state, fatal: matches!(&*severity, "FATAL" | "PANIC"), text })
+        Ok(Self { state, fatal: matches!(&*severity, "FATAL" | "PANIC"), text, blocker: None })
     }
 
     /// No rule of the server (`pg_hba.conf`) permits a connection of this kind.
@@ -66,6 +68,11 @@ impl ServerError {
             || self.state.starts_with("57P0")
     }
 
+    #[cold]
+    pub(crate) fn blocked_by(&self, who: String) -> Self {
+        Self { blocker: Some(who), ..self.clone() }
+    }
+
     fn kind(&self) -> ErrorKind {
         match &*self.state {
             "28P01" | "28000" | "42501" | FOREIGN_OWNER => ErrorKind::Denied,
@@ -86,6 +93,10 @@ impl ServerError {
     #[cold]
     pub(crate) fn to_error(&self) -> Error {
         let (state, text) = (&self.state, &self.text);
+        if let Some(who) = &self.blocker {
+            let why = format!("the server cannot look at the lock: {who}; end that transaction");
+            return Error::new(self.kind(), why);
+        }
         let error = Error::new(self.kind(), format!("the server refused: {text} (SQLSTATE {state})"));
         match &**state {
             "3F000" | "42883" | "42P01" => error
@@ -109,7 +120,7 @@ mod tests {
     use super::*;
 
     fn error(state: &str) -> ServerError {
-        ServerError { state: state.to_owned(), fatal: false, text: "why".to_owned() }
+        ServerError { state: state.to_owned(), fatal: false, text: "why".to_owned(), blocker: None }
     }
 
     #[test]

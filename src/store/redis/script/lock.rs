@@ -30,7 +30,7 @@ pub(crate) struct WaiterTimeouts {
 }
 
 pub(crate) fn acquire(request: &Acquire<'_>, timeouts: WaiterTimeouts) -> Request {
-    let Acquire { name, holder, permits, lease, held, token, tokens, waiting } = *request;
+    let Acquire { name, holder, permits, lease, held, token, tokens, waiting, goes_on: _ } = *request;
     let keys = RedisKeys::of(name);
     let (lock, lease, held) = (keys.lock.as_bytes(), ceil_millis(lease), u64::from(held));
     let own_wait = if waiting == Waiting::No { 0 } else { ceil_millis(timeouts.own) };

@@ -107,7 +107,7 @@ mod tests {
         let holder = ClientId::random(Duration::from_secs(5)).fresh_holder();
         let parts = names.iter().map(|name| Part { name, holder: &holder, held: 0 }).collect();
         let (lease, token, sent_at) = (Duration::from_secs(1), TokenRule::On, Moment::from_nanos(5));
-        let asked = AcquireAll { parts, lease, token, waits: true, leads: false };
+        let asked = AcquireAll { parts, lease, token, waits: true, goes_on: true, leads: false };
         let answer = |numbers: &[i64]| acquire_all_answer(ints(numbers), &asked, sent_at);
         assert_eq!(answer(&[1, 7, 0]).unwrap(), AcquiredAll::Granted { tokens: vec![7, 0], sent_at, session: None });
         let ttl = Some(Duration::from_millis(5));

@@ -27,7 +27,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use self::state::Slot;
 use self::state::{Deletion, Phase, SessionState, Then};
-use super::wire::{Reply, Request, Servers};
+use super::wire::{Reply, Request, Servers, is_an_end};
 use crate::base::clock::Clock;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::lease::Moment;
@@ -166,9 +166,7 @@ impl Client {
         let (number, address) = (link.number, link.address.clone());
         let thens = (0..requests.len()).map(|place| Then::Answer(slot.clone(), place));
         if let Err(error) = link.send(requests.iter().zip(thens), sent_at) {
-            let topics = state.end_link(&error);
-            drop(state);
-            self.inner.publish(topics);
+            self.write_failed(state, &error);
         } else {
             drop(state);
         }
@@ -199,9 +197,7 @@ impl Client {
         let Some(link) = state.link.as_mut().filter(|_| !removals.is_empty()) else { return };
         let answers = unwatched.into_iter().map(Then::Unwatched);
         if let Err(error) = link.send(removals.iter().zip(answers), now) {
-            let topics = state.end_link(&error);
-            drop(state);
-            self.inner.publish(topics);
+            self.write_failed(state, &error);
         }
     }
 
@@ -280,6 +276,17 @@ impl Client {
         Ok(())
     }
 
+    /// If the server has ended the connection, the thread that reads ends the link in a moment: the
+    /// server may have said before why it refuses what was sent.
+    fn write_failed(&self, mut state: MutexGuard<'_, SessionState>, error: &Error) {
+        if is_an_end(error) {
+            return;
+        }
+        let topics = state.end_link(error);
+        drop(state);
+        self.inner.publish(topics);
+    }
+
     /// Gives up a connection on which an answer is overdue: what was sent has an unknown outcome,
     /// which is resolved over the next connection.
     fn give_up(&self, number: u64, why: &Error) {
@@ -315,9 +322,7 @@ impl Client {
         }
         state.deletions.extend(paths.into_iter().map(|path| Deletion { path, sent: false }));
         if let Err(error) = state.send_deletions(now) {
-            let topics = state.end_link(&error);
-            drop(state);
-            self.inner.publish(topics);
+            self.write_failed(state, &error);
         }
     }
 

@@ -208,7 +208,7 @@ fn ends(kind: io::ErrorKind) -> bool {
 }
 
 /// Whether the server has ended the connection.
-fn is_an_end(error: &Error) -> bool {
+pub(crate) fn is_an_end(error: &Error) -> bool {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
     error.kind() == ErrorKind::Unreachable && cause.is_some_and(|cause| ends(cause.kind()))
 }
