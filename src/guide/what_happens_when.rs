@@ -155,5 +155,8 @@
 //! | The server was killed, and has come back with its data | works | works | works | works | works | works | works | works | works |
 //! | The server comes back, and grants shorter sessions (`maxSessionTimeout`) | works | works | works | works | works | works | works | works | works |
 //! | The server has reached its `maxClientCnxns`, and the client's connection is ended | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
+//! | The server of the client's connection is killed, and two others serve | works | works | works | works | works | works | works | works or `Unreachable` | works |
+//! | The leader was killed, and another was elected | works | works | works | works | works | works | works | works or `Unreachable` | works |
+//! | Two of three servers are killed | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
 //! | The ACL of the nodes allows the client nothing | `Denied` | `Denied` | works or `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
 //! | The server comes back, and demands an identity (`enforce.auth.schemes`) | `Denied` | `Denied` | works or `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |

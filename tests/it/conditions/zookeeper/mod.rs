@@ -1,5 +1,6 @@
 //! Conditions of ZooKeeper: how they are staged.
 
+mod ensemble;
 mod network;
 mod rights;
 mod server;
@@ -157,10 +158,8 @@ impl Stage for OnZooKeeper {
         self.spares_others
     }
 
-    /// What the guide says is refused.
     fn offers(&self, call: &str) -> bool {
-        let refused = ["FencedValue", "ValueClaim", "CountingSemaphore", "CountingPermit"];
-        !refused.iter().any(|kind| call.starts_with(kind)) && (self.chooses)(call)
+        is_supported(call) && (self.chooses)(call)
     }
 
     fn connections(&mut self) -> Option<(usize, usize)> {
@@ -184,6 +183,12 @@ impl Stage for OnZooKeeper {
     }
 }
 
+/// As the guide says.
+fn is_supported(call: &str) -> bool {
+    let refused = ["FencedValue", "ValueClaim", "CountingSemaphore", "CountingPermit"];
+    !refused.iter().any(|kind| call.starts_with(kind))
+}
+
 /// What each call that asks the server answers.
 fn if_it_asks(class: Class, answers: Answers) -> Answers {
     if class.asks() { answers } else { DONE }
@@ -205,5 +210,5 @@ const ENDS: &[&str] = &["ended the connection"];
 
 /// In the order of the guide.
 pub(super) fn rows() -> Vec<Row> {
-    [network::rows(), server::rows(), rights::rows()].into_iter().flatten().collect()
+    [network::rows(), server::rows(), ensemble::rows(), rights::rows()].into_iter().flatten().collect()
 }
