@@ -13,10 +13,10 @@ use crate::base::log;
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
 impl PostgresStore {
-    /// A request that takes the locks with these keys has waited for a table or a row for as long as
-    /// it may. `Ok` if that counts as "taken": other clients are the reason, as far as can be seen
-    /// (where hundreds ask for one lock, its row is locked nearly all the time); or another session
-    /// has locked the row, and the call `goes_on` until its own deadline anyway.
+    /// A request that takes the locks with these keys has waited for a table or a row for as long
+    /// as it may. `Ok` if that counts as "taken": other clients are the reason, as far as can be
+    /// seen (where hundreds ask for one lock, its row is locked nearly all the time); or another
+    /// session has locked the row, and the call `goes_on` until its own deadline anyway.
     ///
     /// # Errors `NotReady` with the session that is the reason. Nobody has looked at the lock then,
     /// so "busy" would be a guess: behind an idle session it would stay busy for ever, with no

@@ -286,8 +286,8 @@ impl Connector {
             ("client_min_messages", "warning".to_owned()),
         ];
         let set = settings.map(|(name, value)| format!("set_config('{name}', '{value}', false)"));
-        // Since PostgreSQL 17. A transaction that waits for a row must end by the timeouts above, which
-        // leave the connection as it is.
+        // Since PostgreSQL 17. A transaction that waits for a row must end by the timeouts above,
+        // which leave the connection as it is.
         let limit = "transaction_timeout";
         let unset =
             format!("CASE WHEN current_setting('{limit}', true) <> '' THEN set_config('{limit}', '0', false) END");
