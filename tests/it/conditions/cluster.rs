@@ -134,7 +134,6 @@ impl Stage for Sharded {
 fn half_moved(class: Class) -> Answers {
     match class {
         Class::Take | Class::TakePermit => &[Some(NotReady)],
-        Class::Return => DONE,
         // A hold is extended; a downgrade names other keys.
         _ => if_it_asks(class, &[None, Some(NotReady)]),
     }

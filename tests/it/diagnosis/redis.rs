@@ -101,8 +101,8 @@ fn what_is_set_up_wrongly_is_found() {
         "0 replicas of the 1",
     );
 
-    set("maxclients", "10");
-    let others: Vec<redis::Connection> = (0..7).map(|_| server.connect()).collect();
+    set("maxclients", "20");
+    let others: Vec<redis::Connection> = (0..17).map(|_| server.connect()).collect();
     if server.major() >= 7 {
         says(&ask(), Check::Connections, Severity::Warning, "maxclients");
     }

@@ -151,11 +151,11 @@ rows! {
     }).failing(read_only, &["MISCONF"]);
 
     loading: row("The server is loading its data (`LOADING`)", || {
-        // Each of 1000 keys takes it 30 ms, until it is told otherwise.
+        // Each of 6000 keys takes it 5 ms, until it is told otherwise. It answers in between.
         let args = "--enable-debug-command yes --rdbcompression no --loading-process-events-interval-bytes 1024";
         OneRedis::stage(&args.split(' ').collect::<Vec<_>>(), |stage, _| {
-            stage.cmd::<()>(&["DEBUG", "POPULATE", "1000", "ballast", "2048"]).expect("it makes keys");
-            stage.set("key-load-delay", "30000");
+            stage.cmd::<()>(&["DEBUG", "POPULATE", "6000", "ballast", "2048"]).expect("it makes keys");
+            stage.set("key-load-delay", "5000");
             let mut reloads = stage.server.connect();
             std::thread::spawn(move || redis::cmd("DEBUG").arg("RELOAD").query::<()>(&mut reloads));
             wait_until("it is loading", || {
