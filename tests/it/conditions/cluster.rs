@@ -5,7 +5,7 @@ use leasehold::{Builder, LockClient};
 
 use super::calls::{second, value_of};
 use super::redis::{CONNECTIONS, HANGS, MOST, NAME, count_named, delete_kept, if_it_asks, unreachable};
-use super::row::{Answers, Class, DONE, Row, Stage, row};
+use super::row::{Answers, Class, Stage, row};
 use super::rows;
 use super::sentinel::DIES;
 use crate::rig::{Cluster, ClusterOptions, wait_until};

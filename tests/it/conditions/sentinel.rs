@@ -3,7 +3,7 @@
 use leasehold::{Builder, LockClient, Sentinel};
 
 use super::redis::{CONNECTIONS, ENDED, HANGS, MOST, NAME, count_named, delete_kept, unreachable, wait_for_rest};
-use super::row::{DONE, Row, Stage, row};
+use super::row::{Stage, row};
 use super::rows;
 use crate::rig::{MASTER_NAME, SentinelOptions, Sentinels, Server, wait_until};
 

@@ -238,8 +238,7 @@ fn a_client_that_is_closed_says_goodbye_on_all_its_connections() {
         }
         drop(client);
     }
-    let begun = number("sessions");
-    assert!(begun >= sessions + 6, "one for calls, one for renewals, one for messages");
+    wait_until("one was for calls, one for renewals, one for messages", || number("sessions") >= sessions + 6);
     // That of `db` goes on.
     wait_until("all have ended", || server.backends() == 1);
     std::thread::sleep(ms(300));

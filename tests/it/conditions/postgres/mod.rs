@@ -13,7 +13,7 @@ use leasehold::{Builder, LockClient};
 use super::row::{Answers, Class, DONE, Row, Stage, row};
 use super::runner::IO;
 use crate::rig::zookeeper::Pipe;
-use crate::rig::{Fault, PROMPT, Postgres, Proxy, ms, role_grants, wait_for, wait_until};
+use crate::rig::{Fault, Postgres, Proxy, ms, role_grants, wait_until};
 
 /// The default.
 const CONNECTIONS: usize = 4;
