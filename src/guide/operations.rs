@@ -367,9 +367,9 @@
 //!
 //! On Unix, `run` passes signals on (its help lists them), and a second process, `lh-backstop`,
 //! ends the command's process group if `run` is killed, before the lease ends. What has left that
-//! group goes on; so does a command whose `run` and `lh-backstop` are killed together, or whose
-//! `run` is killed in the moment in which it starts it. On Windows, the command of a `run` that is
-//! killed goes on.
+//! group goes on; so does a command whose `run` and `lh-backstop` are killed together, or, not on
+//! Linux, whose `run` is killed in the moment in which it starts it. On Windows, the command of a
+//! `run` that is killed goes on.
 //!
 //! The store is given by `--url` or `LEASEHOLD_URL`. Everybody on the machine can see arguments, so
 //! `--url` refuses a password: put the URL into `LEASEHOLD_URL`, or the password into a file for

@@ -24,8 +24,8 @@ in the environment. The status that a shell sees is that of the kill (137 for SI
 
 Not ended are processes that have left the group: by setsid, or by a group of their own (`timeout` inside a script, a
 shell with job control); and programs that have become another user's (sudo). If both processes are killed, if
-leasehold is killed in the moment in which it starts the command, or if it is stopped (SIGSTOP) for longer than a lease,
-the command goes on without a lock: let the resource check the token.
+leasehold is killed in the moment in which it starts the command (not on Linux), or if it is stopped (SIGSTOP) for
+longer than a lease, the command goes on without a lock: let the resource check the token.
 Processes that a command leaves running in the background are no longer protected by the lock once the command itself has
 ended.
 

@@ -67,7 +67,9 @@ impl RedlockStore {
         let votes: Vec<Vote> = round.outcomes.iter().map(vote_of).collect();
         let count = self.count(&votes);
         if count.granted.len() >= quorum {
-            self.add_nodes_of(acquire.holder, may_hold(&round, &count));
+            let holding = may_hold(&round, &count);
+            self.add_nodes_of(acquire.holder, holding);
+            self.lacking.note(self.all_nodes().without(holding));
             if acquire.held > 0 || acquire.token == TokenRule::Off {
                 return Ok(Tally::Granted { token: 0, sent_at: round.sent_at });
             }

@@ -7,6 +7,7 @@
 
 mod acquire;
 mod diagnosis;
+mod lacking;
 mod listing;
 mod node;
 mod quarantine;
@@ -209,6 +210,10 @@ impl LockStore for RedlockStore {
         Ok(freed.contains(&true))
     }
 
+    fn tell_losses(&self, told: Box<dyn Fn() + Send + Sync>) {
+        self.lacking.renew_by(told);
+    }
+
     fn maintain(&self) -> Option<Moment> {
         // One connect per call: it can take the whole timeout, and renewals must not wait for more
         // than one.
@@ -216,6 +221,7 @@ impl LockStore for RedlockStore {
         nodes.sort_by_key(|node| node.probe_at());
         let _ = nodes.into_iter().any(Node::probe);
         let quarantine = self.quarantine.maintain(&self.nodes);
+        self.renew_what_masters_lacked();
         let now = self.clock.now();
         let probes = self.nodes.iter().filter_map(Node::probe_at).min();
         let next = [quarantine, probes].into_iter().flatten().min().unwrap_or(now.plus(Duration::from_secs(1)));

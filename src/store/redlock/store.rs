@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::lacking::Lacking;
 use super::node::{Node, error_of, single};
 use super::quarantine::{Quarantine, QuarantineSettings};
 use super::quorum::majority;
@@ -37,6 +38,7 @@ pub(crate) struct RedlockStore {
     round_ended: [Condvar; 2],
     /// On which masters each hold may be: it must be released there.
     holds: Mutex<HashMap<Holder, NodeSet>>,
+    pub(super) lacking: Lacking,
     /// The highest token seen: the next proposal is above it.
     pub(super) highest: AtomicU64,
     pub(super) token_rounds: AtomicU64,
@@ -59,6 +61,7 @@ impl RedlockStore {
             under_way: Mutex::default(),
             round_ended: [Condvar::new(), Condvar::new()],
             holds: Mutex::default(),
+            lacking: Lacking::default(),
             highest: AtomicU64::new(0),
             token_rounds: AtomicU64::new(0),
             seen_redisson: AtomicBool::new(false),

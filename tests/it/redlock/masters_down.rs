@@ -57,6 +57,30 @@ fn troubles() -> [(&'static str, Step, Step); 4] {
     ]
 }
 
+/// Until then a hold has no master to spare. Its renewal, which brings it there as well, is not due
+/// in the time of this test.
+#[test]
+fn a_hold_reaches_a_master_that_was_away_as_soon_as_that_is_well() {
+    for (trouble, begin, end) in &troubles()[..3] {
+        let mut masters = Masters::fresh(3);
+        let proxy = Proxy::start(&masters.0[0]);
+        let client = behind(&masters, &[(0, &proxy)]).lease(CAP * 6).io_timeout(ms(1000)).build().unwrap();
+        wait_for_votes(&client, 3);
+        begin(&mut masters, &proxy);
+        // The first is sent there and gets no answer, or fails; the second is not sent there.
+        let guards = ["a", "b"].map(|name| client.mutex(name).lock_owned().unwrap());
+        end(&mut masters, &proxy);
+        for name in ["a", "b"] {
+            wait_until(&format!("{trouble}: it has {name}"), || masters.holding(name) == 3);
+        }
+        masters.0[1].kill();
+        for guard in guards {
+            guard.extend(CAP * 7).unwrap();
+            guard.unlock().unwrap();
+        }
+    }
+}
+
 /// Clients acquire, hold and release locks meanwhile. Afterwards the master has none of the
 /// released locks, and votes.
 #[test]

@@ -4,7 +4,8 @@
 //!
 //! It is the same program, which reads a pipe that only the run has open for writing: the command's
 //! process group and the end of the lease, again and again. If the pipe ends, the run is dead: a
-//! run that has ended its command kills this process first.
+//! run that has ended its command kills this process first. If the run has died before it could
+//! name the group, that is found by a [mark](super::marked).
 
 use std::ffi::OsString;
 use std::io::{BufRead, Write};
@@ -17,7 +18,7 @@ use rustix::io::ioctl_fionbio;
 use rustix::process::Pid;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::group;
+use super::{group, marked};
 use crate::failure::say;
 use crate::run::args::RunArgs;
 use crate::{duration, stderr};
@@ -36,17 +37,23 @@ const GRACE_VARIABLE: &str = "LEASEHOLD_LONGEST_GRACE";
 /// left when the backstop kills.
 const PART_BELOW: u32 = 8;
 
+/// For how long the command of a run is searched for that was killed while it started it.
+const LONGEST_SEARCH: Duration = Duration::from_secs(10);
+
 /// The run's end of the pipe.
 pub(super) struct Backstop {
     process: std::process::Child,
     pipe: ChildStdin,
+    /// For the environment of the command. No other run has it.
+    mark: String,
 }
 
 impl Backstop {
     /// To be called before the command is started.
     pub(super) fn start(args: &RunArgs) -> std::io::Result<Self> {
+        let mark = format!("{}-{}", std::process::id(), clock().as_nanos());
         let mut command = Command::new(own_program()?);
-        command.arg0(NAME).args([ROLE, &args.name, &in_millis(grace(args))]);
+        command.arg0(NAME).args([ROLE, &args.name, &in_millis(grace(args)), &mark]);
         // A group of its own: what a shell or a terminal sends to the run is not for it.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null());
         // It inherits the mask, so there is no moment at which a signal other than SIGKILL ends it.
@@ -57,19 +64,23 @@ impl Backstop {
         let pipe = process.stdin.take().ok_or(std::io::ErrorKind::BrokenPipe)?;
         // Somebody may stop it, and the pipe is full one day.
         ioctl_fionbio(&pipe, true)?;
-        Ok(Self { process, pipe })
+        Ok(Self { process, pipe, mark })
     }
 
     pub(super) fn pid(&self) -> Pid {
         Pid::from_child(&self.process)
     }
 
+    /// What the command must have in its environment.
+    pub(super) fn mark(&self) -> (&'static str, &str) {
+        (marked::VARIABLE, &self.mark)
+    }
+
     /// If this process is killed from now on, the group has ended when a lease has that ends in
-    /// `left`. To be called as soon as the command was started, and from time to time. If this
-    /// process is killed between the start and the first call, the command goes on: on a busy
-    /// machine that takes milliseconds.
-    pub(super) fn protect(&mut self, group: Pid, left: Duration) {
-        let line = format!("{} {}\n", group.as_raw_nonzero(), (clock() + left).as_millis());
+    /// `left`. To be called before the command is started (its group is unknown then, and searched
+    /// for; only on Linux), as soon as it was started, and from time to time.
+    pub(super) fn protect(&mut self, group: Option<Pid>, left: Duration) {
+        let line = format!("{} {}\n", Pid::as_raw(group), (clock() + left).as_millis());
         // A line as short as that is written as a whole, or not at all. It fails if the backstop
         // was killed, which the run notices by the signal, or stopped.
         let _ = self.pipe.write(line.as_bytes());
@@ -119,15 +130,17 @@ pub(crate) fn be_backstop() -> Option<ExitCode> {
         return None;
     }
     let mut next = || Some(arguments.next()?.to_string_lossy().into_owned());
-    let (name, grace) = (next()?, duration::parse(&next()?).ok()?);
+    let (name, grace, mark) = (next()?, duration::parse(&next()?).ok()?, next()?);
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_name(c"lh-backstop");
-    if let Some(left) = left_by_a_run(std::io::stdin().lock()) {
+    if let Some(left) = left_by_a_run(std::io::stdin().lock())
+        && let Some(group) = left.find(&mark)
+    {
         // Nobody may read stderr.
         if stderr::write_on_a_thread().is_ok() {
             say(format_args!("{name}: this run was killed, so the command is ended"));
         }
-        left.end(grace);
+        left.end(group, grace);
         stderr::wait_until_written(stderr::PATIENCE);
     }
     Some(ExitCode::SUCCESS)
@@ -136,7 +149,8 @@ pub(crate) fn be_backstop() -> Option<ExitCode> {
 /// What a killed run leaves behind.
 #[derive(Debug, PartialEq, Eq)]
 struct Left {
-    group: Pid,
+    /// None if the run was killed while it started the command.
+    group: Option<Pid>,
     /// By [`clock`]. It may end later, if it was renewed since.
     lease_end: Duration,
 }
@@ -145,18 +159,24 @@ impl Left {
     fn parse(line: &str) -> Option<Self> {
         let (group, end) = line.split_once(' ')?;
         let lease_end = Duration::from_millis(end.parse().ok()?);
-        Some(Self { group: Pid::from_raw(group.parse().ok()?)?, lease_end })
+        Some(Self { group: Pid::from_raw(group.parse().ok()?), lease_end })
+    }
+
+    /// None if there is no command, perhaps because none was started.
+    fn find(&self, mark: &str) -> Option<Pid> {
+        let half = self.lease_end.saturating_sub(clock()) / 2;
+        self.group.or_else(|| marked::find(mark, Instant::now() + half.min(LONGEST_SEARCH)))
     }
 
     /// Half of what is left of the lease is for a slow machine, and for runs below.
-    fn end(&self, grace: Duration) {
+    fn end(&self, group: Pid, grace: Duration) {
         let grace = grace.min(self.lease_end.saturating_sub(clock()) / 2);
         // Others may have the lock by now: a command that is stopped must not go on.
         if !grace.is_zero() {
-            group::ask_to_end(self.group);
+            group::ask_to_end(group);
         }
         // Who has inherited its processes waits for them.
-        group::end(self.group, Instant::now() + grace, || ());
+        group::end(group, Instant::now() + grace, || ());
     }
 }
 
@@ -171,11 +191,14 @@ mod tests {
 
     #[test]
     fn the_last_end_of_the_lease_counts() {
-        let left =
-            |group, end| Some(Left { group: Pid::from_raw(group).unwrap(), lease_end: Duration::from_millis(end) });
-        for (said, expected) in
-            [("", None), ("17 3000\n", left(17, 3000)), ("17 3000\n17 3500\n", left(17, 3500)), ("17", None)]
-        {
+        let left = |group, end| Some(Left { group: Pid::from_raw(group), lease_end: Duration::from_millis(end) });
+        for (said, expected) in [
+            ("", None),
+            ("0 3000\n", left(0, 3000)),
+            ("0 3000\n17 3000\n", left(17, 3000)),
+            ("17 3000\n17 3500\n", left(17, 3500)),
+            ("17", None),
+        ] {
             assert_eq!(left_by_a_run(said.as_bytes()), expected, "{said:?}");
         }
     }

@@ -57,6 +57,11 @@ impl Child {
         let mut command = under_lock(args, guard);
         let (name, value) = for_runs_below(args);
         command.env(name, value).process_group(0);
+        if let Some(backstop) = &mut backstop {
+            let (name, mark) = backstop.mark();
+            command.env(name, mark);
+            backstop.protect(None, guard.remaining());
+        }
         let child = terminal::without_that(|| command.spawn()).map_err(|e| {
             if let Some(backstop) = backstop.take() {
                 backstop.dismiss();
@@ -74,7 +79,7 @@ impl Child {
     /// If this process is killed, the command has ended when a lease has that ends in `left`.
     pub(super) fn protect(&mut self, left: Duration) {
         if let Some(backstop) = &mut self.backstop {
-            backstop.protect(self.pid, left);
+            backstop.protect(Some(self.pid), left);
         }
     }
 

@@ -3,6 +3,7 @@
 mod backstop;
 mod child;
 mod group;
+mod marked;
 mod oversee;
 mod signals;
 mod terminal;

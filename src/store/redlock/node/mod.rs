@@ -422,6 +422,13 @@ impl Node {
         state.down.as_ref().map(|down| down.probe_at).or(overdue)
     }
 
+    /// Whether it can be asked, is not late with earlier answers, and has a vote.
+    pub(super) fn is_well(&self) -> bool {
+        let mut state = self.state.lock();
+        let _ = self.drain(&mut state);
+        state.down.is_none() && state.unread.is_empty() && matches!(state.health.voting, Voting::Yes)
+    }
+
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         state.closed = true;
