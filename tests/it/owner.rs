@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use leasehold::observe::LockHolder;
-use leasehold::{Builder, LockClient, Redlock, ReentrantMutex, Sentinel};
+use leasehold::{Builder, ErrorKind, LockClient, Redlock, ReentrantMutex, Sentinel};
 
 use crate::rig::{
     CAP, Child, Cluster, Fault, MASTER_NAME, PROMPT, Proxy, Sentinels, Server, acl_rule, logged, ms, record_logs,
@@ -453,7 +453,10 @@ fn closing_does_not_wait_for_a_server_that_hangs() {
     guard.unlock().unwrap();
     proxy.silence(true);
     let start = Instant::now();
-    client.close(ms(100)).unwrap();
+    // The background thread may be writing at that moment, which the close then says.
+    if let Err(e) = client.close(ms(100)) {
+        assert_eq!(e.kind(), ErrorKind::Unreachable);
+    }
     assert!(start.elapsed() < PROMPT, "{:?}", start.elapsed());
     proxy.silence(false);
 }
@@ -463,7 +466,7 @@ fn a_bad_label_is_refused() {
     for bad in ["", "a\nb", &"x".repeat(101)] {
         for announces in [true, false] {
             let built = LockClient::builder().owner(bad).announce_owner(announces).build_in_memory();
-            assert_eq!(built.unwrap_err().kind(), leasehold::ErrorKind::InvalidInput, "{bad:?}");
+            assert_eq!(built.unwrap_err().kind(), ErrorKind::InvalidInput, "{bad:?}");
         }
     }
 }

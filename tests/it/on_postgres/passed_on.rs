@@ -122,7 +122,7 @@ fn nobody_joins_a_hold_of_a_suspended_server() {
 #[test]
 fn a_turn_whose_hold_is_lost_learns_of_it() {
     let server = server!();
-    let (client, other) = (server.builder().lease(ms(900)).build().unwrap(), server.client());
+    let (client, other) = (server.builder().lease(ms(3000)).build().unwrap(), server.client());
     for by_force in [true, false] {
         let errors = in_a_passed_turn(&client, |guard| {
             if by_force {

@@ -75,7 +75,7 @@ fn a_hold_reaches_a_master_that_was_away_as_soon_as_that_is_well() {
         }
         masters.0[1].kill();
         for guard in guards {
-            guard.extend(CAP * 7).unwrap();
+            guard.extend(CAP * 6).unwrap();
             guard.unlock().unwrap();
         }
     }
