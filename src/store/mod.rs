@@ -156,8 +156,8 @@ pub(crate) trait LockStore: Any + Send + Sync + std::fmt::Debug {
     }
 
     /// Called once. From then on the store calls `told`, on a thread of its own or in
-    /// [`maintain`](Self::maintain), when it learns that a hold is gone, or may be missing at one of
-    /// its servers: all holds are then visited at once.
+    /// [`maintain`](Self::maintain), when it learns that a hold is gone, or may be missing at one
+    /// of its servers: all holds are then visited at once.
     fn tell_losses(&self, _told: Box<dyn Fn() + Send + Sync>) {}
 
     /// The state of each server, as far as it is known.

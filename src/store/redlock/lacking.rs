@@ -7,9 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::node::Node;
 use super::quorum::NodeSet;
-use super::store::RedlockStore;
 use crate::base::lease::Moment;
 use crate::os::Mutex;
 
@@ -41,7 +39,14 @@ impl Lacking {
         }
     }
 
-    /// `well`: the masters that can be asked now.
+    /// To be called from time to time. `well`: the masters that can be asked now.
+    pub(super) fn renew_what_is_missing(&self, all: NodeSet, well: NodeSet, now: Moment) {
+        if let Some(renew_all) = self.look(all, well, now) {
+            renew_all();
+        }
+    }
+
+    /// What renews all holds, if it is time to do so.
     fn look(&self, all: NodeSet, well: NodeSet, now: Moment) -> Option<Arc<dyn Fn() + Send + Sync>> {
         let mut state = self.0.lock();
         let lacking = state.masters | all.without(well);
@@ -59,16 +64,6 @@ impl Lacking {
 impl std::fmt::Debug for Lacking {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Lacking").field(&self.0.lock().masters).finish()
-    }
-}
-
-impl RedlockStore {
-    /// To be called from time to time.
-    pub(super) fn renew_what_masters_lacked(&self) {
-        let well = NodeSet::of(&self.nodes, Node::is_well);
-        if let Some(renew_all) = self.lacking.look(self.all_nodes(), well, self.clock.now()) {
-            renew_all();
-        }
     }
 }
 

@@ -23,7 +23,7 @@ use std::time::Duration;
 use self::acquire::Tally;
 use self::node::{Node, Voting};
 pub(crate) use self::quarantine::QuarantineSettings;
-use self::quorum::{UnknownNodes, is_final, majority};
+use self::quorum::{NodeSet, UnknownNodes, is_final, majority};
 use self::scatter::{NodeOutcome, Round};
 pub(crate) use self::store::RedlockStore;
 use self::supported::{check_kind, unsupported};
@@ -221,8 +221,8 @@ impl LockStore for RedlockStore {
         nodes.sort_by_key(|node| node.probe_at());
         let _ = nodes.into_iter().any(Node::probe);
         let quarantine = self.quarantine.maintain(&self.nodes);
-        self.renew_what_masters_lacked();
         let now = self.clock.now();
+        self.lacking.renew_what_is_missing(self.all_nodes(), NodeSet::of(&self.nodes, Node::is_well), now);
         let probes = self.nodes.iter().filter_map(Node::probe_at).min();
         let next = [quarantine, probes].into_iter().flatten().min().unwrap_or(now.plus(Duration::from_secs(1)));
         Some(next.clamp(now.plus(Duration::from_millis(5)), now.plus(Duration::from_secs(1))))
