@@ -20,7 +20,8 @@ with it. A second process, lh-backstop, notices that at once (when leasehold dum
 sends SIGTERM to the command's group, and SIGKILL after --kill-after or half of what is left of the lease, whichever is
 shorter: the lock becomes free when its lease ends, which is later. If the command is itself a `leasehold run`, the
 command of that one has an eighth of this lease at most from then on, and half of --kill-after, by LEASEHOLD_LONGEST_GRACE
-in the environment. The status that a shell sees is that of the kill (137 for SIGKILL).
+in the environment. A command that is just being started is found by LEASEHOLD_RUN in its environment, on Linux. The
+status that a shell sees is that of the kill (137 for SIGKILL).
 
 Not ended are processes that have left the group: by setsid, or by a group of their own (`timeout` inside a script, a
 shell with job control); and programs that have become another user's (sudo). If both processes are killed, if
