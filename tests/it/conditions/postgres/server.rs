@@ -170,4 +170,4 @@ fn read_only(class: Class) -> Answers {
     if_it_asks(class, &[Some(ReadOnly)])
 }
 
-const SAYS_READ_ONLY: &[&str] = &["a standby or read-only"];
+const SAYS_READ_ONLY: &[&str] = &["a standby or read-only", "in a read-only transaction"];
