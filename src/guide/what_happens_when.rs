@@ -159,4 +159,4 @@
 //! | The leader was killed, and another was elected | works | works | works | works | works | works | works | works or `Unreachable` | works |
 //! | Two of three servers are killed | `Unreachable` | `Unreachable` | works | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` | `Unreachable` |
 //! | The ACL of the nodes allows the client nothing | `Denied` | `Denied` | works or `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
-//! | The server comes back, and demands an identity (`enforce.auth.schemes`) | `Denied` | `Denied` | works or `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` | `Denied` |
+//! | The server comes back, and demands an identity (`enforce.auth.schemes`) | `Denied` or `Unreachable` | `Denied` or `Unreachable` | works or `Denied` | `Denied` or `Unreachable` | `Denied` or `Unreachable` | `Denied` or `Unreachable` | `Denied` or `Unreachable` | `Denied` or `Unreachable` | `Denied` or `Unreachable` |
