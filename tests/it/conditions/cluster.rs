@@ -4,8 +4,8 @@ use leasehold::ErrorKind::NotReady;
 use leasehold::{Builder, LockClient};
 
 use super::calls::{second, value_of};
-use super::redis::{CONNECTIONS, HANGS, MOST, NAME, count_named, delete_kept, if_it_asks, unreachable};
-use super::row::{Answers, Class, Stage, row};
+use super::redis::{CONNECTIONS, HANGS, MOST, NAME, count_named, delete_kept};
+use super::row::{Answers, Class, Stage, if_it_asks, row, unreachable};
 use super::rows;
 use super::sentinel::DIES;
 use crate::rig::{Cluster, ClusterOptions, wait_until};

@@ -4,8 +4,8 @@ use leasehold::ErrorKind::{NoQuorum, Unreachable};
 use leasehold::{Builder, LockClient, Redlock};
 
 use super::redis::around::{Behaviour, Foreign};
-use super::redis::{CONNECTIONS, ENDED, Front, MOST, NAME, count_named, delete_kept, if_it_asks};
-use super::row::{Answers, Class, DONE, Row, Stage};
+use super::redis::{CONNECTIONS, ENDED, Front, MOST, NAME, count_named, delete_kept};
+use super::row::{Answers, Class, DONE, Row, Stage, if_it_asks};
 use super::rows;
 use crate::rig::zookeeper::Pipe;
 use crate::rig::{Fault, Proxy, Server, ms, wait_until};

@@ -57,6 +57,15 @@ pub(super) type Answers = &'static [Option<ErrorKind>];
 
 pub(super) const DONE: Answers = &[None];
 
+/// What each call that asks the store answers.
+pub(super) fn if_it_asks(class: Class, answers: Answers) -> Answers {
+    if class.asks() { answers } else { DONE }
+}
+
+pub(super) fn unreachable(class: Class) -> Answers {
+    if_it_asks(class, &[Some(ErrorKind::Unreachable)])
+}
+
 pub(super) struct Row {
     pub(super) name: &'static str,
     /// The condition, for the guide.

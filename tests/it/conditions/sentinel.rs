@@ -2,8 +2,8 @@
 
 use leasehold::{Builder, LockClient, Sentinel};
 
-use super::redis::{CONNECTIONS, ENDED, HANGS, MOST, NAME, count_named, delete_kept, unreachable, wait_for_rest};
-use super::row::{Stage, row};
+use super::redis::{CONNECTIONS, ENDED, HANGS, MOST, NAME, count_named, delete_kept, wait_for_rest};
+use super::row::{Stage, row, unreachable};
 use super::rows;
 use crate::rig::{MASTER_NAME, SentinelOptions, Sentinels, Server, wait_until};
 

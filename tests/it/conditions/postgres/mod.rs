@@ -10,7 +10,7 @@ use std::time::Duration;
 use leasehold::ErrorKind::{Denied, Lost, NotReady, ReadOnly, Unreachable};
 use leasehold::{Builder, LockClient};
 
-use super::row::{Answers, Class, DONE, Row, Stage, row};
+use super::row::{Answers, Class, DONE, Row, Stage, if_it_asks, row, unreachable};
 use super::runner::IO;
 use crate::rig::zookeeper::Pipe;
 use crate::rig::{Fault, Postgres, Proxy, ms, role_grants, wait_until};
@@ -308,15 +308,6 @@ fn sleeps(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let field = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
     field.expect("a field of the kernel").trim().parse().expect("a number")
-}
-
-/// What each call that asks the server answers.
-fn if_it_asks(class: Class, answers: Answers) -> Answers {
-    if class.asks() { answers } else { DONE }
-}
-
-fn unreachable(class: Class) -> Answers {
-    if_it_asks(class, &[Some(Unreachable)])
 }
 
 fn not_ready(class: Class) -> Answers {

@@ -15,7 +15,7 @@ use leasehold::observe::Listener;
 use leasehold::{Builder, LockClient, Redis};
 
 use super::calls::{second, value_of};
-use super::row::{Answers, Class, DONE, Row, Stage, row};
+use super::row::{Answers, Class, DONE, Row, Stage, if_it_asks, row, unreachable};
 use crate::rig::zookeeper::Pipe;
 use crate::rig::{Fault, PROMPT, Proxy, Server, ms, wait_until};
 
@@ -268,15 +268,6 @@ pub(super) fn delete_kept(server: &Server, expires: Option<&str>) {
         let keys: Vec<String> = server.cmd(&["KEYS", &kept]);
         keys.iter().for_each(|key| server.cmd::<()>(&["DEL", key]));
     }
-}
-
-/// What each call that asks the server answers.
-pub(super) fn if_it_asks(class: Class, answers: Answers) -> Answers {
-    if class.asks() { answers } else { DONE }
-}
-
-pub(super) fn unreachable(class: Class) -> Answers {
-    if_it_asks(class, &[Some(Unreachable)])
 }
 
 fn not_ready(class: Class) -> Answers {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use leasehold::ErrorKind::{Denied, Unreachable};
 use leasehold::{Builder, LockClient};
 
-use super::row::{Answers, Class, DONE, Row, Stage, row};
+use super::row::{Answers, Class, DONE, Row, Stage, if_it_asks, row, unreachable};
 use super::runner::IO;
 use crate::rig::zookeeper::{Lent, Pipe, Raw, ZooKeeper};
 use crate::rig::{ms, wait_until};
@@ -187,15 +187,6 @@ impl Stage for OnZooKeeper {
 fn is_supported(call: &str) -> bool {
     let refused = ["FencedValue", "ValueClaim", "CountingSemaphore", "CountingPermit"];
     !refused.iter().any(|kind| call.starts_with(kind))
-}
-
-/// What each call that asks the server answers.
-fn if_it_asks(class: Class, answers: Answers) -> Answers {
-    if class.asks() { answers } else { DONE }
-}
-
-fn unreachable(class: Class) -> Answers {
-    if_it_asks(class, &[Some(Unreachable)])
 }
 
 /// A call that is already waiting does not wait for it to pass, because somebody must act; but it may
