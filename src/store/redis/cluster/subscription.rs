@@ -45,9 +45,8 @@ struct BranchState {
     unplaced: bool,
     /// The version of the map by which the channels were placed.
     version: u64,
-    /// A node that has given up a slot, and is to be asked for the map; and whether a thread asks.
+    /// A node that has given up a slot, which a thread that was started asks for the map.
     given_up: Option<NodeAddress>,
-    asks: bool,
     next_id: u64,
     closed: bool,
 }
@@ -304,26 +303,22 @@ impl SharedBranches {
     /// Asks a node that has given up a slot who has it now. A node that has become a replica of the
     /// new primary would accept the subscription again, and miss the messages.
     fn ask_for_map(self: &Arc<Self>, state: &mut BranchState, from: &NodeAddress) {
-        state.given_up = Some(from.clone());
-        if state.asks {
+        if state.given_up.replace(from.clone()).is_some() {
             return;
         }
         let shared = self.clone();
         let ask = move || {
-            loop {
-                let mut state = shared.state.lock();
-                let Some(from) = state.given_up.take() else {
-                    state.asks = false;
-                    break;
-                };
-                drop(state);
-                if let Err(e) = shared.cluster.refresh_at(&from) {
-                    log::debug!("the map of the cluster cannot be read now: {}", e.chain());
-                }
+            // Taken before the node is asked: it may give up another slot after its answer, and a
+            // panic here must not keep later ones from being asked.
+            let Some(from) = shared.state.lock().given_up.take() else { return };
+            if let Err(e) = shared.cluster.refresh_at(&from) {
+                log::debug!("the map of the cluster cannot be read now: {}", e.chain());
             }
             shared.waker.wake();
         };
-        state.asks = std::thread::Builder::new().name("lh-cluster".to_owned()).spawn(ask).is_ok();
+        if std::thread::Builder::new().name("lh-cluster".to_owned()).spawn(ask).is_err() {
+            state.given_up = None;
+        }
     }
 
     fn connect(self: &Arc<Self>, to: NodeAddress) -> std::io::Result<()> {
